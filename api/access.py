@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from starlette.types import Scope
 
 from api import session
-from api.loopback import header, require_loopback
+from api.loopback import find_header, require_loopback
 from core.db.polling import SessionRow
 from core.errors import NotAuthenticated
 from core.requests.actor import Actor, Bound
-from core.requests.sessions import IDLE_S, digest
+from core.requests.sessions import IDLE_S, digest_token
 
 REMEMBER_S = 1.0
 MAX_REMEMBERED = 10_000
@@ -77,10 +77,10 @@ class KeyRow(Protocol):
 class Keys(Protocol):
     """A source of keys and sessions."""
 
-    async def key(self, prefix: str) -> Any:
+    async def find_key(self, prefix: str) -> Any:
         """Return the row of the key with this prefix, or None."""
 
-    async def session(self, digest: str) -> SessionRow | None:
+    async def find_session(self, digest: str) -> SessionRow | None:
         """Return the session whose cookie has this SHA-256 in hex, or None."""
 
 
@@ -101,7 +101,7 @@ class Access:
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
-    async def actor(self, scope: Scope, *, fresh: bool = False) -> Actor:
+    async def authenticate(self, scope: Scope, *, fresh: bool = False) -> Actor:
         """Return the caller of a request.
 
         Args:
@@ -117,15 +117,15 @@ class Access:
             require_loopback(scope)
             session.refuse_foreign(scope)
             return self._anyone
-        authorization = header(scope, b"authorization")
+        authorization = find_header(scope, b"authorization")
         if authorization is not None:
-            return await self._remembered(authorization, self._look_up, fresh)
-        token = session.token(scope)
+            return await self._look_up_cached(authorization, self._look_up, fresh)
+        token = session.find_token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
-        return await self._remembered(f"{_SESSION}{token}", self._look_up_session, True)
+        return await self._look_up_cached(f"{_SESSION}{token}", self._look_up_session, True)
 
-    def forget(self, token: str) -> None:
+    def forget_session(self, token: str) -> None:
         """Drop the cached session of this token, because it has ended."""
         self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
 
@@ -136,7 +136,9 @@ class Access:
             if actor.key_id == key_id:
                 self._known.pop(digest_of_all, None)
 
-    async def _remembered(self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool) -> Actor:
+    async def _look_up_cached(
+        self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool
+    ) -> Actor:
         digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
         cached = self._known.get(digest_of_all)
         now = time.monotonic()
@@ -157,8 +159,8 @@ class Access:
         return actor
 
     async def _look_up_session(self, given: str) -> Found:
-        key = digest(given.removeprefix(_SESSION))
-        row = await self._keys.session(key)
+        key = digest_token(given.removeprefix(_SESSION))
+        row = await self._keys.find_session(key)
         now = time.time()
         ends = None if row is None else min(row.expires_at, row.key_expires_at or row.expires_at)
         idle = row is not None and now > max(row.seen_at, self.seen.get(key, 0.0)) + IDLE_S
@@ -172,7 +174,7 @@ class Access:
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")
-        row: KeyRow | None = await self._keys.key(match.group(1))
+        row: KeyRow | None = await self._keys.find_key(match.group(1))
         digest_of_key = hashlib.sha256(token.strip().encode()).hexdigest()
         # The same response for unknown, wrong, revoked and expired keys: guessing reveals nothing.
         # An unknown prefix is compared too, so that it takes the same time.
@@ -182,10 +184,10 @@ class Access:
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         self.used[row.id] = now
-        return Actor(row.owner_id, row.id, row.scope, bound=_bound(row)), row.expires_at
+        return Actor(row.owner_id, row.id, row.scope, bound=_build_bound(row)), row.expires_at
 
 
-def _bound(row: KeyRow) -> Bound | None:
+def _build_bound(row: KeyRow) -> Bound | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
     return Bound(row.model_id, row.model_name, row.alias)

@@ -20,12 +20,12 @@ def json_answer(
     return Response(body, status, {**(headers or {}), **extra}, "application/json")
 
 
-def queued(job: Mapping[str, Any]) -> Response:
+def answer_queued(job: Mapping[str, Any]) -> Response:
     """Return 202 for a job that was queued again, with its `Location` and `Retry-After`."""
     return json_answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
 
 
-def matches(if_none_match: str, tag: str) -> bool:
+def matches_tag(if_none_match: str, tag: str) -> bool:
     """Return True if `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
     if not if_none_match:
         return False

@@ -31,12 +31,12 @@ from api.damage import Damage
 from api.docs import add_docs
 from api.fair_share import FairShare
 from api.field_errors import fields_of
-from api.guard import Doorkeepers, guard
+from api.guard import Doorkeepers, guard_route
 from api.heavy_work import HeavyWork
 from api.key_use import KeyUse
 from api.loopback import is_loopback
 from api.observe import Latency
-from api.openapi import describe
+from api.openapi import build_document
 from api.pages import admin as admin_pages
 from api.pages import checks as checks_page
 from api.pages import compare as compare_page
@@ -94,7 +94,7 @@ from core.db.tables import Owner
 from core.doorbell import Doorbell
 from core.errors import CannotStart, PerennialError
 from core.garbage import freeze_imports
-from core.logging import configure
+from core.logging import configure_logging
 from core.private import UMASK, keep_private
 from core.recipe.resolve import known_paths
 from core.requests.actor import Actor
@@ -167,7 +167,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     if settings is None:
         # Configure logging first: reading the settings may already log.
-        configure("api")
+        configure_logging("api")
         settings = Settings()
         try:
             require_start(settings)
@@ -204,7 +204,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
     app.add_middleware(Latency)  # the outermost
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: build_document(app)  # type: ignore[method-assign]
     return app
 
 
@@ -223,7 +223,7 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
             # add a layer of matching. The guard wraps the handler of each copy because one process
             # may create several apps.
             guarded_route = copy.copy(route)
-            guard(guarded_route, doorkeepers)
+            guard_route(guarded_route, doorkeepers)
             app.router.routes.append(guarded_route)
 
 
@@ -231,16 +231,16 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     umask = os.umask(UMASK)
     try:
-        async with _serving(app):
+        async with _run_services(app):
             yield
     finally:
         os.umask(umask)  # Restore it for a process that runs the app embedded.
 
 
 @asynccontextmanager
-async def _serving(app: FastAPI) -> AsyncIterator[None]:
+async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    configure("api")
+    configure_logging("api")
     sys.setswitchinterval(SWITCH_S)
     open_to_others = await to_thread.run_sync(keep_private, settings.data_dir)
     if open_to_others is not None:
@@ -255,9 +255,9 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
         await to_thread.run_sync(store.prepare)  # The migration creates buckets.
     app.state.database = db
     app.state.damage = Damage(sqlite_file(settings))
-    app.state.damage.look()
+    app.state.damage.start_check()
     app.state.store = store
-    app.state.blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
+    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     app.state.doorbell = Doorbell(settings, db)
     app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}
@@ -265,9 +265,9 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     app.state.predictor = Predictor(settings)
     app.state.asked_versions = AskedVersions(app.state.database)
     app.state.predict_limits = PredictLimits(db)
-    await to_thread.run_sync(spool.remove_abandoned, settings.folder("spool"))
+    await to_thread.run_sync(spool.remove_abandoned, settings.make_folder("spool"))
     await app.state.polling.start()
-    anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
+    anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.polling, anyone)
     app.state.rate = (
         Rate(settings.max_requests_per_s, settings.resolved_broker_url)
@@ -277,7 +277,9 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     app.state.doorbell.start()
     app.state.stopping.listen()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
-    threading.Thread(target=_warm, args=(app.state.catalogue,), name="catalogue", daemon=True).start()
+    threading.Thread(
+        target=_warm_catalogue, args=(app.state.catalogue,), name="catalogue", daemon=True
+    ).start()
     use = KeyUse(db, app.state.access)
     async with use:
         yield
@@ -298,7 +300,7 @@ def _tell_first_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _warm(catalogue: Catalogue) -> None:
+def _warm_catalogue(catalogue: Catalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:
@@ -313,7 +315,7 @@ def metadata_version() -> str:
         return "0"
 
 
-def _anyone(db: Database) -> Actor:
+def _find_administrator(db: Database) -> Actor:
     """Return the caller to assume while authentication is off: the first administrator."""
     with db.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == ADMIN_OWNER)).one()
@@ -327,14 +329,14 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and detail == "Not Found":
         detail = f"There is nothing at {request.url.path[:200]}."
     if error.status_code == 405:
-        allowed = _allowed(request)
+        allowed = _list_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
     status, headers, body = problems.of_status(error.status_code, detail)
-    return _shown(request, (status, {**extra, **headers}, body))
+    return _answer_problem(request, (status, {**extra, **headers}, body))
 
 
-def _shown(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
+def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page(request.scope):
         problem = errors.of_problem(request.scope, problem)
@@ -342,7 +344,7 @@ def _shown(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Resp
     return Response(body, status, headers)
 
 
-def _allowed(request: Request) -> list[str]:
+def _list_methods(request: Request) -> list[str]:
     methods: set[str] = set()
     for route in request.app.router.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
@@ -363,5 +365,5 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
     status, headers, _ = problems.of_status(422)
-    body = problems.problem("invalid", "Invalid request", 422, detail, fields)
-    return _shown(request, (status, headers, body))
+    body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
+    return _answer_problem(request, (status, headers, body))

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.headers import secured
+from api.headers import add_security_headers
 from api.pages import errors
 from core import descriptors, disk
 from core.db import session, soundness
@@ -52,7 +52,7 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id, length, coding, hosts = _headers(scope)
+        request_id, length, coding, hosts = _read_headers(scope)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
@@ -71,7 +71,7 @@ class Boundary:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = secured([*message.get("headers", ()), (b"x-request-id", request_id)])
+                headers = add_security_headers([*message.get("headers", ()), (b"x-request-id", request_id)])
                 if unread:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
@@ -84,12 +84,12 @@ class Boundary:
 
         try:
             if hosts > 1 or coding is not None or b"%" in scope.get("raw_path", b""):
-                _check(scope, hosts, coding)
+                _refuse_ambiguous(scope, hosts, coding)
             await self.app(scope, watched_receive if unread else receive, named_send)
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
         except Exception as error:
-            problem = _answer(error, request_id.decode(), scope)
+            problem = _answer_error(error, request_id.decode(), scope)
             # The response has begun, so a problem can no longer be sent: let the server cut the
             # connection.
             if status:
@@ -99,10 +99,10 @@ class Boundary:
             )
         finally:
             if scope["method"] not in _READS:
-                _report(scope, status, time.perf_counter() - began)
+                _log_request(scope, status, time.perf_counter() - began)
 
 
-def _report(scope: Scope, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
     actor = scope.get("state", {}).get("actor")
     log.info(
         "request",
@@ -123,7 +123,7 @@ async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> 
     await send({"type": "http.response.body", "body": body})
 
 
-def _check(scope: Scope, hosts: int, coding: bytes | None) -> None:
+def _refuse_ambiguous(scope: Scope, hosts: int, coding: bytes | None) -> None:
     """Refuse requests that this service and a proxy in front of it might interpret differently.
 
     Raises:
@@ -142,7 +142,7 @@ def _check(scope: Scope, hosts: int, coding: bytes | None) -> None:
         )
 
 
-def _headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
+def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     """Return request id, declared body length, transfer coding, and number of Host headers."""
     request_id, length, coding, hosts = b"", 0, None, 0
     for name, value in scope["headers"]:
@@ -157,7 +157,7 @@ def _headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     return request_id or b"%016x" % (next(_numbers) & _SIXTY_FOUR_BITS), length, coding, hosts
 
 
-def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
+def _answer_error(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
     if disk.is_full(error) or session.is_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
     elif not isinstance(error, PerennialError) and descriptors.is_short(error):
@@ -175,12 +175,12 @@ def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[
         status, headers, _ = problems.of_status(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
-        return status, headers, problems.problem("unavailable", "Temporarily unavailable", 503, detail)
+        return status, headers, problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail)
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
     status, headers, _ = problems.of_status(500)
     return (
         status,
         headers,
-        problems.problem("internal", "Internal error", 500, detail, extra={"request": request_id}),
+        problems.encode_problem("internal", "Internal error", 500, detail, extra={"request": request_id}),
     )

@@ -23,8 +23,8 @@ from uvicorn.server import ServerState
 from api import problems
 from api.connections import Connections
 from api.delivery import Delivery
-from api.headers import secured
-from api.proxies import counted
+from api.headers import add_security_headers
+from api.proxies import derive_address_key
 from core.errors import (
     BadRequest,
     HeadTimeout,
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         try:
             self._is_of_proxy = self._all.enter(self, self.client[0] if self.client else None, descriptor)
         except TooManyConnections as error:
-            self._refuse(error)
+            self._refuse_request(error)
         else:
             self._until = self.loop.time() + self._limits.head_s
 
@@ -106,7 +106,7 @@ class Connection(HttpToolsProtocol):
         """Release the connection's place and the requests counted for its clients."""
         self._all.leave(self)
         while self._clients:
-            self._give(self._clients.popleft())
+            self._uncount_client(self._clients.popleft())
         super().connection_lost(exc)
 
     # Receiving
@@ -117,15 +117,15 @@ class Connection(HttpToolsProtocol):
             self._throw_away(len(data))
             return
         if len(data) + self._fed <= self._most or len(data) <= self._body_left():
-            self._feed(data)
+            self._feed_parser(data)
             return
         remaining = memoryview(data)
         while remaining and not self._is_deaf:
             room = max(1, self._most - self._fed)
-            self._feed(remaining[:room])
+            self._feed_parser(remaining[:room])
             remaining = remaining[room:]
 
-    def _feed(self, piece: bytes | memoryview) -> None:
+    def _feed_parser(self, piece: bytes | memoryview) -> None:
         self._went_on = False
         try:
             self.parser.feed_data(piece)
@@ -135,14 +135,14 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
             self._is_deaf = True
         except httptools.HttpParserCallbackError:
-            self._refuse(self._refusal or BadRequest("The request's target cannot be read."))
+            self._refuse_request(self._refusal or BadRequest("The request's target cannot be read."))
         except httptools.HttpParserError as error:
-            self._refuse(BadRequest(f"This is no HTTP request: {error}."))
+            self._refuse_request(BadRequest(f"This is no HTTP request: {error}."))
         else:
             self._fed = 0 if self._went_on else self._fed + len(piece)
             if self._fed >= self._most:
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
-                self._refuse(
+                self._refuse_request(
                     HeadTooLarge(f"The {part} may have {self._most} bytes. Send fewer or shorter fields.")
                 )
 
@@ -167,7 +167,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start counting a request at its first byte, also on a kept connection."""
         if len(self.pipeline) >= self._limits.max_pipelined and self._is_answering():
-            self._stop(
+            self._abort_parsing(
                 TooManyRequests(
                     f"{len(self.pipeline)} requests of this connection wait: await their answers."
                 )
@@ -185,17 +185,17 @@ class Connection(HttpToolsProtocol):
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
-            self._stop(HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer."))
+            self._abort_parsing(HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer."))
         self._check_form()
         is_waiting = self._is_answering()
         if is_waiting:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if sum(self._waiting) + size > self._most:
-                self._stop(
+                self._abort_parsing(
                     TooManyRequests("Too many bytes of requests wait on this connection: await the answers.")
                 )
         if self._is_of_proxy:
-            self._clients.append(self._taken())
+            self._clients.append(self._count_client())
         super().on_headers_complete()
         # The parser would append trailers here: nothing uses them.
         self.headers = []
@@ -207,11 +207,11 @@ class Connection(HttpToolsProtocol):
         """Refuse heads that the parser accepts and that a proxy might read differently."""
         version, names = self.parser.get_http_version(), {name for name, _ in self.headers}
         if version not in ("1.0", "1.1"):
-            self._stop(BadRequest("Send the request as HTTP/1.1."))
+            self._abort_parsing(BadRequest("Send the request as HTTP/1.1."))
         if version == "1.1" and b"host" not in names:
-            self._stop(BadRequest("The request has no Host header. Send one."))
+            self._abort_parsing(BadRequest("The request has no Host header. Send one."))
         if version == "1.0" and b"transfer-encoding" in names:
-            self._stop(
+            self._abort_parsing(
                 BadRequest(
                     "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with Content-Length."
                 )
@@ -227,22 +227,22 @@ class Connection(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         return False
 
-    def _taken(self) -> str | None:
+    def _count_client(self) -> str | None:
         """Count a request for the client that a proxy names, and return the client's key."""
-        client = self._all.proxies.client(
+        client = self._all.proxies.find_client(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
         )
         if client is None:
             return None
         try:
-            self._all.take(counted(client))
+            self._all.count_address(derive_address_key(client))
         except TooManyConnections as error:
-            self._stop(error)
-        return counted(client)
+            self._abort_parsing(error)
+        return derive_address_key(client)
 
-    def _give(self, client: str | None) -> None:
+    def _uncount_client(self, client: str | None) -> None:
         if client is not None:
-            self._all.give(client)
+            self._all.uncount_address(client)
 
     # Sending
 
@@ -250,14 +250,14 @@ class Connection(HttpToolsProtocol):
         """Start the next queued request, send the reason of a refusal, or wait for a request."""
         self.server_state.total_requests += 1
         if self._clients:
-            self._give(self._clients.popleft())
+            self._uncount_client(self._clients.popleft())
         if self.transport.is_closing():
             return
         if self.pipeline:
             self._waiting.pop()
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words:
-            self._say(self._last_words)
+            self._write_final(self._last_words)
         else:
             allowed_s = self._limits.head_s if self._in_head else self._limits.keep_alive_s
             self._until = self.loop.time() + allowed_s
@@ -267,17 +267,17 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _stop(self, error: PerennialError) -> None:
+    def _abort_parsing(self, error: PerennialError) -> None:
         """Refuse the request from within a parser callback, so that parsing stops."""
         self._refusal = error
         raise error
 
-    def _refuse(self, error: PerennialError) -> None:
+    def _refuse_request(self, error: PerennialError) -> None:
         """Stop parsing, and send the reason after all earlier responses have been written."""
         self._is_deaf = True
-        words = self._answer(error)
+        words = self._encode_problem(error)
         if not self._is_answering():
-            self._say(words)
+            self._write_final(words)
             return
         in_body = self.cycle.more_body and not self._in_head
         if in_body and not self.pipeline:
@@ -287,7 +287,7 @@ class Connection(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            self._say(words)
+            self._write_final(words)
             return
         if in_body:
             self.pipeline.popleft()
@@ -295,16 +295,17 @@ class Connection(HttpToolsProtocol):
         self._last_words = words
         self.flow.pause_reading()
 
-    def _answer(self, error: PerennialError) -> bytes:
+    def _encode_problem(self, error: PerennialError) -> bytes:
         status, named, body = problems.of_error(error)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
         headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         header_lines = [
-            name + b": " + value for name, value in [*self.server_state.default_headers, *secured(headers)]
+            name + b": " + value
+            for name, value in [*self.server_state.default_headers, *add_security_headers(headers)]
         ]
         return STATUS_LINE[status] + b"\r\n".join(header_lines) + b"\r\n\r\n" + body
 
-    def _say(self, words: bytes) -> None:
+    def _write_final(self, words: bytes) -> None:
         """Write the final response of this connection, and close it once the client has read it."""
         self.transport.write(words)
         if not self._all.may_stay(self) or not self.transport.can_write_eof():
@@ -317,12 +318,12 @@ class Connection(HttpToolsProtocol):
 
     # Timeouts
 
-    def look(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """Check the deadline and the client's reading speed at this time (`api.connections`)."""
         if now >= self._until:
-            self._overdue()
+            self._end_overdue()
         elif self._until == math.inf or self.transport.is_closing():
-            if self._delivery.stalled(now):
+            if self._delivery.is_stalled(now):
                 self._delivery.reset()
         else:
             self._delivery.pause()
@@ -336,10 +337,12 @@ class Connection(HttpToolsProtocol):
         self._delivery.reset()
         return True
 
-    def _overdue(self) -> None:
+    def _end_overdue(self) -> None:
         self._until = math.inf
         if self._in_head and not self._is_deaf:
             seconds = self._limits.head_s
-            self._refuse(HeadTimeout(f"The head of the request was not complete after {seconds:g} s."))
+            self._refuse_request(
+                HeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
+            )
         else:
             self.transport.close()

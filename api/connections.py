@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from api.proxies import Proxies, counted
+from api.proxies import Proxies, derive_address_key
 from core import descriptors, telemetry
 from core.errors import TooManyConnections
 from core.settings import Settings
@@ -34,7 +34,7 @@ times.
 class Watched(Protocol):
     """A connection that can be checked and aborted."""
 
-    def look(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """Do what is due at this time of the event loop."""
 
     def gives_way(self) -> bool:
@@ -78,25 +78,25 @@ class Connections:
         Raises:
             TooManyConnections: the address has too many connections, or no place is free.
         """
-        key = None if address is None or self.proxies.trusts(address) else counted(address)
+        key = None if address is None or self.proxies.trusts(address) else derive_address_key(address)
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
-            self.take(key)
+            self.count_address(key)
         is_full = len(self._places) >= self.most and not self._made_room()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
-                self.give(key)
-            self._tell("all")
+                self.uncount_address(key)
+            self._report_limit("all")
             raise TooManyConnections(
                 f"The service answers on {len(self._places)} connections and takes no more now. Try again in a while.",
                 retry_after_s=RETRY_S,
             )
         self._places[connection] = key
-        self._watch()
+        self._start_timer()
         return key is None
 
-    def take(self, key: str) -> None:
+    def count_address(self, key: str) -> None:
         """Count one more connection or request for an address.
 
         Raises:
@@ -104,14 +104,14 @@ class Connections:
         """
         count = self._by_address.get(key, 0)
         if count >= self.most_of_one:
-            self._tell("address")
+            self._report_limit("address")
             raise TooManyConnections(
                 f"Your address has {count} connections open, as many as one may have. Close some, or try again later.",
                 retry_after_s=RETRY_S,
             )
         self._by_address[key] = count + 1
 
-    def give(self, key: str) -> None:
+    def uncount_address(self, key: str) -> None:
         """Count one connection or request less for an address."""
         self._by_address[key] -= 1
         if not self._by_address[key]:
@@ -126,7 +126,7 @@ class Connections:
         if len(self._leaving) >= MAX_LEAVING:
             return False
         self._leaving.add(connection)
-        self._watch()
+        self._start_timer()
         return True
 
     def leave(self, connection: Watched) -> None:
@@ -134,29 +134,29 @@ class Connections:
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)
         if key is not None:
-            self.give(key)
+            self.uncount_address(key)
 
     def _made_room(self) -> bool:
         oldest = next((one for one in self._places if one.gives_way()), None)
         if oldest is None:
             return False
-        self._tell("idle")
+        self._report_limit("idle")
         self.leave(oldest)
         return True
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(self._look_s, self._look)
+            self._timer = self._loop.call_later(self._look_s, self._check_deadlines)
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         self._timer = None
         now = self._loop.time()
         for connection in [*self._places, *self._leaving]:
-            connection.look(now)
+            connection.check_deadline(now)
         if self._places or self._leaving:
-            self._watch()
+            self._start_timer()
 
-    def _tell(self, limit: str) -> None:
+    def _report_limit(self, limit: str) -> None:
         telemetry.CONNECTIONS_REFUSED.labels(limit).inc()
         now = self._loop.time()
         if now >= self._told.get(limit, 0.0):

@@ -10,8 +10,8 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.headers import Headers, secured
-from api.loopback import header
+from api.headers import Headers, add_security_headers
+from api.loopback import find_header
 
 _PATH = re.compile(r"/v1/models/[^/]+/versions/[^/]+/predict")
 _METHOD = "POST"
@@ -36,10 +36,10 @@ class Cors:
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _PATH.fullmatch(_path(scope)):
+        if scope["type"] != "http" or not _PATH.fullmatch(_strip_prefix(scope)):
             await self.app(scope, receive, send)
             return
-        origin = header(scope, b"origin")
+        origin = find_header(scope, b"origin")
         allowed: Headers = []
         if origin is not None and origin in self._origins:
             allowed = [(b"access-control-allow-origin", origin.encode())]
@@ -47,16 +47,16 @@ class Cors:
             await _send_preflight(scope, allowed, send)
             return
 
-        async def shown(message: Message) -> None:
+        async def send_with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exposed = [(b"access-control-expose-headers", SHOWN.encode())] if allowed else []
                 message = {**message, "headers": [*message.get("headers", ()), _VARY, *allowed, *exposed]}
             await send(message)
 
-        await self.app(scope, receive, shown)
+        await self.app(scope, receive, send_with_cors)
 
 
-def _path(scope: Scope) -> str:
+def _strip_prefix(scope: Scope) -> str:
     """Return the path of a request within the service, without a prefix in front of it."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
@@ -64,11 +64,11 @@ def _path(scope: Scope) -> str:
 
 async def _send_preflight(scope: Scope, allowed: Headers, send: Send) -> None:
     headers: Headers = [_VARY, *allowed, (b"content-length", b"0")]
-    if header(scope, b"access-control-request-method") == _METHOD:
+    if find_header(scope, b"access-control-request-method") == _METHOD:
         headers += [
             (b"access-control-allow-methods", _METHOD.encode()),
             (b"access-control-allow-headers", SENT.encode()),
             (b"access-control-max-age", str(PREFLIGHT_S).encode()),
         ]
-    await send({"type": "http.response.start", "status": 204, "headers": secured(headers)})
+    await send({"type": "http.response.start", "status": 204, "headers": add_security_headers(headers)})
     await send({"type": "http.response.body", "body": b""})

@@ -22,21 +22,21 @@ class Damage:
         self._file = file
         self.found: list[str] = []
 
-    def look(self) -> threading.Thread:
+    def start_check(self) -> threading.Thread:
         """Start a daemon thread that reads and checks the whole file, and return it."""
-        thread = threading.Thread(target=self._look, name="soundness", daemon=True)
+        thread = threading.Thread(target=self._check_file, name="soundness", daemon=True)
         thread.start()
         return thread
 
-    def add(self, error: BaseException) -> None:
+    def record_error(self, error: BaseException) -> None:
         """Record damage that a read encountered."""
-        self._tell([str(getattr(error, "orig", error))])
+        self._record_found([str(getattr(error, "orig", error))])
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return one sentence that says what was found and what to do."""
-        return soundness.told(self._file or Path(), self.found)
+        return soundness.describe_damage(self._file or Path(), self.found)
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         if self._file is None or not self._file.exists():
             return
         try:
@@ -45,8 +45,8 @@ class Damage:
             log.warning("the database's file could not be read whole", error=str(error))
             return
         if damage:
-            self._tell(damage)
+            self._record_found(damage)
 
-    def _tell(self, found: list[str]) -> None:
+    def _record_found(self, found: list[str]) -> None:
         self.found = found
-        log.error("database damaged", detail=self.told())
+        log.error("database damaged", detail=self.describe())

@@ -48,7 +48,7 @@ class Delivery:
         if self._is_counted:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
-    def stalled(self, now: float) -> bool:
+    def is_stalled(self, now: float) -> bool:
         """Return True if the client has read too little for too long; call it about once a second.
 
         Args:
@@ -56,7 +56,7 @@ class Delivery:
         """
         if self._at is not None and now - self._at < self._idle_s / _LOOKS:
             return False
-        waiting, acknowledged = self._measured()
+        waiting, acknowledged = self._measure_bytes()
         progress = acknowledged - self._taken
         if self._at is None or progress >= self._waiting:
             self._left_s = self._idle_s
@@ -77,7 +77,7 @@ class Delivery:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
-    def _measured(self) -> tuple[int, int]:
+    def _measure_bytes(self) -> tuple[int, int]:
         """Return bytes that wait, and bytes read since the connection began (it only grows)."""
         buffered = self._transport.get_write_buffer_size()
         if self._is_counted:

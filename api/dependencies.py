@@ -39,27 +39,27 @@ class Needs:
 
 
 # async, because FastAPI runs each plain function in a thread
-async def _database(request: Request) -> Database:
+async def _get_database(request: Request) -> Database:
     return request.app.state.database  # type: ignore[no-any-return]
 
 
-async def _store(request: Request) -> Store:
+async def _get_store(request: Request) -> Store:
     return request.app.state.store  # type: ignore[no-any-return]
 
 
-async def _blobs(request: Request) -> Blobs:
+async def _get_blobs(request: Request) -> Blobs:
     return request.app.state.blobs  # type: ignore[no-any-return]
 
 
-async def _settings(request: Request) -> Settings:
+async def _get_settings(request: Request) -> Settings:
     return request.app.state.settings  # type: ignore[no-any-return]
 
 
-async def _doorbell(request: Request) -> Doorbell:
+async def _get_doorbell(request: Request) -> Doorbell:
     return request.app.state.doorbell  # type: ignore[no-any-return]
 
 
-async def _catalogue(request: Request) -> Catalogue:
+async def _get_catalogue(request: Request) -> Catalogue:
     # Return the catalogue itself, not its value: the first call may take seconds, so handlers make
     # it in their thread.
     return request.app.state.catalogue  # type: ignore[no-any-return]
@@ -86,16 +86,16 @@ Predict = Annotated[Actor, Depends(Needs("predict"))]
 Read = Annotated[Actor, Depends(Needs("read"))]
 Write = Annotated[Actor, Depends(Needs("write"))]
 Admin = Annotated[Actor, Depends(Needs("admin"))]
-Db = Annotated[Database, Depends(_database)]
-ObjectStore = Annotated[Store, Depends(_store)]
-BlobStore = Annotated[Blobs, Depends(_blobs)]
-Config = Annotated[Settings, Depends(_settings)]
-CatalogueOf = Annotated[Catalogue, Depends(_catalogue)]
+Db = Annotated[Database, Depends(_get_database)]
+ObjectStore = Annotated[Store, Depends(_get_store)]
+BlobStore = Annotated[Blobs, Depends(_get_blobs)]
+Config = Annotated[Settings, Depends(_get_settings)]
+CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
 ExportWork = Annotated[HeavyWork, Depends(_export_work)]
 ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
 PictureWork = Annotated[HeavyWork, Depends(_picture_work)]
 MetricsKept = Annotated[KeptAnswers, Depends(_kept_metrics)]
-Bell = Annotated[Doorbell, Depends(_doorbell)]
+Bell = Annotated[Doorbell, Depends(_get_doorbell)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
 Cursor = Annotated[str | None, Query(max_length=300, description="`next_cursor` of the page before")]

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.static_files import address
+from api.static_files import build_static_path
 
 PATH = "/docs"
 DOCUMENT_PATH = "/openapi.json"
@@ -49,29 +49,29 @@ def add_docs(app: FastAPI) -> None:
         # Concurrent first requests wait for one build.
         async with lock:
             if root not in document_by_root:
-                document_by_root[root] = await to_thread.run_sync(_document, app, root)
+                document_by_root[root] = await to_thread.run_sync(_encode_document, app, root)
         return Response(document_by_root[root], media_type="application/json")
 
     async def docs(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
-        return HTMLResponse(_page(app.title, root), headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(_render_docs(app.title, root), headers={"Content-Security-Policy": POLICY})
 
     app.add_route(DOCUMENT_PATH, document, include_in_schema=False)
     app.add_route(PATH, docs, include_in_schema=False)
 
 
-def _page(title: str, root: str) -> str:
+def _render_docs(title: str, root: str) -> str:
     return _PAGE.format(
         title=html.escape(title),
-        icon=address("icon.svg", root),
-        style=address("vendor/swagger-ui.css", root),
-        bundle=address("vendor/swagger-ui-bundle.js", root),
-        script=address("docs.js", root),
+        icon=build_static_path("icon.svg", root),
+        style=build_static_path("vendor/swagger-ui.css", root),
+        bundle=build_static_path("vendor/swagger-ui-bundle.js", root),
+        script=build_static_path("docs.js", root),
         document=html.escape(f"{root}{DOCUMENT_PATH}"),
     )
 
 
-def _document(app: FastAPI, root: str) -> bytes:
+def _encode_document(app: FastAPI, root: str) -> bytes:
     """Return the OpenAPI document as JSON, with a path prefix named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
     return json.dumps({**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")).encode()

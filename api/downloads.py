@@ -38,7 +38,7 @@ class Source(Protocol):
         ...
 
 
-def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, JsonValue]]:
+def download_responses(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, JsonValue]]:
     """Return the success responses of a download, for a route's `responses=`."""
     file: JsonValue = {"schema": {"type": "string", "format": "binary"}}
     content: JsonValue = {media_type: file for media_type in media_types}
@@ -46,14 +46,14 @@ def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict
         200: {"description": "The file", "content": content},
         206: {"description": "The asked range of the file", "content": content},
         304: {"description": "The client has this file"},
-        **problems.responses(416),
+        **problems.problem_responses(416),
     }
     if redirect:
         responses[307] = {"description": "At a presigned URL of the object store"}
     return responses
 
 
-def download(
+def serve_file(
     request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
     """Return the response to GET or HEAD for a stored file, usually a blob.
@@ -68,11 +68,11 @@ def download(
         "Content-Disposition": f'attachment; filename="{filename}"',
         "Content-Type": media_type,
     }
-    if _has(request.headers.get("if-none-match"), sha256):
+    if _matches_digest(request.headers.get("if-none-match"), sha256):
         return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
     range_header = request.headers.get("range") if request.method == "GET" else None
     if range_header is not None and _if_range(request.headers.get("if-range"), sha256):
-        byte_range = _range(range_header, size)
+        byte_range = _parse_range(range_header, size)
         if byte_range == "unsatisfiable":
             status, problem_headers, body = problems.of_status(416, f"The file has {size} bytes.")
             return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
@@ -87,23 +87,23 @@ def download(
     return StreamingResponse(source.read(sha256), headers=headers)
 
 
-def redirect(
+def redirect_to_store(
     request: Request, store: Store, blobs: Blobs, sha256: str, media_type: str, filename: str
 ) -> Response | None:
-    """Return 307 to a presigned URL with the digest in headers, or None if `download` should
+    """Return 307 to a presigned URL with the digest in headers, or None if `serve_file` should
     answer.
 
-    `download` answers for a store without URLs, for HEAD (the signature covers GET only), and for a
+    `serve_file` answers for a store without URLs, for HEAD (the signature covers GET only), and for a
     client that already has the file. The blob is verified first, because the service does not see
     bytes that the store sends.
 
     Raises:
         StoreCorrupt: the blob is damaged.
     """
-    if request.method != "GET" or _has(request.headers.get("if-none-match"), sha256):
+    if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
         return None
     url = store.presign(
-        Blobs.key(sha256),
+        Blobs.make_key(sha256),
         PRESIGNED_S,
         {
             "content-disposition": f'attachment; filename="{filename}"',
@@ -121,7 +121,7 @@ def _digest_headers(sha256: str) -> dict[str, str]:
     return {"ETag": f'"{sha256}"', "Repr-Digest": f"sha-256=:{digest}:"}
 
 
-def _has(if_none_match: str | None, sha256: str) -> bool:
+def _matches_digest(if_none_match: str | None, sha256: str) -> bool:
     """Return True if `If-None-Match` names the digest (weak comparison)."""
     if if_none_match is None:
         return False
@@ -137,7 +137,7 @@ def _if_range(header: str | None, sha256: str) -> bool:
     return header is None or header.strip() == f'"{sha256}"'
 
 
-def _range(header: str, size: int) -> tuple[int, int] | str | None:
+def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
     """Return (first, last) byte, "unsatisfiable", or None for a header to ignore."""
     match = _RANGE.fullmatch(header)
     if match is None:

@@ -52,7 +52,7 @@ class Look:
     over: bool
 
 
-def follow(request: Request, look: Callable[[int], Awaitable[Look]], after: int) -> StreamingResponse:
+def follow_events(request: Request, look: Callable[[int], Awaitable[Look]], after: int) -> StreamingResponse:
     """Return a stream of the events that `look` finds with ids above `after`.
 
     Args:
@@ -61,7 +61,7 @@ def follow(request: Request, look: Callable[[int], Awaitable[Look]], after: int)
         after: id of the last event that the client has received; 0: none.
     """
     return StreamingResponse(
-        _events(request, look, after),
+        _generate_events(request, look, after),
         media_type=EVENT_STREAM,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -83,7 +83,7 @@ def event_id(text: str | None) -> int:
     return int(text)
 
 
-async def _events(
+async def _generate_events(
     request: Request, look: Callable[[int], Awaitable[Look]], after: int
 ) -> AsyncIterator[bytes]:
     stopping: Stopping = request.app.state.stopping
@@ -94,7 +94,7 @@ async def _events(
         # In an outage this empty result keeps the stream open: the client would only reconnect.
         batch = Look((), after, False, False)
         try:
-            await access.actor(request.scope)  # cached: reads the key about once a second
+            await access.authenticate(request.scope)  # cached: reads the key about once a second
             batch = await look(after)
         except (NotAuthenticated, NotFound):
             return
@@ -102,7 +102,7 @@ async def _events(
             pass
         after = batch.last
         for event in batch.told:
-            yield _encoded(event)
+            yield _encode_event(event)
             waited = 0.0
         if batch.more:
             continue
@@ -116,6 +116,6 @@ async def _events(
         lived += LOOK_S
 
 
-def _encoded(event: Told) -> bytes:
+def _encode_event(event: Told) -> bytes:
     text = json.dumps(event.data, separators=(",", ":"), ensure_ascii=False)
     return f"id: {event.id}\nevent: {event.type}\ndata: {text}\n\n".encode()

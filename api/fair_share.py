@@ -39,10 +39,10 @@ class FairShare:
         owner.
         """
 
-    async def enter(self, owner: str) -> None:
+    async def take_slot(self, owner: str) -> None:
         """Take a slot of this owner, waiting until one is free."""
-        self._ask(owner)
-        if self._held[owner] < self._limit(owner):
+        self._note_request(owner)
+        if self._held[owner] < self._find_limit(owner):
             self._held[owner] += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -51,33 +51,33 @@ class FairShare:
             await slot
         except asyncio.CancelledError:
             if slot.cancelled():
-                self._forget(owner, slot)
+                self._remove_waiter(owner, slot)
             else:
                 # The slot was granted before the cancellation arrived: pass it on.
-                self.leave(owner)
+                self.release_slot(owner)
             raise
 
-    def leave(self, owner: str) -> None:
+    def release_slot(self, owner: str) -> None:
         """Release a slot, and hand it to the owner's longest-waiting request."""
         self._held[owner] -= 1
-        while owner in self._waiting and self._held[owner] < self._limit(owner):
+        while owner in self._waiting and self._held[owner] < self._find_limit(owner):
             slot = self._waiting[owner][0]
-            self._forget(owner, slot)
+            self._remove_waiter(owner, slot)
             self._held[owner] += 1
             slot.set_result(None)
         if not self._held[owner]:
             del self._held[owner]
 
-    def _ask(self, owner: str) -> None:
+    def _note_request(self, owner: str) -> None:
         if self._last[0] != owner:
             self._last_other = self._last[1]
         self._last = (owner, monotonic())
 
-    def _limit(self, owner: str) -> int:
+    def _find_limit(self, owner: str) -> int:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return self._shared if other_at > monotonic() - SHARED_S else self._alone
 
-    def _forget(self, owner: str, asked: "asyncio.Future[None]") -> None:
+    def _remove_waiter(self, owner: str, asked: "asyncio.Future[None]") -> None:
         self._waiting[owner].remove(asked)
         if not self._waiting[owner]:
             del self._waiting[owner]
@@ -94,7 +94,7 @@ class Working:
     async def begin(self) -> None:
         """Take a slot for this request, waiting until one is free."""
         if self._holds is None:
-            await self._share.enter(self._owner)
+            await self._share.take_slot(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.pause)
 
     def pause(self) -> None:
@@ -102,17 +102,17 @@ class Working:
         if self._holds is not None:
             self._holds.cancel()
             self._holds = None
-            self._share.leave(self._owner)
+            self._share.release_slot(self._owner)
 
 
-def pause() -> None:
+def release_slot() -> None:
     """Release the current request's slot while it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.pause()
 
 
-async def resume() -> None:
+async def retake_slot() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from core.nearest import paths_of, unknown_field
-from core.plain import found, kind, must_be, must_be_one_of
+from core.plain import describe_found, describe_types, must_be, must_be_one_of
 
 MAX_FIELDS = 20
 """Maximum number of fields named in one response."""
@@ -51,22 +51,24 @@ def fields_of(
         recipe: dotted paths of a recipe, which the schemas of bodies leave open.
     """
     body = error.body if isinstance(error.body, Mapping) else {}
-    field_paths = _paths(route)
+    field_paths = _list_field_paths(route)
     if "recipe" in field_paths:
         field_paths += [f"recipe.{path}" for path in recipe]
     messages_by_path: dict[str, list[str]] = {}
     for each in error.errors():
-        path = _path(each, body)
+        path = _find_field_path(each, body)
         if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
-        message = _message(each, path, field_paths)
+        message = _describe_error(each, path, field_paths)
         messages_by_path.setdefault(path, [])
         if message not in messages_by_path[path]:
             messages_by_path[path].append(message)
-    return [{"field": path, "message": _joined(messages)} for path, messages in messages_by_path.items()]
+    return [
+        {"field": path, "message": _join_messages(messages)} for path, messages in messages_by_path.items()
+    ]
 
 
-def _paths(route: APIRoute | None) -> list[str]:
+def _list_field_paths(route: APIRoute | None) -> list[str]:
     if route is None or route.body_field is None:
         return []
     annotation: Any = route.body_field.field_info.annotation
@@ -78,7 +80,7 @@ def _schema_paths(annotation: Any) -> tuple[str, ...]:
     return tuple(paths_of(TypeAdapter(annotation).json_schema()))
 
 
-def _path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
+def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     """Return the dotted path of the field in the request, without the type names of unions."""
     place, *parts = error["loc"]
     if place != "body":
@@ -95,7 +97,7 @@ def _path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     return ".".join(names)
 
 
-def _message(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
+def _describe_error(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
     named, context = str(error["type"]), error.get("ctx") or {}
     if named == "missing":
         return "is missing"
@@ -103,27 +105,27 @@ def _message(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
         inside, _, name = path.rpartition(".")
         return unknown_field(name, known, inside)
     if named in ("literal_error", "enum"):
-        return must_be_one_of(error["input"], _options(str(context["expected"])))
+        return must_be_one_of(error["input"], _parse_options(str(context["expected"])))
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
         message = must_be(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
-        return f"{message}{'' if 'too_' in named else found(error['input'])}"
+        return f"{message}{'' if 'too_' in named else describe_found(error['input'])}"
     root = named.partition("_")[0]
     if root in _TYPES and named.endswith(("_type", "_parsing", "_from_float")):
-        return f"must be {kind([_TYPES[root]])}{found(error['input'])}"
+        return f"must be {describe_types([_TYPES[root]])}{describe_found(error['input'])}"
     if named == "finite_number":
         return "must be a finite number"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     return message[:1].lower() + message[1:]
 
 
-def _options(expected: str) -> list[str]:
+def _parse_options(expected: str) -> list[str]:
     """Return the names in `'data', 'task' or 'class'`."""
     return [one.strip(" '") for one in expected.replace(" or ", ", ").split(",")]
 
 
-def _joined(messages: Sequence[str]) -> str:
+def _join_messages(messages: Sequence[str]) -> str:
     """Return one sentence that combines the messages of a field's alternatives."""
     if len(messages) > 1 and all(m.startswith("must be ") for m in messages):
         *first_messages, last = messages

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.access import Access
 from api.dependencies import Needs
-from api.fair_share import FairShare, Working, pause, resume
+from api.fair_share import FairShare, Working, release_slot, retake_slot
 from api.key_watch import KeyWatch
 from api.predict_limits import PredictLimits
 from api.rate import Rate
-from api.strict_json import fit_text, parse
+from api.strict_json import fit_text, parse_json
 from core import disk, reserve
 from core.db import session
 from core.errors import (
@@ -50,10 +50,10 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 Polled = Callable[..., Awaitable[Response]]
 
 
-def polling(endpoint: Any) -> Any:
+def mark_polling(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
-    It receives `request`, `actor` and its path parameters. Its query and header parameters only
+    It receives `request`, `authenticate` and its path parameters. Its query and header parameters only
     document the route; it reads their values from the request itself.
     """
     endpoint.polling = True
@@ -77,7 +77,7 @@ class Doorkeepers:
     share: FairShare
 
 
-def guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
+def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
     """Wrap a route in the guard.
 
     Raises:
@@ -121,22 +121,22 @@ class _Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
-            await self._serve(None, scope, receive, send)
+            await self._serve_route(None, scope, receive, send)
             return
         access = self.doorkeepers.access()
-        actor = await access.actor(scope, fresh=self.is_fresh)
+        actor = await access.authenticate(scope, fresh=self.is_fresh)
         if actor.scope == "predict":
             await self._let_predict(actor, scope)
         else:
             rate = self.doorkeepers.rate()
             if rate is not None:
-                await rate.take(actor.owner_id)
-            if not actor.may(self.need):
+                await rate.count_request(actor.owner_id)
+            if not actor.has_scope(self.need):
                 raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
         scope.setdefault("state", {})["actor"] = actor
         working = Working(self.doorkeepers.share, actor.owner_id)
 
-        async def sent(message: Message) -> None:
+        async def release_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
             working.pause()
             await send(message)
@@ -147,7 +147,9 @@ class _Guarded:
             await working.begin()
             if self.makes_room:
                 reserve.release_if_full(data_dir)
-            await self._serve(actor, scope, watch.receiving(receive), watch.sending(sent))
+            await self._serve_route(
+                actor, scope, watch.watch_receive(receive), watch.watch_send(release_and_send)
+            )
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_full(error) or session.is_full(error)
@@ -176,13 +178,13 @@ class _Guarded:
         assert actor.key_id is not None
         await self.doorkeepers.limits().take_request(actor.key_id)
 
-    async def _serve(self, actor: Actor | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_route(self, actor: Actor | None, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path_params"]:
             self._check_path(scope)
         if scope["query_string"]:
             self._check_query(scope["query_string"])
         if self.json_body:
-            receive = await self._json(scope, receive)
+            receive = await self._read_json(scope, receive)
         if self.polled is not None and actor is not None:
             response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
@@ -224,20 +226,20 @@ class _Guarded:
                     fields=[{"field": name, "message": "holds a NUL character"}],
                 )
 
-    async def _json(self, scope: Scope, receive: Receive) -> Receive:
+    async def _read_json(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
         length = declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
             raise BodyTooLarge(f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}.")
-        pause()
+        release_slot()
         body = await read_body(receive, MAX_JSON_BYTES, length)
-        await resume()
+        await retake_slot()
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":
                 raise UnsupportedType("Send the body as application/json.")
-            parse(body)
-        return replay(body, receive)
+            parse_json(body)
+        return replay_body(body, receive)
 
 
 def declared_length(header: str | None) -> int | None:
@@ -283,15 +285,15 @@ async def read_body(receive: Receive, limit: int, declared: int | None = None) -
     return b"".join(chunks)
 
 
-def replay(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields `body` again, then what the server receives next."""
     done = False
 
-    async def again() -> Message:
+    async def receive_again() -> Message:
         nonlocal done
         if done:
             return await receive()
         done = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return receive_again

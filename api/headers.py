@@ -18,7 +18,7 @@ _PLAIN = (*_ALWAYS, (b"cache-control", b"no-store"))
 _TAGGED = (*_ALWAYS, (b"cache-control", b"private, no-cache"))
 
 
-def secured(headers: Headers) -> Headers:
+def add_security_headers(headers: Headers) -> Headers:
     """Return a response's headers (names in lower case), adding security headers it does
     not set.
     """

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from api.fair_share import pause, resume
+from api.fair_share import release_slot, retake_slot
 from api.turns import Turns
 
 T = TypeVar("T")
@@ -29,8 +29,8 @@ class HeavyWork:
         """Run `work` in a thread when it is this owner's turn; return its result or raise its
         exception.
         """
-        pause()
-        async with self._turns.turn(owner):
+        release_slot()
+        async with self._turns.take_turn(owner):
             result = await to_thread.run_sync(work, limiter=self._threads)
-        await resume()
+        await retake_slot()
         return result

@@ -27,7 +27,7 @@ class KeyUse:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "KeyUse":
-        self._task = asyncio.create_task(self._run(), name="key-use")
+        self._task = asyncio.create_task(self._flush_periodically(), name="key-use")
         return self
 
     async def __aexit__(
@@ -37,25 +37,25 @@ class KeyUse:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self._write()
+        await self._flush_times()
 
-    async def _run(self) -> None:
+    async def _flush_periodically(self) -> None:
         while True:
             await asyncio.sleep(PERIOD_S)
-            await self._write()
+            await self._flush_times()
 
-    async def _write(self) -> None:
+    async def _flush_times(self) -> None:
         used, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}
         if not used and not last_requests:
             return
         try:
-            await to_thread.run_sync(_note, self._db, used, last_requests)
+            await to_thread.run_sync(_store_times, self._db, used, last_requests)
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 
 
-def _note(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
+def _store_times(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
     with db.write() as session:
         for key_id, at in used.items():
             session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))

@@ -32,7 +32,7 @@ class KeyWatch:
         self._now = asyncio.get_running_loop().time
         self._next = self._now() + LOOK_S
 
-    async def look(self) -> None:
+    async def check_if_due(self) -> None:
         """Check the key if the last check is `LOOK_S` seconds ago.
 
         In an outage of the database the transfer continues.
@@ -44,27 +44,27 @@ class KeyWatch:
             return
         self._next = self._now() + LOOK_S
         try:
-            await self._access.actor(self._scope, fresh=True)
+            await self._access.authenticate(self._scope, fresh=True)
         except Unavailable:
             return
 
-    def receiving(self, receive: Receive) -> Receive:
+    def watch_receive(self, receive: Receive) -> Receive:
         """Return a `receive` that checks the key before it returns a piece of a body."""
 
-        async def watched() -> Message:
+        async def receive_checked() -> Message:
             message = await receive()
             if message["type"] == "http.request":
-                await self.look()
+                await self.check_if_due()
             return message
 
-        return watched
+        return receive_checked
 
-    def sending(self, send: Send) -> Send:
+    def watch_send(self, send: Send) -> Send:
         """Return a `send` that checks the key before each piece of an unfinished response."""
 
-        async def watched(message: Message) -> None:
+        async def send_checked(message: Message) -> None:
             if message["type"] == "http.response.body" and message.get("more_body", False):
-                await self.look()
+                await self.check_if_due()
             await send(message)
 
-        return watched
+        return send_checked

@@ -8,7 +8,7 @@ from starlette.types import Scope
 from core.errors import NotAllowed
 
 
-def header(scope: Scope, name: bytes) -> str | None:
+def find_header(scope: Scope, name: bytes) -> str | None:
     """Return the first header with this name (in lower case), or None."""
     for key, value in scope["headers"]:
         if key == name:
@@ -18,7 +18,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 def host_name(scope: Scope) -> str:
     """Return the host in a request's Host header, without its port."""
-    host = header(scope, b"host") or ""
+    host = find_header(scope, b"host") or ""
     return host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
 
 

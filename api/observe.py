@@ -20,11 +20,11 @@ from core.requests.queue import QueueMetrics
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def page(metrics: QueueMetrics, version: str) -> bytes:
+def render_metrics(metrics: QueueMetrics, version: str) -> bytes:
     """Return the whole page in Prometheus's text format."""
     gauges = CollectorRegistry()
     gauges.register(_Gauges(metrics, version))
-    return generate_latest(gauges) + telemetry.page()
+    return generate_latest(gauges) + telemetry.render_metrics()
 
 
 class Latency:
@@ -39,20 +39,20 @@ class Latency:
             return
         began = time.perf_counter()
 
-        async def watched(message: Message) -> None:
+        async def send_timed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # Never label by the path itself: it would create a time series per object.
                 route = getattr(scope.get("route"), "path", "none")
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 seconds = time.perf_counter() - began
-                _histogram(method, route, message["status"]).observe(seconds)
+                _get_histogram(method, route, message["status"]).observe(seconds)
             await send(message)
 
-        await self.app(scope, receive, watched)
+        await self.app(scope, receive, send_timed)
 
 
 @cache
-def _histogram(method: str, route: str, status: int) -> Histogram:
+def _get_histogram(method: str, route: str, status: int) -> Histogram:
     """Return the histogram with these labels, cached because looking it up takes a lock."""
     return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue, TypeAdapter
 from api.described import DescribedRoute
 from api.guard import OPEN_PATHS
 from api.operations import OPERATIONS
-from api.problems import described
+from api.problems import describe_problem
 from api.schemas.tasks import FromUpload
 from core.protocol.error import Problem
 
@@ -27,7 +27,7 @@ NAMED: dict[str, type] = {"Problem": Problem, "FromUpload": FromUpload}
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def build_document(app: FastAPI) -> dict[str, Any]:
     """Return the document of this app, built at first use."""
     if app.openapi_schema is None:
         for route in app.routes:
@@ -51,7 +51,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if method in METHODS:
-                    _complete(path, operation)
+                    _complete_operation(path, operation)
                     default_id = operation["operationId"]
                     operation["operationId"] = OPERATIONS.get((method.upper(), path), default_id)
         app.openapi_schema = document
@@ -67,7 +67,7 @@ class _Operation(TypedDict, total=False):
     requestBody: JsonValue
 
 
-def _complete(path: str, operation: _Operation) -> None:
+def _complete_operation(path: str, operation: _Operation) -> None:
     responses = operation["responses"]
     statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:
@@ -85,5 +85,5 @@ def _complete(path: str, operation: _Operation) -> None:
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
     for status in statuses:
-        responses.setdefault(str(status), described(status))
+        responses.setdefault(str(status), describe_problem(status))
     operation["responses"] = dict(sorted(responses.items()))

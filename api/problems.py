@@ -38,7 +38,7 @@ _HTTP_CODES = {
 }
 
 
-def problem(
+def encode_problem(
     code: str,
     title: str,
     status: int,
@@ -68,7 +68,7 @@ def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
         retry = OUTAGE_RETRY_S
     if retry is not None:
         headers["Retry-After"] = str(retry)
-    body = problem(error.code, error.title, error.status, error.detail, error.fields, error.extra)
+    body = encode_problem(error.code, error.title, error.status, error.detail, error.fields, error.extra)
     return error.status, headers, body
 
 
@@ -80,19 +80,19 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
         phrase = "Error"
     code = _HTTP_CODES.get(status, f"http-{status}")
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
-    return status, headers, problem(code, phrase, status, detail or phrase)
+    return status, headers, encode_problem(code, phrase, status, detail or phrase)
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """Return these statuses as problems, for a route's `responses=`.
 
     `api.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
     404, 400, 413, 415 for path parameters or a body. Name only special ones, such as 409.
     """
-    return {status: described(status) for status in statuses}
+    return {status: describe_problem(status) for status in statuses}
 
 
-def described(status: int) -> dict[str, JsonValue]:
+def describe_problem(status: int) -> dict[str, JsonValue]:
     """Return the OpenAPI response object of a problem."""
     try:
         phrase = HTTPStatus(status).phrase

@@ -34,10 +34,10 @@ class Proxies:
         """Return True if the address belongs to a trusted proxy."""
         if not self._networks:
             return False
-        parsed = _parsed(address)
+        parsed = _parse_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
-    def client(self, forwarded: Iterable[bytes]) -> str | None:
+    def find_client(self, forwarded: Iterable[bytes]) -> str | None:
         """Return the nearest address that is not trusted.
 
         Args:
@@ -51,23 +51,23 @@ class Proxies:
             remaining, _, hop = remaining.rpartition(",")
             address = _without_port(hop.strip())
             if address and not self.trusts(address):
-                return address if _parsed(address) is not None else address[:_LITERAL]
+                return address if _parse_address(address) is not None else address[:_LITERAL]
             if not remaining:
                 break
         return None
 
 
 @lru_cache(4096)
-def counted(address: str) -> str:
+def derive_address_key(address: str) -> str:
     """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed.packed, _IPV6_PREFIX), strict=False))
     return address if parsed is None else str(parsed)
 
 
 @lru_cache(4096)
-def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -24,7 +24,7 @@ MAX_REMEMBERED = 10_000
 class Buckets(Protocol):
     """Token buckets shared between processes: `api.shared_buckets`."""
 
-    async def take(self, owner: str, per_s: float, capacity: float) -> float:
+    async def take_token(self, owner: str, per_s: float, capacity: float) -> float:
         """Take a token; return 0, or the seconds until there is one. Raises Unavailable in an
         outage.
         """
@@ -53,7 +53,7 @@ class Rate:
 
             self._shared = SharedBuckets(broker_url)
 
-    async def take(self, owner: str) -> None:
+    async def count_request(self, owner: str) -> None:
         """Count one request of an owner.
 
         Raises:
@@ -63,7 +63,7 @@ class Rate:
         if self._shared is not None and monotonic() >= self._away_until:
             wait = await self._counted_together(self._shared, owner)
         if wait is None:
-            wait = self._own(owner)
+            wait = self._take_own_token(owner)
         if wait > 0:
             raise TooManyRequests(
                 f"You may make {self.per_s:g} requests a second (and {self.capacity:g} at once):"
@@ -78,7 +78,7 @@ class Rate:
 
     async def _counted_together(self, buckets: Buckets, owner: str) -> float | None:
         try:
-            return await buckets.take(owner, self.per_s, self.capacity)
+            return await buckets.take_token(owner, self.per_s, self.capacity)
         except Unavailable as error:
             now = monotonic()
             # Of all requests that waited for Redis, log only the first.
@@ -87,7 +87,7 @@ class Rate:
             self._away_until = now + AWAY_S
             return None
 
-    def _own(self, owner: str) -> float:
+    def _take_own_token(self, owner: str) -> float:
         """Take a token of this process's bucket; return 0, or the seconds until there is one."""
         now = monotonic()
         tokens, at = self._buckets.get(owner, (self.capacity, now))

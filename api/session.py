@@ -14,41 +14,41 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.loopback import header, host_name, is_loopback
+from api.loopback import find_header, host_name, is_loopback
 from core.errors import NotAllowed
-from core.requests.sessions import LIFE_S, at
+from core.requests.sessions import LIFE_S, bind_to_place
 
 SECURE = "__Host-perennial"
 """Name of the cookie under https."""
 _READS = frozenset({"GET", "HEAD"})
 
 
-def token(scope: Scope) -> str | None:
+def find_token(scope: Scope) -> str | None:
     """Return the token in a request's cookie, bound to host and port, or None without a cookie.
 
     Raises:
         NotAllowed: there is a cookie, and the request does not come from a page of this service.
     """
-    cookies = _cookies(scope)
+    cookies = _parse_cookies(scope)
     cookie = cookies.get(SECURE) or (
         cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
     )
     if not cookie:
         return None
     require_own(scope)
-    return at(cookie, place(scope))
+    return bind_to_place(cookie, read_host(scope))
 
 
-def place(scope: Scope) -> str:
+def read_host(scope: Scope) -> str:
     """Return host and port as a request names them."""
-    return header(scope, b"host") or ""
+    return find_header(scope, b"host") or ""
 
 
 def loopback_name(scope: Scope) -> str:
     """Return the cookie's name under http on a loopback address, which contains the
     request's port.
     """
-    port = place(scope).removeprefix(host_name(scope)).removeprefix(":")
+    port = read_host(scope).removeprefix(host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
 
 
@@ -59,7 +59,7 @@ def require_own(scope: Scope) -> None:
         NotAllowed: it comes from another site, the browser does not say, or it changes something
             and names another origin.
     """
-    site = header(scope, b"sec-fetch-site") or ""
+    site = find_header(scope, b"sec-fetch-site") or ""
     is_read = scope["method"] in _READS
     # "none" means that a person typed the address or followed a bookmark.
     if site != "same-origin" and not (site == "none" and is_read):
@@ -77,7 +77,7 @@ def require_own_origin(scope: Scope) -> None:
     Raises:
         NotAllowed: `Origin` is missing or differs from the Host header.
     """
-    origin, host = header(scope, b"origin") or "", header(scope, b"host") or ""
+    origin, host = find_header(scope, b"origin") or "", find_header(scope, b"host") or ""
     if not host or origin.partition("://")[2] != host:
         raise NotAllowed(
             f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked for as"
@@ -91,12 +91,12 @@ def refuse_foreign(scope: Scope) -> None:
     Raises:
         NotAllowed: a browser marks the request as another site's, and it would change something.
     """
-    site = header(scope, b"sec-fetch-site") or ""
+    site = find_header(scope, b"sec-fetch-site") or ""
     if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
         raise NotAllowed("A page of another site cannot change anything here.")
 
 
-def keep(request: Request, response: Response, made: str) -> None:
+def set_cookie(request: Request, response: Response, made: str) -> None:
     """Set the session cookie in a response.
 
     Raises:
@@ -114,16 +114,16 @@ def keep(request: Request, response: Response, made: str) -> None:
     )
 
 
-def forget(request: Request, response: Response) -> None:
+def delete_cookie(request: Request, response: Response) -> None:
     """Delete the session cookie in a response."""
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
     response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
 
 
-def _cookies(scope: Scope) -> dict[str, str]:
+def _parse_cookies(scope: Scope) -> dict[str, str]:
     """Return the cookies of a request.
 
     Other cookies of the same host may contain characters that make SimpleCookie stop.
     """
-    pairs = (part.strip().partition("=") for part in (header(scope, b"cookie") or "").split(";"))
+    pairs = (part.strip().partition("=") for part in (find_header(scope, b"cookie") or "").split(";"))
     return {name: value for name, _, value in pairs}

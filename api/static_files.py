@@ -29,19 +29,19 @@ def add_static_files(app: FastAPI) -> None:
     app.add_route("/static/{digest}/{name:path}", _file, include_in_schema=False)
 
 
-def address(name: str, root: str = "") -> str:
+def build_static_path(name: str, root: str = "") -> str:
     """Return the URL path of a static file below the prefix `root`.
 
     Raises:
         KeyError: there is no such file.
     """
-    if name not in _files()[1]:
+    if name not in _index_files()[1]:
         raise KeyError(f"There is no static file {name!r}.")
-    return f"{root}/static/{_files()[0]}/{name}"
+    return f"{root}/static/{_index_files()[0]}/{name}"
 
 
 async def _file(request: Request) -> Response:
-    digest, files = _files()
+    digest, files = _index_files()
     path = files.get(request.path_params["name"])
     if path is None:
         raise HTTPException(404)
@@ -50,7 +50,7 @@ async def _file(request: Request) -> Response:
 
 
 @cache
-def _files() -> tuple[str, dict[str, Path]]:
+def _index_files() -> tuple[str, dict[str, Path]]:
     """Return the first 8 hex digits of the SHA-256 of all files, and the files by name."""
     files = {
         path.relative_to(FOLDER).as_posix(): path

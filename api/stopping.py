@@ -29,16 +29,16 @@ class Stopping:
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             if callable(before) and before is not signal.default_int_handler:
-                self._chain(number, before)
+                self._chain_handler(number, before)
 
-    def _chain(self, number: signal.Signals, before: "signal._HANDLER") -> None:
-        def handler(received: int, frame: FrameType | None) -> None:
+    def _chain_handler(self, number: signal.Signals, before: "signal._HANDLER") -> None:
+        def set_and_forward(received: int, frame: FrameType | None) -> None:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self.set)
             if callable(before):
                 before(received, frame)
 
-        signal.signal(number, handler)
+        signal.signal(number, set_and_forward)
 
     def set(self) -> None:
         """Set the flag."""

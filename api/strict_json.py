@@ -15,7 +15,7 @@ MAX_INT = 2**63 - 1
 MAX_DEPTH = 64
 
 
-def parse(data: bytes, what: str = "The body") -> Any:
+def parse_json(data: bytes, what: str = "The body") -> Any:
     """Parse a JSON text in UTF-8.
 
     Args:
@@ -30,7 +30,11 @@ def parse(data: bytes, what: str = "The body") -> Any:
         raise Invalid(f"{what} is not UTF-8: byte {error.start} is wrong.") from None
     try:
         value = json.loads(
-            text, parse_constant=_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_object
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_integer,
+            parse_float=_parse_float,
+            object_pairs_hook=_build_object,
         )
     except json.JSONDecodeError as error:
         raise Invalid(
@@ -41,7 +45,7 @@ def parse(data: bytes, what: str = "The body") -> Any:
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     try:
-        _check(value, 0)
+        _check_value(value, 0)
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     return value
@@ -61,25 +65,25 @@ class _Unfit(ValueError):
     """JSON that parses but cannot be stored."""
 
 
-def _constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise _Unfit(f"{name} is not a JSON number")
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     # Check the length first: converting very long digit strings takes quadratic time.
     if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
         raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
     return value
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise _Unfit(f"the number {digits[:24]} is too large")
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         earlier_names: set[str] = set()
@@ -88,7 +92,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _check(value: Any, depth: int) -> None:
+def _check_value(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _Unfit(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):
@@ -96,8 +100,8 @@ def _check(value: Any, depth: int) -> None:
             raise _Unfit("a string holds a NUL character or half of a surrogate pair")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check(key, depth)
-            _check(item, depth + 1)
+            _check_value(key, depth)
+            _check_value(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check(item, depth + 1)
+            _check_value(item, depth + 1)

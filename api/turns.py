@@ -35,11 +35,11 @@ class Turns(Generic[T]):
         self._count = 0
 
     @asynccontextmanager
-    async def turn(self, owner: str) -> AsyncIterator[T]:
+    async def take_turn(self, owner: str) -> AsyncIterator[T]:
         """Lend one of the things for the length of the block, when it is the owner's turn."""
         granted: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(granted)
-        self._lend()
+        self._grant_turns()
         try:
             lent = await granted
         except asyncio.CancelledError:
@@ -47,7 +47,7 @@ class Turns(Generic[T]):
                 # It was lent before the cancellation arrived: lend it to the next request.
                 self._give_back(owner, granted.result())
             else:
-                self._forget(owner, granted)
+                self._remove_request(owner, granted)
             raise
         try:
             yield lent
@@ -59,16 +59,16 @@ class Turns(Generic[T]):
         if not self._held[owner]:
             del self._held[owner]
         self._free.appendleft(thing)  # what was used last is warm
-        self._lend()
+        self._grant_turns()
 
-    def _lend(self) -> None:
+    def _grant_turns(self) -> None:
         while self._free:
             able = [owner for owner in self._waiting if self._held[owner] < self._most_each]
             if not able:
                 break
             owner = min(able, key=lambda each: (self._held[each], self._served.get(each, 0)))
             granted = self._waiting[owner][0]
-            self._forget(owner, granted)
+            self._remove_request(owner, granted)
             self._held[owner] += 1
             self._count += 1
             self._served[owner] = self._count
@@ -76,7 +76,7 @@ class Turns(Generic[T]):
         if not self._waiting and not self._held:
             self._served.clear()
 
-    def _forget(self, owner: str, asked: "asyncio.Future[T]") -> None:
+    def _remove_request(self, owner: str, asked: "asyncio.Future[T]") -> None:
         """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
         queue.remove(asked)

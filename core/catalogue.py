@@ -30,21 +30,21 @@ def load_catalogue(settings: Settings) -> Content:
     Raises:
         Unavailable: the learning code cannot be loaded.
     """
-    folder = settings.folder("catalogue")
+    folder = settings.make_folder("catalogue")
     path = folder / f"{code_version()}.json"
     try:
-        return _read(path)
+        return _read_catalogue(path)
     except FileNotFoundError:
-        _write(path)
-        return _read(path)
+        _write_catalogue(path)
+        return _read_catalogue(path)
 
 
-def _read(path: Path) -> Content:
-    return _parse(path.resolve(strict=True))
+def _read_catalogue(path: Path) -> Content:
+    return _parse_catalogue(path.resolve(strict=True))
 
 
 @functools.lru_cache(maxsize=2)
-def _parse(path: Path) -> Content:
+def _parse_catalogue(path: Path) -> Content:
     """Parse a catalogue file, once per process.
 
     The cache is safe because the file of a code version never changes. It pays because each job
@@ -54,7 +54,7 @@ def _parse(path: Path) -> Content:
     return value
 
 
-def _write(path: Path) -> None:
+def _write_catalogue(path: Path) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")
     os.close(descriptor)
     try:

@@ -64,7 +64,7 @@ def wrong_in_name(text: str) -> Wrong | None:
     if text.isascii() and text.isprintable():
         return None
     for match in _IN_NAMES.finditer(text):
-        if not _belongs(text, match.start()):
+        if not _changes_display(text, match.start()):
             return Wrong(match.group(), match.start() + 1)
     return None
 
@@ -75,7 +75,7 @@ def wrong_in_prose(text: str) -> Wrong | None:
     return None if match is None else Wrong(match.group(), match.start() + 1)
 
 
-def name(text: str) -> str:
+def clean_name(text: str) -> str:
     """Return a name in NFC, without surrounding white space.
 
     Raises:
@@ -95,7 +95,7 @@ def name(text: str) -> str:
     return clean
 
 
-def prose(text: str) -> str:
+def clean_prose(text: str) -> str:
     """Return a reason in NFC.
 
     Raises:
@@ -113,7 +113,7 @@ def prose(text: str) -> str:
     return clean
 
 
-def _belongs(text: str, at: int) -> bool:
+def _changes_display(text: str, at: int) -> bool:
     """Return whether the invisible character at index `at` changes the display in this position."""
     before = text[at - 1] if at else ""
     if not before:

@@ -25,7 +25,7 @@ Kind = Literal["missing", "digest"]
 _BLOBS = "blobs/"
 
 
-def mark(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
+def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
     """Mark an object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
@@ -48,7 +48,7 @@ def mark(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[s
     session.flush()
     if not key.startswith(_BLOBS):
         return []
-    digest = _digest(key)
+    digest = _digest_of_key(key)
     holders = select(Part.version_id).where(Part.sha256 == digest)
     query = select(Export).where(or_(Export.sha256 == digest, Export.version_id.in_(holders)))
     exports = list(session.scalars(query))
@@ -76,7 +76,7 @@ class Marks:
         """Mark an object that proved damaged during use; if the database fails, only log it."""
         try:
             with self._db.write() as session:
-                mark(session, key, "digest", "", self._db.now(session))
+                mark_damaged(session, key, "digest", "", self._db.now(session))
         except IntegrityError:
             pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
@@ -85,10 +85,10 @@ class Marks:
     def remove(self, key: str) -> None:
         """Remove the mark, after sound bytes were stored."""
         with self._db.write() as session:
-            clear(session, [key])
+            clear_marks(session, [key])
 
 
-def clear(session: Session, keys: Iterable[str]) -> int:
+def clear_marks(session: Session, keys: Iterable[str]) -> int:
     """Remove marks of objects that are sound again or no longer referenced; return their number."""
     sorted_keys = sorted(set(keys))
     query = select(Damage).where(Damage.key.in_(sorted_keys)).order_by(Damage.key)
@@ -99,17 +99,17 @@ def clear(session: Session, keys: Iterable[str]) -> int:
     return len(rows)
 
 
-def marked(session: Session, limit: int) -> list[Damage]:
+def list_marks(session: Session, limit: int) -> list[Damage]:
     """Return at most `limit` marks, ordered by key."""
     return list(session.scalars(select(Damage).order_by(Damage.key).limit(limit)))
 
 
-def count(session: Session) -> int:
+def count_marks(session: Session) -> int:
     """Return the number of marked objects."""
     return session.scalar(select(func.count()).select_from(Damage)) or 0
 
 
-def refuse(session: Session, version: Version, keys: Mapping[str, str]) -> None:
+def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
     """Raise an error if a part of a version is marked.
 
     Args:
@@ -134,16 +134,18 @@ def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
     marked_key = session.scalar(query)
     if marked_key is not None:
         error = StoreCorrupt(f"The stored object {marked_key} is damaged.", extra={"object": marked_key})
-        raise explained(session, model_id, error)
+        raise explain_error(session, model_id, error)
 
 
 def find_marked(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
-    return {_digest(key) for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))}
+    return {
+        _digest_of_key(key) for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
+    }
 
 
-def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
+def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
     """Return the error about an object, reworded in terms of the model that has it.
 
     The error is returned unchanged if the model does not have the object.
@@ -152,11 +154,11 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
     if "part" in error.extra or not key:
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
-    query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest(key))
+    query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest_of_key(key))
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:
         return _of_part(session, part[0], part[1], key)
-    digest = _digest(key)
+    digest = _digest_of_key(key)
     blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
     results = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
@@ -187,8 +189,8 @@ def _of_upload(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def explaining(db: Database, model_id: str) -> Iterator[None]:
-    """Reword errors about damaged objects while a model's files are used, as `explained` does.
+def explaining_errors(db: Database, model_id: str) -> Iterator[None]:
+    """Reword errors about damaged objects while a model's files are used, as `explain_error` does.
 
     Raises:
         StoreCorrupt: a stored object is damaged or missing.
@@ -197,12 +199,12 @@ def explaining(db: Database, model_id: str) -> Iterator[None]:
         yield
     except StoreCorrupt as error:
         with db.read() as session:
-            raise explained(session, model_id, error) from error
+            raise explain_error(session, model_id, error) from error
 
 
 def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
-    owner_bases = select(Base.id).where(Base.sha256 == _digest(key), Base.owner_id == owner)
+    owner_bases = select(Base.id).where(Base.sha256 == _digest_of_key(key), Base.owner_id == owner)
     base = session.scalar(owner_bases.order_by(Base.id).limit(1))
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
@@ -226,10 +228,10 @@ def _learned_from(session: Session, version: Version, key: str) -> tuple[int, in
     None also stands for version 0, which learned no task.
     """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
-    query = query.where(Version.model_id == version.model_id, Part.sha256 + "" == _digest(key))
+    query = query.where(Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key))
     first_version = session.execute(query.order_by(Version.number).limit(1)).first()
     return None if first_version is None or first_version[1] is None else (first_version[0], first_version[1])
 
 
-def _digest(key: str) -> str:
+def _digest_of_key(key: str) -> str:
     return key.rpartition("/")[2]

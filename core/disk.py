@@ -12,7 +12,7 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def failed(what: str, error: OSError) -> Unavailable:
+def build_error(what: str, error: OSError) -> Unavailable:
     """Return the typed error for a disk failure.
 
     Args:

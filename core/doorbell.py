@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.db.session import Database
 from core.db.tables import Job
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class Doorbell:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
+                self._thread = threading.Thread(target=self._run_sender, name="doorbell", daemon=True)
                 self._thread.start()
 
     def ring(self, job_id: str) -> None:
@@ -73,8 +73,8 @@ class Doorbell:
         Returns at once, and does not raise if the broker does not respond.
         """
         if self._settings.embedded:
-            wake(self._settings.data_dir)
-            hit("ring-sent")
+            wake_worker(self._settings.data_dir)
+            hit_failpoint("ring-sent")
             return
         self.start()
         try:
@@ -82,7 +82,7 @@ class Doorbell:
         except queue.Full:
             log.warning("ring dropped", job=job_id)
 
-    def status(self) -> Status:
+    def get_broker_status(self) -> Status:
         """Return the broker's state at the last check: `up`, `down`, or `none` without a broker.
 
         The first call waits for the first check, at most 2.5 times the socket time-out.
@@ -107,40 +107,40 @@ class Doorbell:
                 log.warning("ring dropped", job=dropped_job_id)
         thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _run_sender(self) -> None:
         broker = _Broker(self._settings.resolved_broker_url)
-        self._look(broker)
+        self._check_broker(broker)
         while True:
             try:
                 job_id = self._rings.get(timeout=CHECK_S)
             except queue.Empty:
-                self._look(broker)
+                self._check_broker(broker)
                 continue
             if job_id is None:
                 broker.close()
                 return
             if self._look_or_send(broker, job_id):
-                hit("ring-sent")
-                self._note(job_id)
+                hit_failpoint("ring-sent")
+                self._record_ring(job_id)
 
-    def _look(self, broker: "_Broker") -> None:
-        self._set(broker.answers())
+    def _check_broker(self, broker: "_Broker") -> None:
+        self._set_status(broker.is_reachable())
         self._checked.set()
 
     def _look_or_send(self, broker: "_Broker", job_id: str) -> bool:
-        sent = broker.send()
+        sent = broker.send_ring()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
-        self._set(sent)
+        self._set_status(sent)
         return sent
 
-    def _set(self, up: bool) -> None:
+    def _set_status(self, up: bool) -> None:
         status: Status = "up" if up else "down"
         if status != self._status:
             log.info("broker", status=status)
         self._status = status
 
-    def _note(self, job_id: str) -> None:
+    def _record_ring(self, job_id: str) -> None:
         try:
             with self._db.write() as session:
                 session.execute(update(Job).where(Job.id == job_id).values(rung_at=self._db.now(session)))
@@ -189,9 +189,9 @@ class _Broker:
             retry=no_retry,
         )
 
-    def send(self) -> bool:
+    def send_ring(self) -> bool:
         # A single time-out, where kombu's own connection attempts would add up.
-        if not self.answers():
+        if not self.is_reachable():
             return False
         try:
             self._app.send_task(TASK, queue=QUEUE, retry=False, ignore_result=True)
@@ -201,7 +201,7 @@ class _Broker:
             return False
         return True
 
-    def answers(self) -> bool:
+    def is_reachable(self) -> bool:
         try:
             return bool(self._redis.ping())
         except self._errors:
@@ -212,10 +212,13 @@ class _Broker:
         self._app.close()
 
 
-def wake(data_dir: Path) -> bool:
+def wake_worker(data_dir: Path) -> bool:
     """Send one datagram to the worker of `data_dir`; return whether a worker listens there."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(data_dir) as address:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+            _resolve_address(data_dir) as address,
+        ):
             sender.setblocking(False)
             sender.sendto(b"1", address)
     except BlockingIOError:
@@ -226,11 +229,11 @@ def wake(data_dir: Path) -> bool:
 
 
 @contextmanager
-def listening(data_dir: Path) -> Iterator[socket.socket | None]:
+def open_listener(data_dir: Path) -> Iterator[socket.socket | None]:
     """Open the worker's non-blocking datagram socket; yield None if it cannot be created."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        with _address(data_dir) as address:
+        with _resolve_address(data_dir) as address:
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.setblocking(False)
@@ -246,7 +249,7 @@ def listening(data_dir: Path) -> Iterator[socket.socket | None]:
 
 
 @contextmanager
-def _address(data_dir: Path) -> Iterator[str]:
+def _resolve_address(data_dir: Path) -> Iterator[str]:
     """Yield the socket's path, through a descriptor of its folder if the plain path is too long.
 
     UNIX socket addresses end at 107 bytes.
@@ -262,7 +265,7 @@ def _address(data_dir: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def drain(listener: socket.socket) -> None:
+def drain_wakeups(listener: socket.socket) -> None:
     """Read all pending wake-ups, for at most `SOCKET_TIMEOUT_S` seconds."""
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -25,7 +25,7 @@ CACHED_ARCHITECTURES = 200
 
 def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _kept(settings, architecture, image)
+    path, _ = _locate_result(settings, architecture, image)
     try:
         expected: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -43,8 +43,8 @@ def expected_base(settings: Settings, architecture: ArchitectureChoice, image: I
     cached = known_base(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _kept(settings, architecture, image)
-    expected = _ask(request)
+    path, request = _locate_result(settings, architecture, image)
+    expected = _compute_expected(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     if len(cached_files) >= CACHED_ARCHITECTURES:
         cached_files[0].unlink(missing_ok=True)
@@ -69,14 +69,14 @@ def to_compare(
     return relevant, required
 
 
-def _kept(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
+def _locate_result(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
     """Return the path of the cached result, and the request as JSON."""
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
-    return settings.folder("catalogue") / f"expected-{name}.json", request
+    return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 
-def _ask(request: str) -> ExpectedBase:
+def _compute_expected(request: str) -> ExpectedBase:
     try:
         done = helper_process.run_module("core.learn.networks.expected", request, EXPECT_TIMEOUT_S)
     except subprocess.TimeoutExpired:

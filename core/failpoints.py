@@ -58,7 +58,7 @@ DEVICE_ERROR = "device-error"
 """Name of the file in that folder with the error message of a broken device."""
 
 
-def hit(point: str) -> None:
+def hit_failpoint(point: str) -> None:
     """Kill this process, or send it the signal that the file names, if the point is armed."""
     if _FOLDER is None:
         return

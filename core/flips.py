@@ -52,7 +52,7 @@ class Flips:
         )
 
 
-def count(old: Mask, new: Mask) -> Flips:
+def count_flips(old: Mask, new: Mask) -> Flips:
     """Count the flips between two versions.
 
     Args:
@@ -68,7 +68,7 @@ def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
     Args:
         groups: int64 [N], the group of each image.
         most: number of groups; they are numbered from 0 to `most` - 1.
-        old, new: bool [N], as in `count`.
+        old, new: bool [N], as in `count_flips`.
 
     Returns:
         int64 [most, 4], in the order of the fields of `Flips`.
@@ -77,7 +77,7 @@ def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
     return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(np.int64)
 
 
-def wilson(successes: int, n: int) -> tuple[float, float] | None:
+def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
     """Return the 95 % interval of a share in [0, 1] (Wilson 1927), or None without trials."""
     if not n:
         return None
@@ -88,7 +88,7 @@ def wilson(successes: int, n: int) -> tuple[float, float] | None:
     return low, 1.0 if successes == n else min(1.0, middle + half)
 
 
-def mcnemar(negative: int, positive: int) -> float:
+def mcnemar_p_value(negative: int, positive: int) -> float:
     """Return p in [0, 1] of McNemar's exact two-sided test that both flips are equally likely.
 
     p is 2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947,

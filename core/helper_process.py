@@ -14,7 +14,7 @@ _KEPT = re.compile(
 )
 
 
-def environment(**more: str) -> dict[str, str]:
+def build_environment(**more: str) -> dict[str, str]:
     """Return the environment for a helper, extended by `more`.
 
     It has the paths of programs and libraries and the settings of threads and devices. Everything
@@ -32,7 +32,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
     return subprocess.run(
         [sys.executable, "-m", module, argument],
         cwd=ROOT,
-        env=environment(),
+        env=build_environment(),
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -40,7 +40,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
     )
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
+def kill_and_close(process: "subprocess.Popen[bytes]") -> None:
     """Kill a helper, wait until it has ended, and close its pipes."""
     process.kill()
     process.wait()

@@ -26,7 +26,7 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the checkpoint. No other file is ever read as one."""
 
 
-def weights(row: PretrainedRow) -> Pretrained:
+def describe_weights(row: PretrainedRow) -> Pretrained:
     """Return the catalogue's entry of timm's network as weights of this base."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return pretrained_of(MODEL, row).model_copy(update=of_this)

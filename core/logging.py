@@ -23,7 +23,7 @@ _USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
 _SIGNATURE = re.compile(r"(?i)(X-Amz-(?:Signature|Credential|Security-Token)=)[^&\s\"']+")
 
 
-def configure(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
+def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
     """Send all logging of this process and its libraries to `stream` as JSON lines.
 
     Args:
@@ -80,7 +80,7 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO | None = None
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""
     for key in list(event):
-        event[key] = _hidden(key, event[key])
+        event[key] = _hide_value(key, event[key])
     return event
 
 
@@ -89,7 +89,7 @@ def hide_keys(text: str) -> str:
     return _KEY.sub(_HIDDEN, text)
 
 
-def _hidden(key: str, value: Any) -> Any:
+def _hide_value(key: str, value: Any) -> Any:
     if key.lower() in SECRET_FIELDS:
         return _HIDDEN
     if isinstance(value, str):
@@ -97,7 +97,7 @@ def _hidden(key: str, value: Any) -> Any:
         text = _USERINFO.sub(rf"\1{_HIDDEN}@", text)
         return _SIGNATURE.sub(rf"\1{_HIDDEN}", text)
     if isinstance(value, dict):
-        return {k: _hidden(str(k), v) for k, v in value.items()}
+        return {k: _hide_value(str(k), v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_hidden("", v) for v in value]
+        return [_hide_value("", v) for v in value]
     return value

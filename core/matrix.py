@@ -108,10 +108,10 @@ class Row:
 
 def accuracy_matrix(rows: Sequence[Row], columns: Sequence[int], cells: Cells) -> list[list[float | None]]:
     """Return one list per row with one accuracy in [0, 1], or None, per column."""
-    return [[_accuracy(cells, row.version, task) for task in columns] for row in rows]
+    return [[_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def path(rows: Sequence[Row], version: int) -> list[Row]:
+def trace_lineage(rows: Sequence[Row], version: int) -> list[Row]:
     """Return the rows from version 0 to `version` along the parents.
 
     Raises:
@@ -151,7 +151,7 @@ class Stages:
         slices: bool = True,
         zero_heads: bool = True,
     ) -> None:
-        self.line = path(rows, version)
+        self.line = trace_lineage(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
         tasks = self.line[-1].tasks
@@ -165,58 +165,64 @@ class Stages:
         self._slices = slices
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
-    def r(self, stage: int, task: int) -> float | None:
+    def task_accuracy(self, stage: int, task: int) -> float | None:
         """Return the accuracy of a stage on a task in [0, 1], or None if it is undefined."""
         return self._accuracies.get((self.line[stage].version, task))
 
-    def seen(self, stage: int) -> list[int]:
+    def seen_tasks(self, stage: int) -> list[int]:
         """Return the tasks learned up to a stage, in the order in which they were first learned."""
         return [task for task, at in self.learned.items() if at <= stage]
 
     def task_mean(self, stage: int) -> float | None:
         """Return the mean accuracy over the tasks seen."""
-        return mean(self.r(stage, task) for task in self.seen(stage))
+        return mean_defined(self.task_accuracy(stage, task) for task in self.seen_tasks(stage))
 
-    def pooled(self, stage: int) -> float | None:
+    def pooled_accuracy(self, stage: int) -> float | None:
         """Return the accuracy over all images of the tasks seen, or of the common test set."""
-        counts = [self._cells.get((self.line[stage].version, task), (0, 0)) for task in self.seen(stage)]
-        return _ratio(sum(correct for correct, _ in counts), sum(total for _, total in counts))
+        counts = [
+            self._cells.get((self.line[stage].version, task), (0, 0)) for task in self.seen_tasks(stage)
+        ]
+        return _ratio_or_none(sum(correct for correct, _ in counts), sum(total for _, total in counts))
 
-    def macro(self, stage: int, per_class: ClassCells) -> float | None:
+    def macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
         """Return the mean accuracy over the classes seen that have test images.
 
         In the task scenario the classes of each head count separately.
         """
         version, totals = self.line[stage].version, dict[tuple[int | None, str], tuple[int, int]]()
-        for task in self.seen(stage):
+        for task in self.seen_tasks(stage):
             for label, (correct, total) in per_class.get((version, task), {}).items():
                 key = (task if self.scenario == "task" else None, label)
                 counts = totals.get(key, (0, 0))
                 totals[key] = (counts[0] + correct, counts[1] + total)
-        return mean(_ratio(correct, total) for correct, total in totals.values())
+        return mean_defined(_ratio_or_none(correct, total) for correct, total in totals.values())
 
-    def primary(self, stage: int) -> float | None:
+    def primary_accuracy(self, stage: int) -> float | None:
         """Return A_i: accuracy over all images, or the mean over tasks in the task scenario."""
-        return self.task_mean(stage) if self.scenario == "task" else self.pooled(stage)
+        return self.task_mean(stage) if self.scenario == "task" else self.pooled_accuracy(stage)
 
     def by_stage(self) -> list[float | None]:
         """Return A_1 … A_T."""
-        return [self.primary(stage) for stage in range(1, self.last + 1)]
+        return [self.primary_accuracy(stage) for stage in range(1, self.last + 1)]
 
-    def bwt(self) -> float | None:
+    def backward_transfer(self) -> float | None:
         """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
-        return mean(
-            _minus(self.r(self.last, j), self.r(self.learned[j], j)) for j in self._earlier(self.last)
+        return mean_defined(
+            _difference_or_none(self.task_accuracy(self.last, j), self.task_accuracy(self.learned[j], j))
+            for j in self._earlier_tasks(self.last)
         )
 
-    def fwt(self) -> float | None:
+    def forward_transfer(self) -> float | None:
         """Return forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
         if not self._forward or not self._slices:
             return None
         later = [j for j, at in self.learned.items() if at >= 2]
-        return mean(_minus(self.r(self.learned[j] - 1, j), self.r(0, j)) for j in later)
+        return mean_defined(
+            _difference_or_none(self.task_accuracy(self.learned[j] - 1, j), self.task_accuracy(0, j))
+            for j in later
+        )
 
-    def forgotten(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+    def task_forgetting(self, task: int, stage: int, *, literal: bool = False) -> float | None:
         """Return f_j^k = max_l R[l][j] - R[k][j], with l from j to k - 1.
 
         Args:
@@ -225,19 +231,21 @@ class Stages:
             literal: let l start at 1, before the task was learned.
         """
         first = 1 if literal else self.learned[task]
-        best = [a for earlier in range(first, stage) if (a := self.r(earlier, task)) is not None]
-        return _minus(max(best, default=None), self.r(stage, task))
+        best = [a for earlier in range(first, stage) if (a := self.task_accuracy(earlier, task)) is not None]
+        return _difference_or_none(max(best, default=None), self.task_accuracy(stage, task))
 
-    def forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+    def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
         """Return F_k: the mean of f_j^k over the tasks learned before stage k.
 
         The range is [-1, 1]; a negative value is a gain.
         """
-        return mean(self.forgotten(j, stage, literal=literal) for j in self._earlier(stage))
+        return mean_defined(
+            self.task_forgetting(j, stage, literal=literal) for j in self._earlier_tasks(stage)
+        )
 
     def learning_accuracy(self) -> float | None:
         """Return the mean of R[j][j]."""
-        return mean(self.r(at, task) for task, at in self.learned.items())
+        return mean_defined(self.task_accuracy(at, task) for task, at in self.learned.items())
 
     def intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
         """Return I_k = a*_k - R[k][k] for each stage k from 1.
@@ -248,10 +256,12 @@ class Stages:
         Raises:
             ValueError: `reference` does not have one value per stage.
         """
-        when_learned = [self.r(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None]
-        return [_minus(best, r) for best, r in zip(reference, when_learned, strict=True)]
+        when_learned = [
+            self.task_accuracy(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None
+        ]
+        return [_difference_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)]
 
-    def gap(self, joint: Sequence[float | None]) -> list[float | None]:
+    def gap_to_joint(self, joint: Sequence[float | None]) -> list[float | None]:
         """Return D_i = A_i of the reference - A_i for each stage from 1; the last value is D.
 
         Args:
@@ -261,13 +271,15 @@ class Stages:
         Raises:
             ValueError: `joint` does not have one value per stage.
         """
-        return [_minus(best, accuracy) for best, accuracy in zip(joint, self.by_stage(), strict=True)]
+        return [
+            _difference_or_none(best, accuracy) for best, accuracy in zip(joint, self.by_stage(), strict=True)
+        ]
 
-    def _earlier(self, stage: int) -> list[int]:
+    def _earlier_tasks(self, stage: int) -> list[int]:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
-def rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
+def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
     """Return (regression rate, improvement rate) from counts on the same images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
@@ -276,24 +288,24 @@ def rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]
         changes: (regressed, improved, total) counts.
     """
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
-    return _ratio(regressed, total), _ratio(improved, total)
+    return _ratio_or_none(regressed, total), _ratio_or_none(improved, total)
 
 
-def degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
+def find_degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
     """Return the tasks whose accuracy is meaningless because there is only one possible class.
 
     Args:
         stages: the version's stages.
         classes: task → labels.
     """
-    tasks = stages.seen(stages.last)
+    tasks = stages.seen_tasks(stages.last)
     if stages.scenario == "task":
         return [task for task in tasks if len(classes.get(task, ())) == 1]
     labels = {label for task in tasks for label in classes.get(task, ())}
     return tasks if len(labels) == 1 else []
 
 
-def unmeasured(
+def find_unmeasured(
     stages: Stages,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],
@@ -330,7 +342,7 @@ def unmeasured(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def summary(
+def compute_summary(
     rows: Sequence[Row],
     cells: Cells,
     version: int,
@@ -344,12 +356,12 @@ def summary(
 
     Args:
         scenario: data, task or class.
-        per_class, joint, reference: see `figures`.
+        per_class, joint, reference: see `compute_figures`.
     """
-    return figures(Stages(rows, cells, version, scenario), per_class, joint, reference)
+    return compute_figures(Stages(rows, cells, version, scenario), per_class, joint, reference)
 
 
-def figures(
+def compute_figures(
     stages: Stages,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
@@ -359,55 +371,55 @@ def figures(
 
     Args:
         stages: the version's stages.
-        per_class: counts per class, for `macro`.
-        joint, reference: accuracies of jointly trained models; see `Stages.gap` and
+        per_class: counts per class, for `macro_accuracy`.
+        joint, reference: accuracies of jointly trained models; see `Stages.gap_to_joint` and
             `Stages.intransigence`.
     """
     last, by_stage = stages.last, stages.by_stage()
-    gap = None if joint is None else stages.gap(joint)
+    gap = None if joint is None else stages.gap_to_joint(joint)
     lag = None if reference is None else stages.intransigence(reference)
     return {
         "acc": stages.task_mean(last),
-        "pooled": stages.pooled(last),
-        "macro": stages.macro(last, per_class or {}),
-        "last": stages.primary(last),
+        "pooled": stages.pooled_accuracy(last),
+        "macro": stages.macro_accuracy(last, per_class or {}),
+        "last": stages.primary_accuracy(last),
         "by_stage": by_stage,
-        "average_incremental": mean(by_stage),
-        "bwt": stages.bwt(),
-        "fwt": stages.fwt(),
-        "forgetting": stages.forgetting(last),
-        "forgetting_literal": stages.forgetting(last, literal=True),
-        "forgetting_by_stage": [stages.forgetting(stage) for stage in range(2, last + 1)],
+        "average_incremental": mean_defined(by_stage),
+        "bwt": stages.backward_transfer(),
+        "fwt": stages.forward_transfer(),
+        "forgetting": stages.mean_forgetting(last),
+        "forgetting_literal": stages.mean_forgetting(last, literal=True),
+        "forgetting_by_stage": [stages.mean_forgetting(stage) for stage in range(2, last + 1)],
         "per_task": [
             {
                 "task": task,
-                "when_learned": stages.r(at, task),
-                "now": stages.r(last, task),
-                "forgetting": stages.forgotten(task, last),
+                "when_learned": stages.task_accuracy(at, task),
+                "now": stages.task_accuracy(last, task),
+                "forgetting": stages.task_forgetting(task, last),
             }
             for task, at in stages.learned.items()
         ],
         "learning_accuracy": stages.learning_accuracy(),
-        "intransigence": None if lag is None else mean(lag),
+        "intransigence": None if lag is None else mean_defined(lag),
         "intransigence_last": lag[-1] if lag else None,
         "gap_to_joint": gap[-1] if gap else None,
         "gap_by_stage": gap,
     }
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean_defined(values: Iterable[float | None]) -> float | None:
     """Return the mean of the defined values, or None if there is none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 
 
-def _accuracy(cells: Cells, version: int, task: int) -> float | None:
-    return _ratio(*cells.get((version, task), (0, 0)))
+def _cell_accuracy(cells: Cells, version: int, task: int) -> float | None:
+    return _ratio_or_none(*cells.get((version, task), (0, 0)))
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def _ratio_or_none(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _minus(a: float | None, b: float | None) -> float | None:
+def _difference_or_none(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b

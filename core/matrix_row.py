@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.matrix import Cells, Row, Stages, mean
+from core.matrix import Cells, Row, Stages, mean_defined
 
 
 class Cell(NamedTuple):
@@ -53,11 +53,11 @@ def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) 
         scenario: data, task or class; determines the primary accuracy.
     """
     row = [cells[task] for task in tasks if task in cells]
-    acc = mean(cell.accuracy for cell in row)
+    acc = mean_defined(cell.accuracy for cell in row)
     total = sum(cell.total for cell in row)
     pooled = sum(cell.correct for cell in row) / total if total else None
     forgetting = (None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row)
-    return RowFigures(acc, acc if scenario == "task" else pooled, mean(forgetting))
+    return RowFigures(acc, acc if scenario == "task" else pooled, mean_defined(forgetting))
 
 
 class StoredStages(Stages):
@@ -87,26 +87,30 @@ class StoredStages(Stages):
         self._stored = stored
         self._now = {task: cell.accuracy for task, cell in row.items()}
         self._best = {task: cell.best for task, cell in row.items() if cell.best is not None}
-        self._best_ever = self._ever(first)
+        self._best_ever = self._find_best_ever(first)
 
-    def primary(self, stage: int) -> float | None:
+    def primary_accuracy(self, stage: int) -> float | None:
         """Return the stored primary accuracy; that of the last version is computed."""
-        return super().primary(stage) if stage == self.last else self._of(stage)[0]
+        return super().primary_accuracy(stage) if stage == self.last else self._stored_figures(stage)[0]
 
-    def forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+    def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
         """Return the stored forgetting; that of the last version is computed."""
-        return super().forgetting(stage, literal=literal) if stage == self.last else self._of(stage)[1]
+        return (
+            super().mean_forgetting(stage, literal=literal)
+            if stage == self.last
+            else self._stored_figures(stage)[1]
+        )
 
-    def forgotten(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+    def task_forgetting(self, task: int, stage: int, *, literal: bool = False) -> float | None:
         """Return f_j^k of the last stage, from the best accuracy in its cell; else None."""
         best = (self._best_ever if literal else self._best).get(task)
         now = self._now.get(task) if stage == self.last else None
         return None if best is None or now is None else best - now
 
-    def _of(self, stage: int) -> tuple[float | None, float | None]:
+    def _stored_figures(self, stage: int) -> tuple[float | None, float | None]:
         return self._stored.get(self.line[stage].version, (None, None))
 
-    def _ever(self, first: Cells) -> dict[int, float]:
+    def _find_best_ever(self, first: Cells) -> dict[int, float]:
         """Return task → best accuracy, over all versions of the lineage but the base."""
         stage_of = {row.version: stage for stage, row in enumerate(self.line)}
         best = dict(self._best)

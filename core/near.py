@@ -51,18 +51,18 @@ class Found:
     complete: bool
 
 
-def hashes(images: _Images) -> Hashes:
+def hash_images(images: _Images) -> Hashes:
     """Return the hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
-    parts = [_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)]
+    parts = [_hash_chunk(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)]
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
-def distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
+def hamming_distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
     """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
     return np.bitwise_count(one ^ other).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def within(found: Hashes) -> Found:
+def find_duplicates_within(found: Hashes) -> Found:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(found), -1, np.int64)
     distinct, first, group = np.unique(found, axis=0, return_index=True, return_inverse=True)
@@ -70,7 +70,7 @@ def within(found: Hashes) -> Found:
     equal = first[group] < np.arange(len(found))
     near[equal] = first[group][equal]
     every = np.ones(len(distinct), np.bool_)
-    one, partner, complete = _pairs(distinct, every, every)
+    one, partner, complete = _find_pairs(distinct, every, every)
     early, late = np.minimum(first[one], first[partner]), np.maximum(first[one], first[partner])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
@@ -79,7 +79,7 @@ def within(found: Hashes) -> Found:
     return Found(near, complete)
 
 
-def between(found: Hashes, earlier: Hashes) -> Found:
+def find_duplicates_between(found: Hashes, earlier: Hashes) -> Found:
     """Find for each image of `found` a near duplicate in `earlier`: `near` has its row there."""
     near = np.full(len(found), -1, np.int64)
     both = np.concatenate([earlier, found])
@@ -92,7 +92,7 @@ def between(found: Hashes, earlier: Hashes) -> Found:
     is_new = np.zeros(len(distinct), np.bool_)
     is_new[new] = True
     nearest = row_of.copy()
-    one, other, complete = _pairs(distinct, row_of >= 0, is_new)
+    one, other, complete = _find_pairs(distinct, row_of >= 0, is_new)
     for a, b in ((one, other), (other, one)):
         take = (nearest[a] < 0) & (row_of[b] >= 0)
         nearest[a[take][::-1]] = row_of[b[take][::-1]]
@@ -100,14 +100,14 @@ def between(found: Hashes, earlier: Hashes) -> Found:
     return Found(near, complete)
 
 
-def group(found: Hashes) -> Rows:
+def group_duplicates(found: Hashes) -> Rows:
     """Return the same number for images that are near duplicates, directly or through others, int64 [N].
 
     Frames of one burst are one group although the first and the last may differ by more than `MOST_BITS`.
     """
     distinct, of = np.unique(found, axis=0, return_inverse=True)
     every = np.ones(len(distinct), np.bool_)
-    one, other, _ = _pairs(distinct, every, every)
+    one, other, _ = _find_pairs(distinct, every, every)
     number = np.arange(len(distinct))
     while not np.array_equal(number[one], number[other]):
         smallest = np.minimum(number[one], number[other])
@@ -120,7 +120,7 @@ def group(found: Hashes) -> Rows:
     return number[of.reshape(-1)]
 
 
-def contradicting(
+def find_contradictions(
     found: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
     """Find images with a near duplicate under another label.
@@ -159,19 +159,19 @@ def contradicting(
     return [(int(before[row]), int(row) - len(old)) for row in rows]
 
 
-def _hashes(images: _Images) -> Hashes:
+def _hash_chunk(images: _Images) -> Hashes:
     pixels = images.astype(np.float32)
     grey = pixels @ _GREY if images.shape[-1] == 3 else pixels[..., 0]
     size = images.shape[1]
-    rows = _area(size, _SHORT) @ grey @ _area(size, _LONG).T
-    columns = _area(size, _LONG) @ grey @ _area(size, _SHORT).T
+    rows = _build_area_matrix(size, _SHORT) @ grey @ _build_area_matrix(size, _LONG).T
+    columns = _build_area_matrix(size, _LONG) @ grey @ _build_area_matrix(size, _SHORT).T
     bits = (rows[:, :, 1:] - rows[:, :, :-1] > _MARGIN, columns[:, 1:] - columns[:, :-1] > _MARGIN)
     packed = [np.packbits(part.reshape(len(images), -1), axis=1).view(">u8") for part in bits]
     return np.concatenate(packed, axis=1).astype(np.uint64)
 
 
 @cache
-def _area(size: int, to: int) -> npt.NDArray[np.float32]:
+def _build_area_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
     """Return the matrix [to, size] that averages the area covered by each new pixel."""
     edges = np.arange(to + 1) * size / to
     low, high = (
@@ -182,7 +182,7 @@ def _area(size: int, to: int) -> npt.NDArray[np.float32]:
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
 
-def _pairs(
+def _find_pairs(
     found: Hashes, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> tuple[Rows, Rows, bool]:
     """Find the pairs of near duplicates among distinct hashes, one of `left` and one of `right`.
@@ -191,11 +191,11 @@ def _pairs(
     """
     ones, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
 
-    def collect(one: Rows, other: Rows) -> None:
+    def collect_pairs(one: Rows, other: Rows) -> None:
         ones.append(one)
         others.append(other)
 
-    complete = _visit_pairs(found, left, right, collect)
+    complete = _visit_pairs(found, left, right, collect_pairs)
     return np.concatenate(ones), np.concatenate(others), complete
 
 
@@ -235,7 +235,7 @@ def _visit_pairs(
                 break
             if labels is not None:
                 same = same[labels[order[same]] != labels[order[same + step]]]
-            near = same[distances(ordered[same], ordered[same + step]) <= MOST_BITS]
+            near = same[hamming_distances(ordered[same], ordered[same + step]) <= MOST_BITS]
             one, other = order[near], order[near + step]
             is_across = (left[one] & right[other]) | (right[one] & left[other])
             visit(one[is_across], other[is_across])

@@ -19,7 +19,7 @@ _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
-def nearest(name: str, known: Iterable[str], inside: str = "") -> str | None:
+def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | None:
     """Return the known path that `name` in the block `inside` probably means, or None.
 
     A path is similar to a name by its last part or as a whole (`image_size` is `image.size`), or if
@@ -29,7 +29,7 @@ def nearest(name: str, known: Iterable[str], inside: str = "") -> str | None:
     best: tuple[float, bool, int, str] | None = None
     for path in known:
         block = path.rpartition(".")[0]
-        candidate = (_likeness(name[:LONGEST], path), block == inside, -path.count("."), path)
+        candidate = (_score_path(name[:LONGEST], path), block == inside, -path.count("."), path)
         if candidate[0] >= LIKE_ENOUGH and (best is None or candidate[:3] > best[:3]):
             best = candidate
     return None if best is None else best[3]
@@ -40,7 +40,7 @@ def did_you_mean(name: str, known: Iterable[str], inside: str = "") -> str:
 
     ` to precede the list of allowed names, or "".
     """
-    suggestion = nearest(name, known, inside)
+    suggestion = find_nearest(name, known, inside)
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
@@ -53,12 +53,12 @@ def unknown_field(name: str, known: Sequence[str], inside: str = "", allowed: Se
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
-    names = sorted(allowed or children(known, inside))
+    names = sorted(allowed or list_children(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
     return f"unknown field; {did_you_mean(name, known, inside)}{listed}"
 
 
-def children(known: Iterable[str], inside: str) -> list[str]:
+def list_children(known: Iterable[str], inside: str) -> list[str]:
     """Return the names directly within a block."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
@@ -70,11 +70,11 @@ def paths_of(schema: Mapping[str, Any]) -> list[str]:
     References and alternatives are followed, down to `MAX_DEPTH`.
     """
     paths: dict[str, None] = {}
-    _walk(schema, schema, "", paths, 0)
+    _collect_paths(schema, schema, "", paths, 0)
     return sorted(paths, key=lambda path: path.count("."))
 
 
-def _walk(
+def _collect_paths(
     root: Mapping[str, Any], node: Mapping[str, Any], at: str, found: dict[str, None], depth: int
 ) -> None:
     if depth > MAX_DEPTH:
@@ -84,21 +84,23 @@ def _walk(
     for name, inner in node.get("properties", {}).items():
         path = f"{at}.{name}" if at else name
         found[path] = None
-        _walk(root, inner, path, found, depth + 1)
+        _collect_paths(root, inner, path, found, depth + 1)
     for alternatives in ("anyOf", "allOf", "oneOf"):
         for inner in node.get(alternatives, []):
-            _walk(root, inner, at, found, depth + 1)
+            _collect_paths(root, inner, at, found, depth + 1)
 
 
-def _likeness(name: str, path: str) -> float:
-    words = _words(name)
-    return max(_alike(words, _words(path.rpartition(".")[2])), _alike(words, _words(path)))
+def _score_path(name: str, path: str) -> float:
+    words = _split_words(name)
+    return max(
+        _score_words(words, _split_words(path.rpartition(".")[2])), _score_words(words, _split_words(path))
+    )
 
 
-def _alike(given: tuple[str, ...], known: tuple[str, ...]) -> float:
+def _score_words(given: tuple[str, ...], known: tuple[str, ...]) -> float:
     if given == known:
         return 1.0
-    if _abbreviates(given, known) or _abbreviates(known, given):
+    if _is_abbreviation(given, known) or _is_abbreviation(known, given):
         return _INITIALS
     matcher = SequenceMatcher(None, " ".join(given), " ".join(known), autojunk=False)
     # Cheap upper bounds first: most pairs have nothing in common.
@@ -107,10 +109,10 @@ def _alike(given: tuple[str, ...], known: tuple[str, ...]) -> float:
     return matcher.ratio()
 
 
-def _abbreviates(short: tuple[str, ...], long: tuple[str, ...]) -> bool:
+def _is_abbreviation(short: tuple[str, ...], long: tuple[str, ...]) -> bool:
     return len(short) == 1 and len(long) > 1 and short[0] == "".join(word[0] for word in long)
 
 
 @lru_cache(maxsize=4096)
-def _words(name: str) -> tuple[str, ...]:
+def _split_words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(name))

@@ -48,27 +48,27 @@ class PackagedBase(Document):
 
 
 @cache
-def packaged(name: str = PACKAGED) -> PackagedBase:
+def load_description(name: str = PACKAGED) -> PackagedBase:
     """Return the description of a packaged base.
 
     Raises:
         FileNotFoundError: the package has no base of this name.
     """
-    return PackagedBase.from_json(json.loads(_file(name, "json").read_text()))
+    return PackagedBase.from_json(json.loads(_locate_file(name, "json").read_text()))
 
 
-def weights(channels: int, name: str = PACKAGED) -> bytes:
+def load_weights(channels: int, name: str = PACKAGED) -> bytes:
     """Return the backbone as safetensors, for images of 1 or 3 channels."""
     if channels == 3:
-        return _file(name, "safetensors").read_bytes()
-    tensors = load_file(_file(name, "safetensors"))
-    return save(for_grey(tensors, packaged(name).normalise))
+        return _locate_file(name, "safetensors").read_bytes()
+    tensors = load_file(_locate_file(name, "safetensors"))
+    return save(for_grey(tensors, load_description(name).normalise))
 
 
-def normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
+def load_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
     """Return the normalisation of images of 1 or 3 channels for the base."""
-    rgb = packaged(name).normalise
-    return rgb if channels == 3 else _grey(rgb)
+    rgb = load_description(name).normalise
+    return rgb if channels == 3 else _to_grey(rgb)
 
 
 def for_grey(
@@ -85,10 +85,10 @@ def for_grey(
     return {**tensors, STEM: stem.astype(np.float32)}
 
 
-def _grey(normalise: Normalisation) -> Normalisation:
+def _to_grey(normalise: Normalisation) -> Normalisation:
     mean, std = (float(np.mean(values)) for values in (normalise.mean, normalise.std))
     return Normalisation(mean=[mean], std=[std])
 
 
-def _file(name: str, suffix: str) -> Path:
+def _locate_file(name: str, suffix: str) -> Path:
     return _FOLDER / f"{name.removeprefix(PREFIX)}.{suffix}"

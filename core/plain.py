@@ -32,7 +32,7 @@ _LIMITS = {
 }
 
 
-def kind(names: Iterable[str]) -> str:
+def describe_types(names: Iterable[str]) -> str:
     """Return JSON Schema types in words, such as `a number or null`."""
     return " or ".join(_KINDS.get(name, name) for name in names)
 
@@ -43,13 +43,13 @@ def must_be(keyword: str, limit: Any) -> str | None:
     Unknown keywords return None.
     """
     if keyword == "type":
-        return f"must be {kind([limit] if isinstance(limit, str) else limit)}"
+        return f"must be {describe_types([limit] if isinstance(limit, str) else limit)}"
     if keyword in ("enum", "const"):
         options = limit if keyword == "enum" else [limit]
-        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(shown, options))}"
+        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value, options))}"
     if keyword not in _LIMITS:
         return None
-    text = f"must be {_LIMITS[keyword].format(_number(limit))}"
+    text = f"must be {_LIMITS[keyword].format(_format_number(limit))}"
     return text.replace("entries", "entry").replace("characters", "character") if limit == 1 else text
 
 
@@ -67,24 +67,24 @@ def must_be_one_of(given: Any, options: Sequence[Any]) -> str:
     """
     names = [option for option in options if isinstance(option, str)]
     near = did_you_mean(given, names) if isinstance(given, str) else ""
-    return f"{must_be('enum', options)}{found(given)}{near and '; ' + near.strip()}"
+    return f"{must_be('enum', options)}{describe_found(given)}{near and '; ' + near.strip()}"
 
 
-def found(value: Any) -> str:
+def describe_found(value: Any) -> str:
     """Return `; found "abc"`, with the value if it is short enough to be repeated."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:
         return f"; found {len(value)} characters"
-    return f"; found {shown(value, quoted=True)}"
+    return f"; found {format_value(value, quoted=True)}"
 
 
-def shown(value: Any, *, quoted: bool = False) -> str:
+def format_value(value: Any, *, quoted: bool = False) -> str:
     """Return a value as JSON; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _number(limit: Any) -> str:
+def _format_number(limit: Any) -> str:
     return f"{limit:g}" if isinstance(limit, float) else str(limit)

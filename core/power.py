@@ -64,18 +64,18 @@ def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> floa
     """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
     images = min(images, _MOST_IMAGES)
     low, high = 0, math.floor((1.0 - gained) / _STEP)
-    if detection(images, high * _STEP, gained, limit) < DETECTED:
+    if detection_probability(images, high * _STEP, gained, limit) < DETECTED:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if detection(images, middle * _STEP, gained, limit) < DETECTED:
+        if detection_probability(images, middle * _STEP, gained, limit) < DETECTED:
             low = middle
         else:
             high = middle
     return round(high * _STEP, 3)
 
 
-def detection(images: int, lost: float, gained: float, limit: float) -> float:
+def detection_probability(images: int, lost: float, gained: float, limit: float) -> float:
     """Return the probability that the gate detects a loss.
 
     Args:
@@ -94,7 +94,9 @@ def detection(images: int, lost: float, gained: float, limit: float) -> float:
     for flips in range(first, last + 1):
         most_gains = _most_gains(flips, limit * images)
         if most_gains >= 0:
-            total += _probability(flips, images, flipped) * _at_most(most_gains, flips, gained / flipped)
+            total += _binomial_probability(flips, images, flipped) * _at_most(
+                most_gains, flips, gained / flipped
+            )
     return min(1.0, total)
 
 
@@ -104,13 +106,13 @@ def _find_images(loss: float, limit: float, above: int) -> int | None:
     None means more than `_MOST_IMAGES`.
     """
     low, high = above, max(_ROUND, above)
-    while detection(high, loss, GAINED, limit) < DETECTED:
+    while detection_probability(high, loss, GAINED, limit) < DETECTED:
         low, high = high, high * 2
         if high > _MOST_IMAGES:
             return None
     while high - low > _ROUND:
         middle = (low + high) // 2
-        if detection(middle, loss, GAINED, limit) < DETECTED:
+        if detection_probability(middle, loss, GAINED, limit) < DETECTED:
             low = middle
         else:
             high = middle
@@ -135,7 +137,7 @@ def _most_significant(flips: int) -> int:
     return guess
 
 
-def _probability(k: int, n: int, p: float) -> float:
+def _binomial_probability(k: int, n: int, p: float) -> float:
     """Return P(X = k) of a binomial."""
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
@@ -152,14 +154,14 @@ def _at_most(k: int, n: int, p: float) -> float:
         return 1.0
     odds = p / (1.0 - p)
     if k <= n * p:
-        total = term = _probability(k, n, p)
+        total = term = _binomial_probability(k, n, p)
         for i in range(k, 0, -1):
             term *= i / ((n - i + 1) * odds)
             total += term
             if term < total * 1e-16:
                 break
         return total
-    total = term = _probability(k + 1, n, p)
+    total = term = _binomial_probability(k + 1, n, p)
     for i in range(k + 1, n):
         term *= (n - i) * odds / (i + 1)
         total += term

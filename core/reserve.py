@@ -20,7 +20,7 @@ SPARE = 4
 """The file is made only if so many of it would fit, so that a nearly full disk is left alone."""
 
 
-def fill(data_dir: Path, size: int) -> bool:
+def make_file(data_dir: Path, size: int) -> bool:
     """Make the reserve file unless it exists or there is little room.
 
     Args:
@@ -33,7 +33,7 @@ def fill(data_dir: Path, size: int) -> bool:
     path = data_dir / NAME
     if path.exists():
         return True
-    if not size or _free(data_dir) < SPARE * size:
+    if not size or _count_free_bytes(data_dir) < SPARE * size:
         return False
     new = path.with_name(f".{NAME}.{os.getpid()}")
     try:
@@ -66,11 +66,11 @@ def release_if_full(data_dir: Path) -> bool:
 def is_full(data_dir: Path) -> bool:
     """Return whether the disk of the data directory is full; False if that cannot be determined."""
     try:
-        return _free(data_dir) < FULL_BYTES
+        return _count_free_bytes(data_dir) < FULL_BYTES
     except OSError:
         return False
 
 
-def _free(folder: Path) -> int:
+def _count_free_bytes(folder: Path) -> int:
     file_system = os.statvfs(folder)
     return file_system.f_bavail * file_system.f_frsize

@@ -84,9 +84,9 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed.")
     if 8 + length > size:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
-    header = _parse(read(8, length))
+    header = _parse_json(read(8, length))
     tensors = sorted(
-        (_tensor(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"),
+        (_parse_tensor(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"),
         key=lambda t: (t.begin, t.end),
     )
     position = 8 + length
@@ -134,7 +134,7 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
         if requirement is None:
             continue
         if list(tensor.shape) != list(requirement["shape"]):
-            differs = f"has shape {_shape(tensor.shape)}, not {_shape(requirement['shape'])}"
+            differs = f"has shape {_format_shape(tensor.shape)}, not {_format_shape(requirement['shape'])}"
             wrong.append({"field": name, "message": differs})
         elif tensor.dtype != requirement["dtype"]:
             wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"})
@@ -168,8 +168,8 @@ def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
                 left -= len(data)
 
 
-def _parse(text: bytes) -> dict[str, object]:
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _parse_json(text: bytes) -> dict[str, object]:
+    def reject_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields: dict[str, object] = {}
         for name, value in pairs:
             if name in fields:
@@ -178,7 +178,7 @@ def _parse(text: bytes) -> dict[str, object]:
         return fields
 
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=once)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=reject_duplicates)
     except (ValueError, RecursionError) as error:
         raise BaseInvalid("The safetensors header is not JSON.") from error
     if not isinstance(header, dict):
@@ -186,32 +186,32 @@ def _parse(text: bytes) -> dict[str, object]:
     return header
 
 
-def _tensor(name: str, entry: object, body: int) -> Tensor:
-    def refuse(reason: str) -> BaseInvalid:
+def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
+    def build_error(reason: str) -> BaseInvalid:
         return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")
 
     if len(name) > MAX_NAME_CHARS:
-        raise refuse(f"has a name of more than {MAX_NAME_CHARS} characters")
+        raise build_error(f"has a name of more than {MAX_NAME_CHARS} characters")
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise refuse("must have exactly dtype, shape and data_offsets")
+        raise build_error("must have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        raise refuse(f"has the unknown dtype {str(dtype)[:20]!r}")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_natural(n) for n in shape):
-        raise refuse("has an impossible shape")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_natural(n) for n in offsets):
-        raise refuse("has impossible offsets")
+        raise build_error(f"has the unknown dtype {str(dtype)[:20]!r}")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_is_natural(n) for n in shape):
+        raise build_error("has an impossible shape")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_natural(n) for n in offsets):
+        raise build_error("has impossible offsets")
     values = 1
     for n in shape:
         values *= n
     if offsets[1] - offsets[0] != values * DTYPE_BYTES[dtype]:
-        raise refuse(f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise")
+        raise build_error(f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise")
     return Tensor(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "of a single number"
 
 
-def _natural(value: object) -> bool:
+def _is_natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

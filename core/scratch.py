@@ -26,7 +26,7 @@ class ScratchFolder:
     def open(self) -> Path:
         """Make the folder, remove those of dead processes, and return its path."""
         remove_abandoned(self._path.parent)
-        self._fd = spool.create(self._lock)
+        self._fd = spool.create_locked(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 

@@ -255,7 +255,7 @@ class Settings(BaseSettings):
     @field_validator("predict_origins")
     @classmethod
     def _are_origins(cls, value: str, info: ValidationInfo) -> str:
-        origins = [_origin(part.strip()) for part in value.split(",") if part.strip()]
+        origins = [_parse_origin(part.strip()) for part in value.split(",") if part.strip()]
         if origins and info.data.get("auth") == "off":
             raise ValueError(
                 "pages of other sites need keys: with PERENNIAL_AUTH=off none of them is answered."
@@ -305,14 +305,14 @@ class Settings(BaseSettings):
         """True without a broker: everything is on one machine, and the worker polls."""
         return not self.broker_url
 
-    def folder(self, name: str) -> Path:
+    def make_folder(self, name: str) -> Path:
         """Return a private folder below the data directory (`spool`, `work` …), made if missing."""
         path = self.data_dir.absolute() / name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
 
-def _origin(text: str) -> str:
+def _parse_origin(text: str) -> str:
     """Return an origin as browsers send it: in lower case, without its scheme's default port.
 
     Raises:

@@ -14,7 +14,7 @@ OTHER_S = 86_400.0
 """Age in seconds at which any other file of the spool (an unfinished export) is abandoned."""
 
 
-def create(path: Path) -> int:
+def create_locked(path: Path) -> int:
     """Create and lock an upload's file; return the descriptor, which holds the lock until closed.
 
     Raises:

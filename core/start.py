@@ -31,7 +31,7 @@ def require_start(settings: Settings) -> str | None:
         CannotStart: the process cannot work; the detail says why, and what to do.
     """
     require_descriptors(settings)
-    advice = _private(settings.data_dir)
+    advice = _require_private(settings.data_dir)
     reserve.release_if_full(settings.data_dir)
     _require_writable(settings.data_dir)
     require_sound(settings)
@@ -64,14 +64,14 @@ def require_sound(settings: Settings) -> None:
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:
-        raise CannotStart(soundness.told(file, damage))
+        raise CannotStart(soundness.describe_damage(file, damage))
 
 
-def _private(data_dir: Path) -> str | None:
+def _require_private(data_dir: Path) -> str | None:
     try:
         return keep_private(data_dir)
     except OSError as error:
-        raise _unwritable(data_dir, error) from error
+        raise _build_unwritable_error(data_dir, error) from error
 
 
 def _require_writable(data_dir: Path) -> None:
@@ -82,10 +82,10 @@ def _require_writable(data_dir: Path) -> None:
     except OSError as error:
         # A full disk can still serve and delete.
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise _unwritable(data_dir, error) from error
+            raise _build_unwritable_error(data_dir, error) from error
 
 
-def _unwritable(data_dir: Path, error: OSError) -> CannotStart:
+def _build_unwritable_error(data_dir: Path, error: OSError) -> CannotStart:
     return CannotStart(
         f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name another in"
         " PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write there: mount it for writing,"

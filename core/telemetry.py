@@ -109,7 +109,7 @@ DELIVERY_SECONDS = Histogram(
 )
 
 
-def registry() -> CollectorRegistry:
+def select_registry() -> CollectorRegistry:
     """Return the metrics to serve: this process's, or the sums over all that share the folder."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
@@ -118,12 +118,12 @@ def registry() -> CollectorRegistry:
     return shared
 
 
-def page() -> bytes:
+def render_metrics() -> bytes:
     """Return the metrics in Prometheus's text format."""
-    return generate_latest(registry())
+    return generate_latest(select_registry())
 
 
-def serve(host: str, port: int) -> None:
+def serve_metrics(host: str, port: int) -> None:
     """Serve the metrics at `http://host:port/metrics` from a thread, without authentication.
 
     They name no model, so they need no key.
@@ -131,4 +131,4 @@ def serve(host: str, port: int) -> None:
     Raises:
         OSError: the port cannot be used.
     """
-    start_http_server(port, host, registry())
+    start_http_server(port, host, select_registry())

@@ -20,7 +20,7 @@ PREFIX = "whsec_"
 MIN_KEY_BYTES = 32
 
 
-def key(settings: Settings) -> bytes:
+def load_key(settings: Settings) -> bytes:
     """Return the key from which all secrets are derived; on one machine it is made on first use.
 
     Raises:
@@ -35,7 +35,7 @@ def key(settings: Settings) -> bytes:
         )
     if path is None:
         path = settings.data_dir.absolute() / KEY_NAME
-        _make(path)
+        _make_key_file(path)
     try:
         content = path.read_bytes().strip()
     except OSError as error:
@@ -49,18 +49,18 @@ def key(settings: Settings) -> bytes:
     return content
 
 
-def secret(key: bytes, webhook_id: str, generation: int) -> str:
+def derive_secret(key: bytes, webhook_id: str, generation: int) -> str:
     """Return the secret of a webhook: `whsec_` and 32 bytes in base64."""
     raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
     return PREFIX + base64.b64encode(raw).decode()
 
 
-def digest(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """Return the secret's digest for the database: sha256 in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
+def sign_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
     """Return `v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
     signed = f"{delivery_id}.{timestamp}.".encode() + body
     code = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
@@ -75,7 +75,7 @@ def another_key() -> WebhooksUnavailable:
     )
 
 
-def _make(path: Path) -> None:
+def _make_key_file(path: Path) -> None:
     """Write a key file if there is none; of several processes, the first one's file stays."""
     if path.exists():
         return

@@ -38,7 +38,7 @@ def _from_the_command_line() -> None:
     os.umask(UMASK)  # SQLite's file and the store's folder may be made here
     db = Database(settings.resolved_database_url)
     try:
-        with migrate.locked(db) as connection:
+        with migrate.begin_exclusive(db) as connection:
             _run(connection)
     finally:
         db.close()

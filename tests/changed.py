@@ -118,7 +118,7 @@ def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     for module in named:
         paths_of.setdefault(module.name, set()).add(module.path)
     path_of = {module.name: module.path for module in modules.values()}
-    edges = {(edge.source, edge.target) for edge in house.imports(named) if edge.source in path_of}
+    edges = {(edge.source, edge.target) for edge in house.find_imports(named) if edge.source in path_of}
     edges |= {
         (module.name, name)
         for path, module in modules.items()

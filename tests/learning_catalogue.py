@@ -14,4 +14,4 @@ def catalogue() -> dict[str, Any]:
 
 @cache
 def _made() -> dict[str, Any]:
-    return learning.catalogue()
+    return learning.build_catalogue()

@@ -314,7 +314,7 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
 @cache
 def _read_imports(checkout: Path) -> tuple[list[str], dict[str, set[str]]]:
     """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte in ten readings."""
-    modules = changed.read_modules(checkout)
+    modules = changed.modules(checkout)
     return list(modules), changed.find_importers(modules)
 
 

@@ -1,6 +1,6 @@
 """Backup of a running service with an SQLite database, and its restoration.
 
-`copy_objects` and `complete` also serve a PostgreSQL database, whose dump comes from `pg_dump`.
+`copy_objects` and `find_missing` also serve a PostgreSQL database, whose dump comes from `pg_dump`.
 
 The order is objects, database, objects again. Objects never change once they are stored, so two
 passes cannot mix states. But they are deleted: an archive once it is decoded, training images once
@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import webhook_secret
 from core.db import soundness
-from core.db.migrate import current
+from core.db.migrate import read_revision
 from core.db.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
@@ -35,7 +35,7 @@ from core.store import ObjectInfo, Store, open_store
 from core.store.folder import FolderStore
 from core.store.objects import checked_key
 from core.store.timed import TimedStore
-from core.work.consistency import Named, named
+from core.work.consistency import Named, iterate_named
 
 DATABASE = "perennial.db"
 STORE = "store"
@@ -50,7 +50,7 @@ class NotPossible(Exception):
     """A backup or restore that is not possible; nothing of the service was changed."""
 
 
-def backup(settings: Settings, target: Path) -> dict[str, Any]:
+def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     """Copy database, objects and keys into the empty folder `target`, beside a running service.
 
     Returns:
@@ -71,12 +71,12 @@ def backup(settings: Settings, target: Path) -> dict[str, Any]:
         made_at = time.time()
         _copy_database(file, target / DATABASE)
         copy_objects(source, copy)
-        database = _database(target / DATABASE)
+        database = _open_database(target / DATABASE)
         try:
-            named_objects, schema = list(named(database)), current(database)
+            named_objects, schema = list(iterate_named(database)), read_revision(database)
         finally:
             database.close()
-        if not complete(named_objects, copy):
+        if not find_missing(named_objects, copy):
             break
     else:
         raise NotPossible(f"In {ROUNDS} rounds something was always deleted while it was copied: try again.")
@@ -90,7 +90,7 @@ def backup(settings: Settings, target: Path) -> dict[str, Any]:
     return contents
 
 
-def restore(settings: Settings, source: Path) -> dict[str, Any]:
+def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     """Put a backup into the empty place in the settings; return the content of `backup.json`.
 
     The service must not be running. A job that was under way resumes from its last snapshot once a
@@ -105,9 +105,9 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
     _require_plain(source)
     contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
     copy = FolderStore(source.absolute() / STORE)
-    database = _database(source / DATABASE)
+    database = _open_database(source / DATABASE)
     try:
-        named_objects = list(named(database))
+        named_objects = list(iterate_named(database))
     except ValueError as error:
         raise NotPossible(
             f"{source} names an object outside of a store ({error}): nothing was restored."
@@ -122,7 +122,7 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
             raise NotPossible(
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: nothing was restored."
             )
-    missing = complete(named_objects, copy)
+    missing = find_missing(named_objects, copy)
     if missing:
         raise NotPossible(f"{source} lacks {len(missing)} objects, such as the {missing[0].by}.")
     file = _sqlite_file(settings)
@@ -205,14 +205,14 @@ def copy_objects(source: Store, target: Store) -> int:
     return copied
 
 
-def complete(wanted: Iterable[Named], store: Store) -> list[Named]:
+def find_missing(wanted: Iterable[Named], store: Store) -> list[Named]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [one for one in wanted if one.key not in sizes or one.size not in (None, sizes[one.key])]
 
 
 def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
-    with tempfile.NamedTemporaryFile(prefix="perennial-copy-", dir=_beside(target)) as file:
+    with tempfile.NamedTemporaryFile(prefix="perennial-copy-", dir=_find_incoming_folder(target)) as file:
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
@@ -223,7 +223,7 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
     return 1
 
 
-def _beside(store: Store) -> Path | None:
+def _find_incoming_folder(store: Store) -> Path | None:
     """Return a folder on the disk of a folder store, so that copies stay on one disk."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
@@ -258,7 +258,7 @@ def _copy_database(source: Path, target: Path) -> None:
     target.chmod(0o600)
 
 
-def _database(file: Path) -> Database:
+def _open_database(file: Path) -> Database:
     return Database(f"sqlite:///{file.absolute()}")
 
 

@@ -35,7 +35,7 @@ CHANGES = (
 
 def main() -> None:
     """Write all files."""
-    for name, text in sources().items():
+    for name, text in generate_modules().items():
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
@@ -55,13 +55,13 @@ def copy_rules() -> dict[str, str]:
     }
 
 
-def sources() -> dict[str, str]:
+def generate_modules() -> dict[str, str]:
     """Return the generated modules of `_sync` by their path in it."""
     files = (file for file in sorted(SOURCE.rglob("*.py")) if str(file.relative_to(SOURCE)) not in BY_HAND)
-    return {str(file.relative_to(SOURCE)): blocking(file.read_text()) for file in files}
+    return {str(file.relative_to(SOURCE)): make_blocking(file.read_text()) for file in files}
 
 
-def blocking(text: str) -> str:
+def make_blocking(text: str) -> str:
     """Return a module without `async` and `await`."""
     for pattern, by in CHANGES:
         text = re.sub(pattern, by, text)

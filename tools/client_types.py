@@ -41,10 +41,10 @@ Schema = Mapping[str, Any]
 
 def main() -> None:
     """Write the file."""
-    TARGET.write_text(source(document()))
+    TARGET.write_text(generate_source(build_document()))
 
 
-def document() -> Schema:
+def build_document() -> Schema:
     """Return the OpenAPI document of the code in this checkout."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
@@ -52,14 +52,16 @@ def document() -> Schema:
     return content
 
 
-def source(of: Schema) -> str:
+def generate_source(of: Schema) -> str:
     """Return the whole file for a document; the same document gives the same text."""
     schemas: dict[str, Schema] = of["components"]["schemas"]
     names = {name: _class_name(name, schemas) for name in schemas}
-    used_names = sorted(_reachable(of, schemas), key=lambda name: names[name])
+    used_names = sorted(_find_reachable(of, schemas), key=lambda name: names[name])
     types = _Types(schemas, names)
     classes = [
-        types.written(name) for name in used_names if is_object(schemas[name]) and not is_page(schemas[name])
+        types.render_class(name)
+        for name in used_names
+        if is_object(schemas[name]) and not is_page(schemas[name])
     ]
     return "\n\n\n".join([HEAD.rstrip(), *classes]) + "\n"
 
@@ -79,40 +81,44 @@ def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
     return short if short == name or short not in schemas else name
 
 
-def _reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
+def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
     """Return the names of all schemas that responses and the problem refer to, also indirectly."""
     roots = [name for name in ("Problem", *ALSO) if name in schemas]
     for operations in of["paths"].values():
         for operation in operations.values():
             if isinstance(operation, dict):
-                roots += [name for schema in _answers(operation) for name in references(schema)]
+                roots += [
+                    name for schema in _list_response_schemas(operation) for name in find_references(schema)
+                ]
     reachable: set[str] = set()
     while roots:
         name = roots.pop()
         if name not in reachable:
             reachable.add(name)
-            roots += references(schemas[name])
+            roots += find_references(schemas[name])
     return reachable
 
 
-def _answers(operation: Schema) -> Iterator[Any]:
+def _list_response_schemas(operation: Schema) -> Iterator[Any]:
     for status, answer in operation.get("responses", {}).items():
         if status < "400":
             contents = answer.get("content", {}).items()
             yield from (content.get("schema", {}) for kind, content in contents if kind in JSON_TYPES)
 
 
-def references(schema: Any) -> list[str]:
+def find_references(schema: Any) -> list[str]:
     """Return the names of the schemas that a schema refers to directly."""
     if isinstance(schema, list):
-        return [name for one in schema for name in references(one)]
+        return [name for one in schema for name in find_references(one)]
     if not isinstance(schema, dict):
         return []
-    target_names = [_target(schema["$ref"])] if "$ref" in schema else []
-    return target_names + [name for key, one in schema.items() if key != "$ref" for name in references(one)]
+    target_names = [_parse_reference(schema["$ref"])] if "$ref" in schema else []
+    return target_names + [
+        name for key, one in schema.items() if key != "$ref" for name in find_references(one)
+    ]
 
 
-def _target(reference: str) -> str:
+def _parse_reference(reference: str) -> str:
     return reference.rpartition("/")[2]
 
 
@@ -122,55 +128,55 @@ class _Types:
     def __init__(self, schemas: Mapping[str, Schema], names: Mapping[str, str]) -> None:
         self._schemas, self._names = schemas, names
 
-    def written(self, name: str) -> str:
+    def render_class(self, name: str) -> str:
         """Return the class of a schema."""
         schema = self._schemas[name]
         base = "Table" if self._names[name] in TABLES else "Shape"
         lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}({base}):"]
-        lines += [*_docstring(schema.get("description", self._names[name])), ""]
+        lines += [*_format_docstring(schema.get("description", self._names[name])), ""]
         required = set(schema.get("required", ()))
         for field, of in schema["properties"].items():
-            kind = self.of(of)
+            kind = self.render_type(of)
             if field not in required:
                 kind = f"{kind} = None" if _allows_none(kind) else f"{kind} | None = None"
             lines.append(f"    {_python_name(field)}: {kind}")
         lines.append("    extra: dict[str, Any] = _field(default_factory=dict, repr=False)")
         return "\n".join(lines)
 
-    def of(self, schema: Schema) -> str:
+    def render_type(self, schema: Schema) -> str:
         """Return the type of a value."""
         if "$ref" in schema:
-            name = _target(schema["$ref"])
+            name = _parse_reference(schema["$ref"])
             inner = self._schemas[name]
-            return self._names[name] if is_object(inner) and not is_page(inner) else self.of(inner)
+            return self._names[name] if is_object(inner) and not is_page(inner) else self.render_type(inner)
         if "const" in schema or "enum" in schema:
             values = schema.get("enum", [schema.get("const")])
-            return f"Literal[{', '.join(_quoted(value) for value in values)}]"
+            return f"Literal[{', '.join(_format_literal(value) for value in values)}]"
         for joined in ("anyOf", "oneOf"):
             if joined in schema:
-                return _union([self.of(one) for one in schema[joined]])
+                return _join_types([self.render_type(one) for one in schema[joined]])
         if len(schema.get("allOf", ())) == 1:
-            return self.of(schema["allOf"][0])
+            return self.render_type(schema["allOf"][0])
         kind = schema.get("type")
         if isinstance(kind, list):
-            return _union([self.of({**schema, "type": one}) for one in kind])
+            return _join_types([self.render_type({**schema, "type": one}) for one in kind])
         if kind == "array":
-            return f"list[{self.of(schema.get('items', {}))}]"
+            return f"list[{self.render_type(schema.get('items', {}))}]"
         if kind == "object":
             further = schema.get("additionalProperties")
-            return f"dict[str, {self.of(further) if isinstance(further, dict) else 'Any'}]"
+            return f"dict[str, {self.render_type(further) if isinstance(further, dict) else 'Any'}]"
         return SIMPLE.get(str(kind), "Any")
 
 
-def _union(kinds: list[str]) -> str:
+def _join_types(kinds: list[str]) -> str:
     """Return the union of types, each once and None last; with Any, only Any."""
-    each = list(dict.fromkeys(part for kind in kinds for part in _alternatives(kind)))
+    each = list(dict.fromkeys(part for kind in kinds for part in _split_union(kind)))
     if "Any" in each:
         return "Any"
     return " | ".join([one for one in each if one != "None"] + (["None"] if "None" in each else []))
 
 
-def _alternatives(kind: str) -> list[str]:
+def _split_union(kind: str) -> list[str]:
     """Return the members of a union at its outermost level."""
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(kind):
@@ -182,18 +188,18 @@ def _alternatives(kind: str) -> list[str]:
 
 
 def _allows_none(kind: str) -> bool:
-    return kind == "Any" or "None" in _alternatives(kind)
+    return kind == "Any" or "None" in _split_union(kind)
 
 
 def _python_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _quoted(value: Any) -> str:
+def _format_literal(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _docstring(text: str) -> list[str]:
+def _format_docstring(text: str) -> list[str]:
     lines = text.replace("\\", "\\\\").replace('"""', "'''").strip().splitlines()
     if len(lines) == 1:
         return [f'    """{lines[0]}"""']

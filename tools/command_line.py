@@ -47,32 +47,43 @@ warnings and
 
 def main() -> None:
     """Write the document."""
-    TARGET.write_text(source())
+    TARGET.write_text(render_document())
 
 
-def source() -> str:
+def render_document() -> str:
     """Return the whole document."""
     root = click.Context(cli, info_name="perennial")
     assert isinstance(cli, Perennial)
     client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
-    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(client_commands)]
+    lines = [
+        HEAD.rstrip(),
+        *statuses,
+        "",
+        "## Commands of the client",
+        "",
+        *_render_sections(client_commands),
+    ]
     lines += ["## Commands of the service", ""]
-    lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
+    lines += [
+        "They come with the package of the service, and read its settings.",
+        "",
+        *_render_sections(service),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
+def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
     for name, command in each:
         if isinstance(command, click.Group):
             for inner, of in command.commands.items():
-                yield from _section(f"{name} {inner}", of)
+                yield from _render_section(f"{name} {inner}", of)
         elif command is not None:
-            yield from _section(name, command)
+            yield from _render_section(name, command)
 
 
-def _section(name: str, command: click.Command) -> Iterator[str]:
+def _render_section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"perennial {name}")
     shown = [one for one in command.params if one.name not in COMMON]
     usage = [piece for one in command.params for piece in one.get_usage_pieces(context) if piece]
@@ -89,11 +100,11 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
     if rows:
         yield "| option | |"
         yield "| --- | --- |"
-        yield from (f"| `{_cell(option)}` | {_cell(text)} |" for option, text in rows)
+        yield from (f"| `{_escape_cell(option)}` | {_escape_cell(text)} |" for option, text in rows)
         yield ""
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 

@@ -51,7 +51,7 @@ def worker() -> int:
 @click.command()
 def migrate() -> int:
     """Bring the tables up to date and make the store's folder or bucket; `serve` does so by itself."""
-    from core.db.migrate import current, upgrade
+    from core.db.migrate import read_revision, upgrade
     from core.db.session import Database
     from core.private import UMASK
     from core.settings import Settings
@@ -59,10 +59,10 @@ def migrate() -> int:
 
     settings = Settings()
     os.umask(UMASK)
-    with _told(), closing(Database(settings.resolved_database_url)) as db:
+    with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
         upgrade(db)
         open_store(settings).prepare()
-        click.echo(f"The tables are at revision {current(db)}.")
+        click.echo(f"The tables are at revision {read_revision(db)}.")
     return 0
 
 
@@ -74,7 +74,9 @@ def migrate() -> int:
 @JSON
 def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
     """Remove what nobody needs any more; workers do so by themselves."""
-    return _housekeeping("sweep", f"--grace-hours={grace_hours}", *_flags(dry_run=dry_run, json=is_json))
+    return _run_housekeeping(
+        "sweep", f"--grace-hours={grace_hours}", *_format_flags(dry_run=dry_run, json=is_json)
+    )
 
 
 @click.command()
@@ -90,29 +92,29 @@ def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> 
             "`perennial check` compares database and store of the service, and takes no path. "
             f"To look at a batch without learning it: perennial submit MODEL {batch} --check"
         )
-    return _housekeeping("check", *_flags(verify=verify, repair=repair, json=is_json))
+    return _run_housekeeping("check", *_format_flags(verify=verify, repair=repair, json=is_json))
 
 
 @click.command()
 @FOLDER
 def backup(folder: Path) -> int:
     """Copy everything into an empty FOLDER, while the service works (SQLite)."""
-    return _housekeeping("backup", str(folder))
+    return _run_housekeeping("backup", str(folder))
 
 
 @click.command()
 @FOLDER
 def restore(folder: Path) -> int:
     """Bring a backup from FOLDER back, into an empty place."""
-    return _housekeeping("restore", str(folder))
+    return _run_housekeeping("restore", str(folder))
 
 
 @click.command()
 def doctor() -> int:
     """Check that torch, device, database, store and disk work; end with 1 if one does not."""
-    from tools.doctor import examine
+    from tools.doctor import run_checks
 
-    return examine()
+    return run_checks()
 
 
 ROWS = ("lda", "logistic", "finetune", "full", "perennial")
@@ -176,13 +178,15 @@ def compare_methods(
     epochs = choices.pop("epochs")
     rows = tuple(row for row in ROWS if row not in without)
     try:
-        run_comparison(folder, Options(Sample(**choices), epochs, base, rows, _fields(model)), json_file)
+        run_comparison(
+            folder, Options(Sample(**choices), epochs, base, rows, _parse_fields(model)), json_file
+        )
     except (CannotCompare, NotReady) as error:
         raise click.ClickException(str(error)) from error
     return 0
 
 
-def _fields(text: str | None) -> dict[str, Any]:
+def _parse_fields(text: str | None) -> dict[str, Any]:
     """Parse the fields of a model."""
     try:
         fields = json.loads(text or "{}")
@@ -196,7 +200,7 @@ def _fields(text: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     """Report an error of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
@@ -206,11 +210,11 @@ def _told() -> Iterator[None]:
         raise click.ClickException(error.detail) from error
 
 
-def _housekeeping(*arguments: str) -> int:
+def _run_housekeeping(*arguments: str) -> int:
     from tools import housekeeping
 
     return housekeeping.main(arguments)
 
 
-def _flags(**said: bool) -> list[str]:
+def _format_flags(**said: bool) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name, is_said in said.items() if is_said]

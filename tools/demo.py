@@ -26,7 +26,7 @@ from sklearn.datasets import load_digits
 
 from core.settings import Settings
 from perennial import JobEnded, Perennial, types
-from perennial.bars import share, state
+from perennial.bars import describe_state, share_done
 from tools import digits, service
 from worker import one_service
 from worker.torch_check import FIRST_START, is_checked
@@ -47,7 +47,7 @@ def main() -> int:
     if options.method is not None:
         recipe["method"] = options.method
     try:
-        return run(recipe)
+        return run_demo(recipe)
     except service.NotReady as error:  # show the service's own message without a traceback
         problem = str(error)
     except one_service.DataInUse as used:
@@ -59,7 +59,7 @@ def main() -> int:
     return 1
 
 
-def run(recipe: Json) -> int:
+def run_demo(recipe: Json) -> int:
     """Run the demo with the fields of the model's recipe.
 
     Raises:
@@ -82,8 +82,8 @@ def run(recipe: Json) -> int:
             f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "
             "five batches of two digits each, one after another."
         )
-        learn(client, name)
-        show(client.metrics.retrieve(name))
+        learn_batches(client, name)
+        print_metrics(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
             check_download(client, name, Path(folder) / "model.zip")
         console.print(
@@ -95,9 +95,9 @@ def run(recipe: Json) -> int:
     return 0
 
 
-def learn(client: Perennial, model: str) -> None:
+def learn_batches(client: Perennial, model: str) -> None:
     """Submit the five archives at once and follow each job with a bar."""
-    jobs = [(name, client.submit(model, archive, name=name)) for name, archive in digits.archives()]
+    jobs = [(name, client.submit(model, archive, name=name)) for name, archive in digits.build_archives()]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -108,16 +108,16 @@ def learn(client: Perennial, model: str) -> None:
         for name, job in jobs:
             bar = progress.add_task(name, total=1.0, state="queued")
 
-            def seen(now: types.Job, bar: TaskID = bar) -> None:
-                progress.update(bar, completed=share(now), state=state(now))
+            def update_bar(now: types.Job, bar: TaskID = bar) -> None:
+                progress.update(bar, completed=share_done(now), state=describe_state(now))
 
             try:
-                job.wait(600, progress=seen)
+                job.wait(600, progress=update_bar)
             except JobEnded as ended:  # a held version would make later batches wait for a person
                 raise SystemExit(str(ended)) from None
 
 
-def show(metrics: types.Metrics) -> None:
+def print_metrics(metrics: types.Metrics) -> None:
     """Print the accuracy matrix and its summary."""
     table = Table(title="\nAccuracy of each version (row) on each task's held-out images (column)")
     table.add_column("version")

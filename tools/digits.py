@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 
-def archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
+def build_archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
     """Return five `(task name, zip bytes)`: digits 0–1, 2–3, 4–5, 6–7, 8–9 as PNG in `<class>/…`.
 
     Args:
@@ -21,10 +21,10 @@ def archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
     if signed:
         negative = np.random.default_rng(0).random(len(pixels)) < 0.5
         pixels[negative] = 255 - pixels[negative]
-    return [(f"digits-{d}-{d + 1}", _zip(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)]
+    return [(f"digits-{d}-{d + 1}", _zip_classes(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)]
 
 
-def _zip(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> bytes:
+def _zip_classes(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for index in np.flatnonzero(np.isin(labels, classes)):

@@ -9,7 +9,7 @@ import click
 from sqlalchemy.exc import SQLAlchemyError
 
 from core import imagenet_base, packaged_base
-from core.db.migrate import current, require_current
+from core.db.migrate import read_revision, require_current
 from core.db.session import Database
 from core.errors import PerennialError
 from core.settings import Settings
@@ -20,7 +20,7 @@ from worker.torch_check import torch_checked
 LEAST_FREE_BYTES = 1 << 30
 
 
-def examine() -> int:
+def run_checks() -> int:
     """Print the result of each check; return the exit status, 1 if a check fails."""
     settings, bad = Settings(), 0
     for name, look in LOOKS.items():
@@ -33,12 +33,12 @@ def examine() -> int:
     return 1 if bad else 0
 
 
-def _torch(settings: Settings) -> str:
+def _check_torch(settings: Settings) -> str:
     with torch_checked(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
 
 
-def _device(settings: Settings) -> str:
+def _check_device(settings: Settings) -> str:
     """Return the device of jobs on this machine.
 
     Raises:
@@ -62,20 +62,20 @@ def _device(settings: Settings) -> str:
     )
 
 
-def _tables(settings: Settings) -> str:
+def _check_tables(settings: Settings) -> str:
     with closing(Database(settings.resolved_database_url)) as db:
         require_current(db)
-        return f"revision {current(db)}"
+        return f"revision {read_revision(db)}"
 
 
-def _store(settings: Settings) -> str:
+def _check_store(settings: Settings) -> str:
     first_object = next(iter(open_store(settings).list("")), None)
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
         "" if first_object else "; it is empty"
     )
 
 
-def _base(settings: Settings) -> str:
+def _check_base(settings: Settings) -> str:
     if settings.default_base != imagenet_base.NAME:
         return f"{settings.default_base} (PERENNIAL_DEFAULT_BASE)"
     problem = imagenet_base.find_problem()
@@ -84,7 +84,7 @@ def _base(settings: Settings) -> str:
     return f"{imagenet_base.NAME}, from the package {imagenet_base.PACKAGE}"
 
 
-def _disk(settings: Settings) -> str:
+def _check_disk(settings: Settings) -> str:
     folder_on_disk = next(
         folder
         for folder in (settings.data_dir.absolute(), *settings.data_dir.absolute().parents)
@@ -99,10 +99,10 @@ def _disk(settings: Settings) -> str:
 
 
 LOOKS: dict[str, Callable[[Settings], str]] = {
-    "torch": _torch,
-    "device": _device,
-    "database": _tables,
-    "store": _store,
-    "disk": _disk,
-    "base for photos": _base,
+    "torch": _check_torch,
+    "device": _check_device,
+    "database": _check_tables,
+    "store": _check_store,
+    "disk": _check_disk,
+    "base for photos": _check_base,
 }

@@ -27,7 +27,7 @@ COUNTED: dict[Kind, str] = {
 }
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number with its noun: "1 object", "1,200 objects"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -49,9 +49,14 @@ def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> s
         kinds = ", ".join(
             f"{number} {COUNTED[kind]}" for kind, number in Counter(one.kind for one in found).items()
         )
-        return f"{counted(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
+        return (
+            f"{format_count(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
+        )
     if not objects:
         return "Database and store agree: both are empty."
     finding = "each was read and has the digest" if is_verified else "each is there with the size"
     more = "" if is_verified else " --verify reads them, too."
-    return f"Database and store agree. The database names {counted(objects, 'object')}: {finding} that it says.{more}"
+    return (
+        f"Database and store agree. The database names {format_count(objects, 'object')}: {finding} that it "
+        f"says.{more}"
+    )

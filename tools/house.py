@@ -40,7 +40,7 @@ class Import:
     for_types: bool
 
 
-def modules(checkout: Path) -> list[Module]:
+def read_modules(checkout: Path) -> list[Module]:
     """Return all modules of a checkout except tests, ordered by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     return [read_module(checkout, path) for path in paths]
@@ -69,7 +69,7 @@ def type_only_imports(module: Module) -> list[int]:
     return sorted(node.lineno for node, for_types in _import_nodes(module.tree) if for_types)
 
 
-def imports(checkout: list[Module]) -> set[Import]:
+def find_imports(checkout: list[Module]) -> set[Import]:
     """Return the imports among modules, including those inside functions.
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
@@ -79,7 +79,7 @@ def imports(checkout: list[Module]) -> set[Import]:
         Import(module.name, target, for_types)
         for module in checkout
         for node, for_types in _import_nodes(module.tree)
-        for target in _targets(module, node, modules_by_name)
+        for target in _find_targets(module, node, modules_by_name)
         if target != module.name
     }
 
@@ -98,24 +98,26 @@ def _import_nodes(
             yield from _import_nodes(node, for_types)
 
 
-def _targets(module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]) -> Iterator[str]:
+def _find_targets(
+    module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]
+) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in known)
         return
-    base = _base(module, node)
+    base = _resolve_base(module, node)
     for alias in node.names:
         whole = f"{base}.{alias.name}"
         yield from (name for name in [whole if whole in known else base] if name in known)
 
 
-def _base(module: Module, node: ast.ImportFrom) -> str:
+def _resolve_base(module: Module, node: ast.ImportFrom) -> str:
     """Return the absolute name of the module between `from` and `import`."""
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
     within = package[: len(package) - node.level] if node.level else []
     return ".".join([*within, *filter(None, [node.module])])
 
 
-def circles(edges: Iterable[Import]) -> list[list[str]]:
+def find_circles(edges: Iterable[Import]) -> list[list[str]]:
     """Return strongly connected components of at least two modules, largest first.
 
     Each module of a component reaches all others of it.
@@ -123,7 +125,7 @@ def circles(edges: Iterable[Import]) -> list[list[str]]:
     following: dict[str, set[str]] = {}
     for edge in edges:
         following.setdefault(edge.source, set()).add(edge.target)
-    reached = {module: _reachable(module, following) for module in following}
+    reached = {module: _find_reachable(module, following) for module in following}
     found = {
         frozenset(other for other in targets if module in reached.get(other, ()))
         for module, targets in reached.items()
@@ -134,7 +136,7 @@ def circles(edges: Iterable[Import]) -> list[list[str]]:
     )
 
 
-def _reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
+def _find_reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
     """Return the modules that `start` imports directly or indirectly, itself only if among them."""
     reachable: set[str] = set()
     waiting = [start]
@@ -147,25 +149,27 @@ def _reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
 
 def long_functions(module: Module) -> list[tuple[str, int]]:
     """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
-    lengths = [(node.name, _length(node)) for node in ast.walk(module.tree) if isinstance(node, Function)]
+    lengths = [
+        (node.name, _count_lines(node)) for node in ast.walk(module.tree) if isinstance(node, Function)
+    ]
     return [(name, lines) for name, lines in lengths if lines > FUNCTION_LINES]
 
 
-def _length(node: Function) -> int:
+def _count_lines(node: Function) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def undocumented(module: Module) -> list[str]:
+def find_undocumented(module: Module) -> list[str]:
     """Return public modules, classes, functions and methods without a docstring.
 
     Names with a leading underscore are not public, nor are names inside a function or a private
     class. Signatures before an overloaded function are described by the function itself.
     """
     names = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
-    return names + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]
+    return names + [f"{module.path}: {name}" for name in _find_undocumented(module.tree, "")]
 
 
-def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
+def _find_undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
     for node in parent.body:
         if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
             continue
@@ -173,7 +177,7 @@ def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[st
         if ast.get_docstring(node) is None and not overload:
             yield within + node.name
         if isinstance(node, ast.ClassDef):
-            yield from _undocumented(node, f"{within}{node.name}.")
+            yield from _find_undocumented(node, f"{within}{node.name}.")
 
 
 def line_length(checkout: Path) -> int:
@@ -183,12 +187,12 @@ def line_length(checkout: Path) -> int:
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
 
 
-def figures(checkout: Path) -> dict[str, int]:
+def compute_figures(checkout: Path) -> dict[str, int]:
     """Return each figure by its name, in the order of printing."""
-    all_modules = modules(checkout)
+    all_modules = read_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
-    edges = imports(all_modules)
-    every, at_run = circles(edges), circles(edge for edge in edges if not edge.for_types)
+    edges = find_imports(all_modules)
+    every, at_run = find_circles(edges), find_circles(edge for edge in edges if not edge.for_types)
     longest = line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
@@ -208,7 +212,7 @@ def figures(checkout: Path) -> dict[str, int]:
         f"lines of more than {longest} characters": sum(
             len(line) > longest for module in all_modules for line in module.lines
         ),
-        "public names without a docstring": sum(len(undocumented(module)) for module in all_modules),
+        "public names without a docstring": sum(len(find_undocumented(module)) for module in all_modules),
     }
 
 
@@ -216,7 +220,7 @@ def main() -> None:
     """Print the figures of a checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent)
-    for name, number in figures(parser.parse_args().checkout).items():
+    for name, number in compute_figures(parser.parse_args().checkout).items():
         print(f"{number:6,}  {name}")
 
 

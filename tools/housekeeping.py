@@ -5,7 +5,7 @@
     python -m tools.housekeeping backup FOLDER
     python -m tools.housekeeping restore FOLDER
 
-The settings of the service (PERENNIAL_…) apply. `sweep` does at once what every worker does each
+The settings of the service (PERENNIAL_…) apply. `run_sweep` does at once what every worker does each
 minute and, for unreferenced blobs, each day. `--dry-run` only reports it, with reason and bytes,
 and changes nothing.
 
@@ -13,7 +13,7 @@ and changes nothing.
 with 1 if something differs. `--verify` also reads every object. `--repair` repairs what is safe
 (core/work/consistency.py) and reports what is left.
 
-`backup` and `restore` are for SQLite; PostgreSQL has pg_dump. `restore` requires a stopped service
+`create_backup` and `restore_backup` are for SQLite; PostgreSQL has pg_dump. `restore_backup` requires a stopped service
 and an empty place.
 """
 
@@ -34,14 +34,14 @@ from core.db.session import Database, is_outage
 from core.db.tables import Scrub
 from core.errors import PerennialError
 from core.private import UMASK
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.store import Blobs, Store, open_store
 from core.work import consistency
-from core.work.sweep import sweep
+from core.work.sweep import run_sweep
 from core.work.sweep_dry_run import Removal, dry_run
 from tools import backup
-from tools.drift_words import counted, told_drift, told_result
+from tools.drift_words import format_count, told_drift, told_result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,21 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if it succeeded and nothing differs, 1 if something differs, 2 if it failed, with a
             sentence on standard error.
     """
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     settings = Settings()
     os.umask(UMASK)
     try:
         if options.command == "backup":
-            print(_told("backed up", backup.backup(settings, options.folder)))
+            print(_format_summary("backed up", backup.create_backup(settings, options.folder)))
             return 0
         if options.command == "restore":
-            print(_told("restored", backup.restore(settings, options.folder)))
+            print(_format_summary("restored", backup.restore_backup(settings, options.folder)))
             return 0
         db = Database(settings.resolved_database_url)
         try:
             require_current(db)
             store = open_store(settings)
-            return (_sweep if options.command == "sweep" else _check)(db, store, settings, options)
+            return (_run_sweep if options.command == "sweep" else _run_check)(db, store, settings, options)
         finally:
             db.close()
     except (PerennialError, backup.NotPossible) as error:
@@ -79,36 +79,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
+def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
         _tell_removals(dry_run(db, store, settings, grace_days=grace_days), options.json)
         return 0
-    sweep(db, store, Blobs(store, settings.folder("cache")), settings, grace_days=grace_days, whole=True)
+    run_sweep(
+        db, store, Blobs(store, settings.make_folder("cache")), settings, grace_days=grace_days, whole=True
+    )
     return 0
 
 
-def _check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
+def _run_check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     drifts = consistency.check(db, store, settings, verify=options.verify)
     if options.repair and drifts:
-        blobs = Blobs(store, settings.folder("cache"))
+        blobs = Blobs(store, settings.make_folder("cache"))
         consistency.repair(db, store, blobs, settings, drifts)
         remaining = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
-            print(f"{counted(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} repaired.")
+            print(
+                f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} repaired."
+            )
         drifts = remaining
     if options.json:
         _print_json(drifts)
         return 1 if drifts else 0
-    print(_scrubbed(db))
+    print(_describe_scrub(db))
     for drift in drifts:
         print(told_drift(drift))
-    objects = len({named.key for named in consistency.named(db)})
+    objects = len({named.key for named in consistency.iterate_named(db)})
     print(told_result(drifts, objects, is_verified=options.verify))
     return 1 if drifts else 0
 
 
-def _scrubbed(db: Database) -> str:
+def _describe_scrub(db: Database) -> str:
     """Return a sentence about the progress of the scrub, which hashes all objects."""
     with db.read() as session:
         row = session.get(Scrub, 1)
@@ -117,10 +121,13 @@ def _scrubbed(db: Database) -> str:
     ended = (
         "has not read everything yet"
         if row.ended_at is None
-        else f"read everything by {rfc3339(row.ended_at)}"
+        else f"read everything by {format_rfc3339(row.ended_at)}"
     )
     now = f" It is at {row.cursor} now." if row.cursor else ""
-    return f"The daily scrub {ended}; so far it has read {counted(row.objects, 'object')}, {row.bytes:,} bytes.{now}"
+    return (
+        f"The daily scrub {ended}; so far it has read {format_count(row.objects, 'object')}, {row.bytes:,} "
+        f"bytes.{now}"
+    )
 
 
 def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
@@ -134,7 +141,7 @@ def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     total = sum(one.bytes for one in found)
     print(
-        f"{counted(len(found), 'object')} would be removed, {total:,} bytes."
+        f"{format_count(len(found), 'object')} would be removed, {total:,} bytes."
         if found
         else "Nothing would be removed."
     )
@@ -146,11 +153,11 @@ def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
         print(json.dumps(dataclasses.asdict(one)))
 
 
-def _told(done: str, contents: dict[str, Any]) -> str:
+def _format_summary(done: str, contents: dict[str, Any]) -> str:
     return f"{done}: {contents['objects']} objects, {contents['bytes']:,} bytes, schema {contents['schema']}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.housekeeping",
         description=__doc__,
@@ -161,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     sweeping.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
     sweeping.add_argument(
         "--grace-hours",
-        type=_hours,
+        type=_parse_hours,
         default=24.0,
         help="age of what nothing names before it goes; 0 only while nobody uploads",
     )
@@ -175,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _hours(text: str) -> float:
+def _parse_hours(text: str) -> float:
     hours = float(text)
     if not hours >= 0:
         raise argparse.ArgumentTypeError("hours are 0 or more")

@@ -27,14 +27,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.learn.networks import ImageSpec, architectures, expected_base
+from core.learn.networks import ImageSpec, expected_base, get_architectures
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
-from core.requests.base_advice import advice, creation, query
+from core.requests.base_advice import find_advice, format_creation_request, format_query
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
-def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> dict[str, Tensor]:
+def convert_state_dict(architecture: Mapping[str, Any], state: object, image_size: int) -> dict[str, Tensor]:
     """Return the backbone's tensors of a state dict.
 
     Raises:
@@ -59,11 +59,11 @@ def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> 
             raise ValueError(f"the file lacks the tensor {key}")
         tensor = state[key]
         if list(tensor.shape) != entry["shape"]:
-            shapes = (_shape(tensor.shape), _shape(entry["shape"]))
+            shapes = (_format_shape(tensor.shape), _format_shape(entry["shape"]))
             difference = (
                 f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels has {shapes[1]}"
             )
-            raise ValueError(difference + _options(architecture, image_size, state, expected))
+            raise ValueError(difference + _suggest_options(architecture, image_size, state, expected))
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
         tensors[key] = (
@@ -72,20 +72,20 @@ def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> 
     return tensors
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "a single number"
 
 
-def _options(
+def _suggest_options(
     architecture: Mapping[str, Any], image_size: int, state: Mapping[str, Tensor], expected: Mapping[str, Any]
 ) -> str:
     """Return the options with which the file would fit, as the end of a sentence, or ""."""
     ignored, expected_tensors = tuple(expected["ignored"]), expected["tensors"]
     present_shapes = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
     shapes = {key: entry["shape"] for key, entry in expected_tensors.items() if key in present_shapes}
-    family = architectures()[architecture["name"]].family
+    family = get_architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = advice(cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes)
+    fitting = find_advice(cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes)
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     hyper: Mapping[str, Any] = fitting.architecture
@@ -94,7 +94,7 @@ def _options(
     return "; it fits with " + " ".join(f"--{key} {value}" for key, value in chosen.items())
 
 
-def _read(file: Path) -> object:
+def _read_state_dict(file: Path) -> object:
     """Load a `.pth` state dict.
 
     Raises:
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> None:
     options = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
     architecture = {key: value for key, value in options.items() if value is not None}
     try:
-        tensors = convert(architecture, _read(chosen.file), chosen.image_size)
+        tensors = convert_state_dict(architecture, _read_state_dict(chosen.file), chosen.image_size)
     except Exception as error:
         # Any problem with the operator's file ends as one sentence on stderr.
         raise SystemExit(f"cannot import {chosen.file}: {error}") from error
@@ -140,8 +140,8 @@ def main(arguments: list[str]) -> None:
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
     image: ImageOut = {"size": chosen.image_size, "channels": 3}
     choice = cast(ArchitectureChoice, architecture)
-    print(f"upload it: POST /v1/bases?{query(choice, image)}")
-    print(f"a model that fits: {creation(choice, image)}")
+    print(f"upload it: POST /v1/bases?{format_query(choice, image)}")
+    print(f"a model that fits: {format_creation_request(choice, image)}")
 
 
 if __name__ == "__main__":

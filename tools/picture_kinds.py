@@ -54,7 +54,7 @@ class Kind:
     refused: str = ""
 
 
-def noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
+def make_noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
     """Return random samples [16, 24, channels] over the whole range of an unsigned type."""
     largest = np.iinfo(dtype).max
     samples = np.random.default_rng(seed).integers(
@@ -64,7 +64,7 @@ def noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
     return samples
 
 
-def smooth(channels: int = 3) -> Pixels:
+def make_smooth(channels: int = 3) -> Pixels:
     """Return samples that a lossy format preserves nearly unchanged; all corners differ."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
@@ -76,7 +76,7 @@ def in_8_bits(samples: Pixels) -> Pixels:
     return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
 
 
-def rgb(samples: Pixels) -> Pixels:
+def to_rgb(samples: Pixels) -> Pixels:
     """Return grey samples as three channels; others unchanged."""
     return np.repeat(samples, 3, -1) if samples.shape[-1] == 1 else samples
 
@@ -84,7 +84,7 @@ def rgb(samples: Pixels) -> Pixels:
 def over_white(colours: Pixels, alpha: Pixels) -> Pixels:
     """Return colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
     share = alpha.astype(np.float64) / 255
-    return np.rint(rgb(colours) * share + 255 * (1 - share)).astype(np.uint8)
+    return np.rint(to_rgb(colours) * share + 255 * (1 - share)).astype(np.uint8)
 
 
 def of_cmyk(samples: Pixels) -> Pixels:
@@ -102,24 +102,24 @@ ADOBE = np.array([[0.60974, 0.20528, 0.14919], [0.31111, 0.62567, 0.06322], [0.0
 PROPHOTO = np.array([[0.79767, 0.13519, 0.03134], [0.28804, 0.71188, 0.00009], [0.0, 0.0, 0.82491]])
 
 
-def _fixed(value: float) -> bytes:
+def _pack_fixed(value: float) -> bytes:
     return struct.pack(">i", round(value * 65536))
 
 
-def _curve(gamma: float | None) -> bytes:
+def _build_curve(gamma: float | None) -> bytes:
     """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
     numbers = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
-    return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_fixed, numbers))
+    return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_pack_fixed, numbers))
 
 
-def _profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ ") -> bytes:
+def _build_profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ ") -> bytes:
     text = b"profile of a test\0"
     all_tags = {
         b"desc": b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(12 + 67),
         b"cprt": b"text\0\0\0\0none\0",
-        b"wtpt": b"XYZ \0\0\0\0" + b"".join(map(_fixed, D50)),
+        b"wtpt": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed, D50)),
         **tags,
     }
     at, table, body = 128 + 4 + 12 * len(all_tags), b"", b""
@@ -128,22 +128,24 @@ def _profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b
         table += name + struct.pack(">2I", at + len(body), len(value))
         body += value
     head = struct.pack(">I4sI4s4s4s", at + len(body), b"none", 0x02400000, kind, space, pcs)
-    head += struct.pack(">6H", 2020, 1, 1, 0, 0, 0) + b"acsp" + bytes(28) + b"".join(map(_fixed, D50))
+    head += struct.pack(">6H", 2020, 1, 1, 0, 0, 0) + b"acsp" + bytes(28) + b"".join(map(_pack_fixed, D50))
     return head.ljust(128, b"\0") + struct.pack(">I", len(all_tags)) + table + body
 
 
 def matrix_profile(columns: Pixels, gamma: float | None) -> bytes:
     """Return a profile of a display."""
     tags = {
-        name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_fixed, columns[:, i]))
+        name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed, columns[:, i]))
         for i, name in enumerate((b"r", b"g", b"b"))
     }
-    return _profile(b"RGB ", b"mntr", tags | {name + b"TRC": _curve(gamma) for name in (b"r", b"g", b"b")})
+    return _build_profile(
+        b"RGB ", b"mntr", tags | {name + b"TRC": _build_curve(gamma) for name in (b"r", b"g", b"b")}
+    )
 
 
 def grey_profile(gamma: float) -> bytes:
     """Return a profile of a grey display."""
-    return _profile(b"GRAY", b"mntr", {b"kTRC": _curve(gamma)})
+    return _build_profile(b"GRAY", b"mntr", {b"kTRC": _build_curve(gamma)})
 
 
 def cmyk_profile() -> bytes:
@@ -157,18 +159,18 @@ def cmyk_profile() -> bytes:
         dark = 1 - 0.8 * inks[3]
         grid += bytes((round(light * 2.55), round(128 + a * dark), round(128 + b * dark)))
     ramp = bytes(range(256))
-    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + b"".join(map(_fixed, np.eye(3).ravel()))
-    return _profile(b"CMYK", b"prtr", {b"A2B0": table + ramp * 4 + grid + ramp * 3}, b"Lab ")
+    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + b"".join(map(_pack_fixed, np.eye(3).ravel()))
+    return _build_profile(b"CMYK", b"prtr", {b"A2B0": table + ramp * 4 + grid + ramp * 3}, b"Lab ")
 
 
-def _linear(values: Pixels, gamma: float | None) -> Pixels:
+def _to_linear(values: Pixels, gamma: float | None) -> Pixels:
     if gamma is not None:
         return values**gamma
     linear: Pixels = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     return linear
 
 
-def _encoded(values: Pixels) -> Pixels:
+def _encode_srgb(values: Pixels) -> Pixels:
     values = np.clip(values, 0, 1)
     encoded: Pixels = np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055)
     return encoded
@@ -176,14 +178,14 @@ def _encoded(values: Pixels) -> Pixels:
 
 def in_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
     """Return colours uint8 [.., 3] of a matrix profile in sRGB."""
-    xyz = _linear(colours / 255, gamma) @ columns.T
-    converted: Pixels = np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+    xyz = _to_linear(colours / 255, gamma) @ columns.T
+    converted: Pixels = np.rint(255 * _encode_srgb(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
     return converted
 
 
 def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
     """Return grey [.., 1] of a gamma profile in sRGB."""
-    return rgb(np.rint(255 * _encoded(_linear(grey / 255, gamma))).astype(np.uint8))
+    return to_rgb(np.rint(255 * _encode_srgb(_to_linear(grey / 255, gamma))).astype(np.uint8))
 
 
 PROFILE_P3, PROFILE_ADOBE = matrix_profile(P3, None), matrix_profile(ADOBE, 2.19921875)
@@ -191,7 +193,7 @@ PROFILE_PROPHOTO, PROFILE_SRGB = matrix_profile(PROPHOTO, 1.8), matrix_profile(S
 BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
 
 
-def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
+def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
     """Return the file that Pillow writes."""
     if isinstance(pixels, Image.Image):
         image = pixels
@@ -202,7 +204,7 @@ def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def exif(turn: int) -> bytes:
+def build_exif(turn: int) -> bytes:
     """Return EXIF with an orientation."""
     exif_data = Image.Exif()
     exif_data[0x0112] = turn
@@ -227,7 +229,7 @@ def stored_as(upright: Pixels, turn: int) -> Pixels:
 # Oracles.
 
 
-def vips(data: bytes, *, turn: bool = True) -> Pixels:
+def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
     """Return the pixels that libvips reads: upright, over white, in 8 bits."""
     import pyvips
 
@@ -238,10 +240,10 @@ def vips(data: bytes, *, turn: bool = True) -> Pixels:
     if image.hasalpha():
         image = image.flatten(background=255)
     pixels = np.asarray(image.numpy())
-    return rgb(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
+    return to_rgb(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
 
 
-def heif(data: bytes) -> Pixels:
+def read_heif(data: bytes) -> Pixels:
     """Return the pixels that pillow-heif reads."""
     import pillow_heif
 
@@ -251,7 +253,7 @@ def heif(data: bytes) -> Pixels:
     return np.asarray(image.convert("RGB"))
 
 
-def avif(data: bytes) -> Pixels:
+def read_avif(data: bytes) -> Pixels:
     """Return the pixels that imagecodecs reads."""
     import imagecodecs
 
@@ -260,7 +262,7 @@ def avif(data: bytes) -> Pixels:
     return over_white(pixels[..., :3], pixels[..., 3:]) if pixels.shape[-1] == 4 else pixels
 
 
-def tiff(samples: Pixels, **options: Any) -> bytes:
+def encode_tiff(samples: Pixels, **options: Any) -> bytes:
     """Return the file that tifffile writes, after checking that it reads the same samples."""
     import tifffile
 
@@ -271,7 +273,7 @@ def tiff(samples: Pixels, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def retagged(data: bytes, tag: int, value: int) -> bytes:
+def replace_tag(data: bytes, tag: int, value: int) -> bytes:
     """Return a little-endian TIFF with another value of a short tag of its first page."""
     at = struct.unpack_from("<I", data, 4)[0]
     for i in range(struct.unpack_from("<H", data, at)[0]):
@@ -322,9 +324,14 @@ def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, t
     return {tag: (3, values) for tag, values in (tags | {int(k[1:]): v for k, v in more.items()}).items()}
 
 
-def tiffs() -> Iterator[Kind]:
+def make_tiffs() -> Iterator[Kind]:
     """Yield kinds of TIFF."""
-    eight, wide, grey, wide_grey = noise(), noise(3, "uint16"), noise(1), noise(1, "uint16")
+    eight, wide, grey, wide_grey = (
+        make_noise(),
+        make_noise(3, "uint16"),
+        make_noise(1),
+        make_noise(1, "uint16"),
+    )
     for packing, name in (
         (None, "stored"),
         ("lzw", "LZW"),
@@ -333,88 +340,98 @@ def tiffs() -> Iterator[Kind]:
         ("zstd", "Zstandard"),
         ("lzma", "LZMA"),
     ):
-        yield Kind(f"tiff {name}", tiff(eight, photometric="rgb", compression=packing), eight)
+        yield Kind(f"tiff {name}", encode_tiff(eight, photometric="rgb", compression=packing), eight)
     for packing in ("lzw", "adobe_deflate"):
-        data = tiff(eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5)
+        data = encode_tiff(eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5)
         yield Kind(f"tiff {packing} predictor 2 in strips", data, eight)
-        data = tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
+        data = encode_tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
         yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, in_8_bits(wide))
-    yield Kind("tiff big-endian", tiff(eight, photometric="rgb", byteorder=">"), eight)
-    yield Kind("tiff big-tiff", tiff(eight, photometric="rgb", bigtiff=True), eight)
-    yield Kind("tiff 16-bit", tiff(wide, photometric="rgb"), in_8_bits(wide))
+    yield Kind("tiff big-endian", encode_tiff(eight, photometric="rgb", byteorder=">"), eight)
+    yield Kind("tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight)
+    yield Kind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), in_8_bits(wide))
     yield Kind(
-        "tiff 16-bit grey", tiff(wide_grey[..., 0], photometric="minisblack"), rgb(in_8_bits(wide_grey))
+        "tiff 16-bit grey",
+        encode_tiff(wide_grey[..., 0], photometric="minisblack"),
+        to_rgb(in_8_bits(wide_grey)),
     )
     yield Kind(
         "tiff 16-bit white is zero",
-        tiff(wide_grey[..., 0], photometric="miniswhite"),
-        rgb(in_8_bits(65535 - wide_grey)),
+        encode_tiff(wide_grey[..., 0], photometric="miniswhite"),
+        to_rgb(in_8_bits(65535 - wide_grey)),
     )
     yield Kind(
         "tiff 16-bit white is zero big-endian LZW",
-        tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
-        rgb(in_8_bits(65535 - wide_grey)),
+        encode_tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
+        to_rgb(in_8_bits(65535 - wide_grey)),
     )
-    yield Kind("tiff grey", tiff(grey[..., 0], photometric="minisblack"), rgb(grey))
-    yield Kind("tiff white is zero", tiff(grey[..., 0], photometric="miniswhite"), rgb(255 - grey))
+    yield Kind("tiff grey", encode_tiff(grey[..., 0], photometric="minisblack"), to_rgb(grey))
+    yield Kind("tiff white is zero", encode_tiff(grey[..., 0], photometric="miniswhite"), to_rgb(255 - grey))
     planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
     wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
     apart: dict[str, Any] = {"photometric": "rgb", "planarconfig": "separate"}
-    yield Kind("tiff planes apart", tiff(planes, **apart), eight)
-    yield Kind("tiff planes apart in strips", tiff(planes, rowsperstrip=5, compression="lzw", **apart), eight)
-    yield Kind("tiff 16-bit planes apart LZW", tiff(wide_planes, compression="lzw", **apart), in_8_bits(wide))
+    yield Kind("tiff planes apart", encode_tiff(planes, **apart), eight)
     yield Kind(
-        "tiff planes apart in tiles", tiff(planes, tile=(16, 16), compression="adobe_deflate", **apart), eight
+        "tiff planes apart in strips", encode_tiff(planes, rowsperstrip=5, compression="lzw", **apart), eight
     )
-    yield Kind("tiff in tiles", tiff(eight, photometric="rgb", tile=(16, 16)), eight)
+    yield Kind(
+        "tiff 16-bit planes apart LZW", encode_tiff(wide_planes, compression="lzw", **apart), in_8_bits(wide)
+    )
+    yield Kind(
+        "tiff planes apart in tiles",
+        encode_tiff(planes, tile=(16, 16), compression="adobe_deflate", **apart),
+        eight,
+    )
+    yield Kind("tiff in tiles", encode_tiff(eight, photometric="rgb", tile=(16, 16)), eight)
     yield Kind(
         "tiff 16-bit tiles predictor 2",
-        tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
+        encode_tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
         in_8_bits(wide),
     )
     for dtype in ("float16", "float32", "float64"):
-        share = (noise(3) / 255).astype(dtype)
+        share = (make_noise(3) / 255).astype(dtype)
         as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
-        yield Kind(f"tiff {dtype}", tiff(share, photometric="rgb"), as_bytes)
+        yield Kind(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
         yield Kind(
             f"tiff {dtype} grey big-endian",
-            tiff(share[..., 0], photometric="minisblack", byteorder=">"),
-            rgb(as_bytes[..., :1]),
+            encode_tiff(share[..., 0], photometric="minisblack", byteorder=">"),
+            to_rgb(as_bytes[..., :1]),
         )
-    share = (noise(3) / 255).astype(np.float32)
+    share = (make_noise(3) / 255).astype(np.float32)
     as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
     yield Kind(
         "tiff float32 predictor 3",
-        tiff(share, photometric="rgb", compression="adobe_deflate", predictor=3),
+        encode_tiff(share, photometric="rgb", compression="adobe_deflate", predictor=3),
         as_bytes,
     )
     yield Kind(
         "tiff float32 predictor 3 tiles big-endian",
-        tiff(share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"),
+        encode_tiff(share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"),
         as_bytes,
     )
-    inks, wide_inks = noise(4), noise(4, "uint16")
-    yield Kind("tiff CMYK", tiff(inks, photometric="separated"), of_cmyk(inks), 1)
+    inks, wide_inks = make_noise(4), make_noise(4, "uint16")
+    yield Kind("tiff CMYK", encode_tiff(inks, photometric="separated"), of_cmyk(inks), 1)
     yield Kind(
         "tiff 16-bit CMYK LZW",
-        tiff(wide_inks, photometric="separated", compression="lzw"),
+        encode_tiff(wide_inks, photometric="separated", compression="lzw"),
         of_cmyk(wide_inks),
         1,
     )
     apart_inks = np.ascontiguousarray(inks.transpose(2, 0, 1))
     yield Kind(
         "tiff CMYK planes apart",
-        tiff(apart_inks, photometric="separated", planarconfig="separate"),
+        encode_tiff(apart_inks, photometric="separated", planarconfig="separate"),
         of_cmyk(inks),
         1,
     )
     yield Kind(
-        "tiff of three pages", tiff(np.stack([eight, noise(seed=1), noise(seed=2)]), photometric="rgb"), eight
+        "tiff of three pages",
+        encode_tiff(np.stack([eight, make_noise(seed=1), make_noise(seed=2)]), photometric="rgb"),
+        eight,
     )
-    alpha = noise(4, seed=3)
+    alpha = make_noise(4, seed=3)
     yield Kind(
         "tiff alpha",
-        tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
+        encode_tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
         over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
@@ -422,25 +439,27 @@ def tiffs() -> Iterator[Kind]:
     multiplied[..., :3] = alpha[..., :3].astype(int) * alpha[..., 3:] // 255
     yield Kind(
         "tiff multiplied alpha",
-        tiff(multiplied, photometric="rgb", extrasamples=["assocalpha"]),
+        encode_tiff(multiplied, photometric="rgb", extrasamples=["assocalpha"]),
         (multiplied[..., :3].astype(int) + 255 - multiplied[..., 3:]).clip(0, 255).astype(np.uint8),
         2,
     )
     yield Kind(
         "tiff grey with alpha",
-        tiff(alpha[..., :2], photometric="minisblack", extrasamples=["unassalpha"], planarconfig="contig"),
+        encode_tiff(
+            alpha[..., :2], photometric="minisblack", extrasamples=["unassalpha"], planarconfig="contig"
+        ),
         over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
-    five = noise(5, seed=4)
+    five = make_noise(5, seed=4)
     yield Kind(
         "tiff of two more samples",
-        tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
+        encode_tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
         five[..., :3],
     )
     for bits in (1, 2, 4, 8):
         largest = (1 << bits) - 1
-        index = noise(1, seed=bits) & largest
+        index = make_noise(1, seed=bits) & largest
         table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
         more = {"t320": table.ravel().tolist()}
         yield Kind(
@@ -451,30 +470,34 @@ def tiffs() -> Iterator[Kind]:
         if bits < 8:
             level = (index * (255 // largest)).astype(np.uint8)
             yield Kind(
-                f"tiff grey of {bits} bits", raw_tiff(tags_of([bits], 1), in_bits(index, bits)), rgb(level)
+                f"tiff grey of {bits} bits", raw_tiff(tags_of([bits], 1), in_bits(index, bits)), to_rgb(level)
             )
             yield Kind(
                 f"tiff white is zero of {bits} bits",
                 raw_tiff(tags_of([bits], 0), in_bits(index, bits)),
-                rgb(255 - level),
+                to_rgb(255 - level),
             )
-    index = noise(1, seed=9) & 1
+    index = make_noise(1, seed=9) & 1
     turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in in_bits(index, 1))
-    yield Kind("tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), rgb(index * 255))
+    yield Kind("tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), to_rgb(index * 255))
     bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
     for packing in ("group3", "group4"):
-        yield Kind(f"tiff fax {packing}", saved(bilevel, "TIFF", compression=packing), rgb(index * 255))
+        yield Kind(
+            f"tiff fax {packing}", encode_image(bilevel, "TIFF", compression=packing), to_rgb(index * 255)
+        )
     for turn in (3, 6, 7):
         stored = stored_as(eight, turn)
         yield Kind(
-            f"tiff turned {turn}", tiff(stored, photometric="rgb", extratags=[(274, 3, 1, turn, True)]), eight
+            f"tiff turned {turn}",
+            encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, turn, True)]),
+            eight,
         )
-    colours = tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
+    colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
     yield Kind("tiff Display P3", colours, in_srgb(eight, P3, None), 2, "formula")
-    packed = tiff(smooth(), photometric="rgb", compression="jpeg")
-    yield Kind("tiff JPEG in RGB", packed, vips(packed), 3, "libvips")
-    packed = saved(smooth(), "TIFF", compression="jpeg", quality=95)
-    yield Kind("tiff JPEG in YCbCr", packed, vips(packed), 3, "libvips")
+    packed = encode_tiff(make_smooth(), photometric="rgb", compression="jpeg")
+    yield Kind("tiff JPEG in RGB", packed, read_with_vips(packed), 3, "libvips")
+    packed = encode_image(make_smooth(), "TIFF", compression="jpeg", quality=95)
+    yield Kind("tiff JPEG in YCbCr", packed, read_with_vips(packed), 3, "libvips")
     plain = Image.fromarray(eight).convert("YCbCr")
     yield Kind(
         "tiff YCbCr without packing",
@@ -496,24 +519,26 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
         ("complex64", "complex"),
     ):
         yield Kind(
-            f"tiff {dtype}", tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=reason
+            f"tiff {dtype}", encode_tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=reason
         )
     share = grey[..., 0].astype(np.float32)
     yield Kind(
-        "tiff float32 up to 255", tiff(share, photometric="minisblack"), refused="floats from 0 to 255"
+        "tiff float32 up to 255", encode_tiff(share, photometric="minisblack"), refused="floats from 0 to 255"
     )
     yield Kind(
-        "tiff 12-bit", raw_tiff(tags_of([12], 1), in_bits(noise(1, "uint16") >> 4, 12)), refused="12-bit"
+        "tiff 12-bit", raw_tiff(tags_of([12], 1), in_bits(make_noise(1, "uint16") >> 4, 12)), refused="12-bit"
     )
-    yield Kind("tiff CIELab", raw_tiff(tags_of([8] * 3, 8), smooth().tobytes()), refused="CIELab")
+    yield Kind("tiff CIELab", raw_tiff(tags_of([8] * 3, 8), make_smooth().tobytes()), refused="CIELab")
     yield Kind(
         "tiff of 5, 6 and 5 bits",
-        raw_tiff(tags_of([5, 6, 5], 2), smooth().tobytes()),
+        raw_tiff(tags_of([5, 6, 5], 2), make_smooth().tobytes()),
         refused="of 5, 6, 5 bits",
     )
-    half = raw_tiff(tags_of([8] * 3, 6, t530=[2, 2]), smooth().tobytes())
+    half = raw_tiff(tags_of([8] * 3, 6, t530=[2, 2]), make_smooth().tobytes())
     yield Kind("tiff YCbCr at half the resolution", half, refused="YCbCr")
-    yield Kind("tiff LERC", tiff(grey[..., 0], photometric="minisblack", compression="lerc"), refused="LERC")
+    yield Kind(
+        "tiff LERC", encode_tiff(grey[..., 0], photometric="minisblack", compression="lerc"), refused="LERC"
+    )
     yield Kind(
         "tiff of a camera's sensor", raw_tiff(tags_of([16], 32803), bytes(2 * WIDTH * HEIGHT)), refused="RAW"
     )
@@ -522,12 +547,12 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
 # PNG is written by hand, because Pillow writes few of its kinds.
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
+def encode_chunk(kind: bytes, data: bytes) -> bytes:
     """Return one chunk."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False) -> bytes:
+def encode_png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False) -> bytes:
     """Return a PNG of samples [height, width, channels] below 2^bits.
 
     `more` are chunks before its pixels.
@@ -551,184 +576,224 @@ def png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool 
             packed = values.astype(">u2").tobytes() if bits == 16 else in_bits(values, bits)
             rows += b"\0" + packed
     head = struct.pack(">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced))
-    pixels = chunk(b"IDAT", zlib.compress(rows, 9))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(more) + pixels + chunk(b"IEND", b"")
+    pixels = encode_chunk(b"IDAT", zlib.compress(rows, 9))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + encode_chunk(b"IHDR", head)
+        + b"".join(more)
+        + pixels
+        + encode_chunk(b"IEND", b"")
+    )
 
 
-def pngs() -> Iterator[Kind]:
+def make_pngs() -> Iterator[Kind]:
     """Yield kinds of PNG."""
-    eight, wide, grey = noise(), noise(3, "uint16"), noise(1)
+    eight, wide, grey = make_noise(), make_noise(3, "uint16"), make_noise(1)
     for bits in (1, 2, 4, 8):
-        index = noise(1, seed=bits) & ((1 << bits) - 1)
+        index = make_noise(1, seed=bits) & ((1 << bits) - 1)
         level = (index * (255 // ((1 << bits) - 1))).astype(np.uint8)
-        yield Kind(f"png grey of {bits} bits", png(index, bits, 0), rgb(level))
+        yield Kind(f"png grey of {bits} bits", encode_png(index, bits, 0), to_rgb(level))
         table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
-        palette = chunk(b"PLTE", table.tobytes())
-        yield Kind(f"png palette of {bits} bits", png(index, bits, 3, palette), table[index[..., 0]])
+        palette = encode_chunk(b"PLTE", table.tobytes())
+        yield Kind(f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]])
         clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
         yield Kind(
             f"png palette of {bits} bits with alpha",
-            png(index, bits, 3, palette, chunk(b"tRNS", clear.tobytes())),
+            encode_png(index, bits, 3, palette, encode_chunk(b"tRNS", clear.tobytes())),
             over_white(table, clear)[index[..., 0]],
             1,
         )
-    yield Kind("png", png(eight, 8, 2), eight)
-    yield Kind("png interlaced", png(eight, 8, 2, interlaced=True), eight)
-    yield Kind("png 4 bits interlaced", png(grey >> 4, 4, 0, interlaced=True), rgb((grey >> 4) * 17))
-    yield Kind("png 16-bit", png(wide, 16, 2), in_8_bits(wide), 1)
-    yield Kind("png 16-bit grey", png(wide[..., :1], 16, 0), rgb(in_8_bits(wide[..., :1])))
-    alpha, wide_alpha = noise(4, seed=3), noise(4, "uint16", 3)
-    yield Kind("png alpha", png(alpha, 8, 6), over_white(alpha[..., :3], alpha[..., 3:]), 1)
+    yield Kind("png", encode_png(eight, 8, 2), eight)
+    yield Kind("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
+    yield Kind(
+        "png 4 bits interlaced", encode_png(grey >> 4, 4, 0, interlaced=True), to_rgb((grey >> 4) * 17)
+    )
+    yield Kind("png 16-bit", encode_png(wide, 16, 2), in_8_bits(wide), 1)
+    yield Kind("png 16-bit grey", encode_png(wide[..., :1], 16, 0), to_rgb(in_8_bits(wide[..., :1])))
+    alpha, wide_alpha = make_noise(4, seed=3), make_noise(4, "uint16", 3)
+    yield Kind("png alpha", encode_png(alpha, 8, 6), over_white(alpha[..., :3], alpha[..., 3:]), 1)
     yield Kind(
         "png 16-bit alpha",
-        png(wide_alpha, 16, 6),
+        encode_png(wide_alpha, 16, 6),
         over_white(in_8_bits(wide_alpha[..., :3]), in_8_bits(wide_alpha[..., 3:])),
         2,
     )
     yield Kind(
-        "png grey with alpha", png(alpha[..., :2], 8, 4), over_white(alpha[..., :1], alpha[..., 1:2]), 1
+        "png grey with alpha",
+        encode_png(alpha[..., :2], 8, 4),
+        over_white(alpha[..., :1], alpha[..., 1:2]),
+        1,
     )
     yield Kind(
         "png 16-bit grey with alpha",
-        png(wide_alpha[..., :2], 16, 4),
+        encode_png(wide_alpha[..., :2], 16, 4),
         over_white(in_8_bits(wide_alpha[..., :1]), in_8_bits(wide_alpha[..., 1:2])),
         2,
     )
     few = (eight >> 7) * 255
-    absent = chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
+    absent = encode_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
-    yield Kind("png one clear colour", png(few, 8, 2, absent), np.where(is_clear, 255, few).astype(np.uint8))
+    yield Kind(
+        "png one clear colour", encode_png(few, 8, 2, absent), np.where(is_clear, 255, few).astype(np.uint8)
+    )
     levels = (grey >> 6) * 85
     yield Kind(
         "png one clear grey",
-        png(levels, 8, 0, chunk(b"tRNS", struct.pack(">H", 85))),
-        rgb(np.where(levels == 85, 255, levels).astype(np.uint8)),
+        encode_png(levels, 8, 0, encode_chunk(b"tRNS", struct.pack(">H", 85))),
+        to_rgb(np.where(levels == 85, 255, levels).astype(np.uint8)),
     )
     wide_levels = (wide[..., :1] >> 14) * np.uint16(21845)
     yield Kind(
         "png one clear 16-bit grey",
-        png(wide_levels, 16, 0, chunk(b"tRNS", struct.pack(">H", 21845))),
-        rgb(in_8_bits(np.where(wide_levels == 21845, 65535, wide_levels))),
+        encode_png(wide_levels, 16, 0, encode_chunk(b"tRNS", struct.pack(">H", 21845))),
+        to_rgb(in_8_bits(np.where(wide_levels == 21845, 65535, wide_levels))),
         1,
     )
     wide_few = (wide >> 15) * np.uint16(65535)
-    absent = chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
+    absent = encode_chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
     is_clear = np.all(wide_few == [65535, 0, 65535], -1, keepdims=True)
     yield Kind(
         "png one clear 16-bit colour",
-        png(wide_few, 16, 2, absent),
+        encode_png(wide_few, 16, 2, absent),
         in_8_bits(np.where(is_clear, 65535, wide_few)),
         1,
     )
     long_text = zlib.compress(bytes(3 << 20), 9)
-    yield Kind("png with 3 MB of text", png(eight, 8, 2, chunk(b"zTXt", b"Comment\0\0" + long_text)), eight)
     yield Kind(
-        "png with 3 MB of international text",
-        png(eight, 8, 2, chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
+        "png with 3 MB of text",
+        encode_png(eight, 8, 2, encode_chunk(b"zTXt", b"Comment\0\0" + long_text)),
         eight,
     )
-    yield Kind("png with 3 MB of profile", png(eight, 8, 2, chunk(b"iCCP", b"p\0\0" + long_text)), eight)
+    yield Kind(
+        "png with 3 MB of international text",
+        encode_png(eight, 8, 2, encode_chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
+        eight,
+    )
+    yield Kind(
+        "png with 3 MB of profile",
+        encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + long_text)),
+        eight,
+    )
     for name, profile, columns, gamma in (
         ("Display P3", PROFILE_P3, P3, None),
         ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
         ("ProPhoto", PROFILE_PROPHOTO, PROPHOTO, 1.8),
         ("sRGB", PROFILE_SRGB, SRGB, None),
     ):
-        named = chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
-        yield Kind(f"png {name}", png(eight, 8, 2, named), in_srgb(eight, columns, gamma), 2, "formula")
-    p3 = chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
-    table, index = np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8), noise(1, seed=8)
+        named = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
+        yield Kind(
+            f"png {name}", encode_png(eight, 8, 2, named), in_srgb(eight, columns, gamma), 2, "formula"
+        )
+    p3 = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
+    table, index = np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8), make_noise(1, seed=8)
     yield Kind(
         "png palette in Display P3",
-        png(index, 8, 3, p3, chunk(b"PLTE", table.tobytes())),
+        encode_png(index, 8, 3, p3, encode_chunk(b"PLTE", table.tobytes())),
         in_srgb(table, P3, None)[index[..., 0]],
         2,
         "formula",
     )
     yield Kind(
         "png alpha in Display P3",
-        png(alpha, 8, 6, p3),
+        encode_png(alpha, 8, 6, p3),
         over_white(in_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
         3,
         "formula",
     )
     bright = np.maximum(grey, 8)
-    curve = chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
-    yield Kind("png grey of gamma 1.8", png(bright, 8, 0, curve), grey_in_srgb(bright, 1.8), 2, "formula")
-    broken = chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
-    yield Kind("png with a damaged profile", png(eight, 8, 2, broken), eight)
+    curve = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
+    yield Kind(
+        "png grey of gamma 1.8", encode_png(bright, 8, 0, curve), grey_in_srgb(bright, 1.8), 2, "formula"
+    )
+    broken = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
+    yield Kind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
     yield Kind(
         "png with a profile for inks",
-        png(eight, 8, 2, chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
+        encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
         eight,
     )
     for turn in (5, 8):
-        data = saved(stored_as(eight, turn), "PNG", exif=exif(turn))
+        data = encode_image(stored_as(eight, turn), "PNG", exif=build_exif(turn))
         yield Kind(f"png turned {turn}", data, eight)
-    frames = [Image.fromarray(noise(seed=i)) for i in range(3)]
-    yield Kind("apng", saved(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight)
+    frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
+    yield Kind("apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight)
     yield Kind(
         "apng with a still of its own",
-        saved(Image.fromarray(eight), "PNG", save_all=True, append_images=frames[1:], default_image=True),
+        encode_image(
+            Image.fromarray(eight), "PNG", save_all=True, append_images=frames[1:], default_image=True
+        ),
         eight,
     )
 
 
-def jpegs() -> Iterator[Kind]:
+def make_jpegs() -> Iterator[Kind]:
     """Yield kinds of JPEG."""
-    colours, grey = smooth(), smooth(1)
+    colours, grey = make_smooth(), make_smooth(1)
 
-    def kind(name: str, data: bytes, **more: Any) -> Kind:
-        return Kind(f"jpeg {name}", data, vips(data), **{"tolerance": 2, "oracle": "libvips", **more})
+    def make_kind(name: str, data: bytes, **more: Any) -> Kind:
+        return Kind(
+            f"jpeg {name}", data, read_with_vips(data), **{"tolerance": 2, "oracle": "libvips", **more}
+        )
 
-    yield kind("4:4:4", saved(colours, "JPEG", quality=95, subsampling=0))
-    yield kind("4:2:0", saved(colours, "JPEG", quality=95, subsampling=2))
-    yield kind("grey", saved(grey, "JPEG", quality=95))
-    yield kind("progressive", saved(colours, "JPEG", quality=95, progressive=True))
-    yield kind("in RGB", saved(colours, "JPEG", quality=95, keep_rgb=True))
+    yield make_kind("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
+    yield make_kind("4:2:0", encode_image(colours, "JPEG", quality=95, subsampling=2))
+    yield make_kind("grey", encode_image(grey, "JPEG", quality=95))
+    yield make_kind("progressive", encode_image(colours, "JPEG", quality=95, progressive=True))
+    yield make_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
     for turn in range(2, 9):
-        yield kind(f"turned {turn}", saved(stored_as(colours, turn), "JPEG", quality=95, exif=exif(turn)))
-    plain = saved(colours, "JPEG", quality=95, subsampling=0)
+        yield make_kind(
+            f"turned {turn}",
+            encode_image(stored_as(colours, turn), "JPEG", quality=95, exif=build_exif(turn)),
+        )
+    plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
     without = plain.removesuffix(b"\xff\xd9")
-    yield Kind("jpeg without its end mark", without, vips(plain), 2, "libvips")
-    several = saved(colours, "JPEG", quality=95, progressive=True)
+    yield Kind("jpeg without its end mark", without, read_with_vips(plain), 2, "libvips")
+    several = encode_image(colours, "JPEG", quality=95, progressive=True)
     yield Kind(
         "jpeg progressive without its end mark",
         several.removesuffix(b"\xff\xd9"),
-        vips(several),
+        read_with_vips(several),
         2,
         "libvips",
     )
-    restarts = saved(colours, "JPEG", quality=95, restart_marker_blocks=1)
-    yield Kind("jpeg with restarts", restarts, vips(restarts), 2, "libvips")
+    restarts = encode_image(colours, "JPEG", quality=95, restart_marker_blocks=1)
+    yield Kind("jpeg with restarts", restarts, read_with_vips(restarts), 2, "libvips")
     yield Kind(
         "jpeg with restarts without its end mark",
         restarts.removesuffix(b"\xff\xd9"),
-        vips(restarts),
+        read_with_vips(restarts),
         2,
         "libvips",
     )
-    inks = smooth(4)
-    data = saved(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
+    inks = make_smooth(4)
+    data = encode_image(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
     yield Kind("jpeg CMYK", data, of_cmyk(inks), 4)
     for name, profile, columns, gamma in (
         ("Display P3", PROFILE_P3, P3, None),
         ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
     ):
-        data = saved(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
-        yield Kind(f"jpeg {name}", data, in_srgb(vips(data), columns, gamma), 3, "libvips and formula")
-    data = saved(
+        data = encode_image(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
+        yield Kind(
+            f"jpeg {name}", data, in_srgb(read_with_vips(data), columns, gamma), 3, "libvips and formula"
+        )
+    data = encode_image(
         Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0, icc_profile=cmyk_profile()
     )
     yield Kind("jpeg CMYK with a profile", data, by_vips_profile(data), 3, "libvips")
-    data = saved(grey, "JPEG", quality=95, icc_profile=grey_profile(1.8))
+    data = encode_image(grey, "JPEG", quality=95, icc_profile=grey_profile(1.8))
     yield Kind(
-        "jpeg grey of gamma 1.8", data, grey_in_srgb(vips(data)[..., :1], 1.8), 3, "libvips and formula"
+        "jpeg grey of gamma 1.8",
+        data,
+        grey_in_srgb(read_with_vips(data)[..., :1], 1.8),
+        3,
+        "libvips and formula",
     )
-    data = saved(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
-    yield Kind("jpeg with a damaged profile", data, vips(data), 2, "libvips")
+    data = encode_image(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
+    yield Kind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
-    yield kind("of several pictures (MPO)", saved(frames[0], "MPO", save_all=True, append_images=frames[1:]))
+    yield make_kind(
+        "of several pictures (MPO)", encode_image(frames[0], "MPO", save_all=True, append_images=frames[1:])
+    )
     for keep, name in ((len(without) - 12, "jpeg cut off"), (len(several) - 40, "jpeg progressive cut off")):
         yield Kind(name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off")
     yield from refused_jpegs()
@@ -747,8 +812,8 @@ def refused_jpegs() -> Iterator[Kind]:
     """Yield JPEGs that usual decoders do not read, and formats with similar names."""
     import imagecodecs
 
-    grey = smooth(1)[..., 0]
-    yield Kind("jpeg lossless", imagecodecs.ljpeg_encode(grey), rgb(grey[..., None]))
+    grey = make_smooth(1)[..., 0]
+    yield Kind("jpeg lossless", imagecodecs.ljpeg_encode(grey), to_rgb(grey[..., None]))
     yield Kind(
         "jpeg lossless of 12 bits",
         imagecodecs.ljpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12),
@@ -761,43 +826,45 @@ def refused_jpegs() -> Iterator[Kind]:
     yield Kind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
 
 
-def others() -> Iterator[Kind]:
+def make_others() -> Iterator[Kind]:
     """Yield WebP, GIF, BMP, HEIC, AVIF, and files that are not images."""
-    eight, colours, alpha = noise(), smooth(), noise(4, seed=3)
-    yield Kind("webp lossless", saved(eight, "WEBP", lossless=True, exact=True), eight)
-    data = saved(colours, "WEBP", quality=95)
-    yield Kind("webp", data, vips(data), 3, "libvips")
+    eight, colours, alpha = make_noise(), make_smooth(), make_noise(4, seed=3)
+    yield Kind("webp lossless", encode_image(eight, "WEBP", lossless=True, exact=True), eight)
+    data = encode_image(colours, "WEBP", quality=95)
+    yield Kind("webp", data, read_with_vips(data), 3, "libvips")
     yield Kind(
         "webp alpha",
-        saved(alpha, "WEBP", lossless=True, exact=True),
+        encode_image(alpha, "WEBP", lossless=True, exact=True),
         over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
     for turn in (6, 7):
-        data = saved(stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=exif(turn))
+        data = encode_image(stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=build_exif(turn))
         yield Kind(f"webp turned {turn}", data, eight)
-    data = saved(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
+    data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
     yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
-    frames = [Image.fromarray(noise(seed=i)) for i in range(3)]
+    frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
     yield Kind(
         "webp of three frames",
-        saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True),
+        encode_image(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True),
         eight,
     )
     few = Image.fromarray(eight).quantize(32)
     palette_pixels = np.asarray(few.convert("RGB"))
-    yield Kind("gif", saved(few, "GIF"), palette_pixels)
-    yield Kind("gif interlaced", saved(few, "GIF", interlace=True), palette_pixels)
+    yield Kind("gif", encode_image(few, "GIF"), palette_pixels)
+    yield Kind("gif interlaced", encode_image(few, "GIF", interlace=True), palette_pixels)
     clear = np.asarray(few)[..., None] == 5
     yield Kind(
         "gif with a clear colour",
-        saved(few, "GIF", transparency=5),
+        encode_image(few, "GIF", transparency=5),
         np.where(clear, 255, palette_pixels).astype(np.uint8),
     )
     more = [frame.quantize(32) for frame in frames[1:]]
-    yield Kind("gif of three frames", saved(few, "GIF", save_all=True, append_images=more), palette_pixels)
-    yield from bmps(eight, few, palette_pixels)
-    yield from boxed(colours)
+    yield Kind(
+        "gif of three frames", encode_image(few, "GIF", save_all=True, append_images=more), palette_pixels
+    )
+    yield from make_bmps(eight, few, palette_pixels)
+    yield from make_heic_and_avif(colours)
     yield Kind("no bytes", b"", refused="empty")
     yield Kind("a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image")
     yield Kind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
@@ -813,14 +880,14 @@ def others() -> Iterator[Kind]:
     )
 
 
-def bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
+def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     """Yield kinds of BMP."""
-    yield Kind("bmp", saved(eight, "BMP"), eight)
-    yield Kind("bmp palette", saved(few, "BMP"), shown)
-    grey = noise(1)
-    yield Kind("bmp grey", saved(grey, "BMP"), rgb(grey))
+    yield Kind("bmp", encode_image(eight, "BMP"), eight)
+    yield Kind("bmp palette", encode_image(few, "BMP"), shown)
+    grey = make_noise(1)
+    yield Kind("bmp grey", encode_image(grey, "BMP"), to_rgb(grey))
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
-    yield Kind("bmp 1 bit", saved(bit, "BMP"), rgb((grey >> 7) * 255))
+    yield Kind("bmp 1 bit", encode_image(bit, "BMP"), to_rgb((grey >> 7) * 255))
     rows = eight[..., ::-1].tobytes()
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
     top = b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + head + rows
@@ -837,12 +904,12 @@ def bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     yield Kind("bmp RLE", packed, shown)
 
 
-def boxed(colours: Pixels) -> Iterator[Kind]:
+def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     """Yield HEIC and AVIF, in a size that HEIC encoders accept."""
     import imagecodecs
     import pillow_heif
 
-    def heic(*images: Image.Image, **options: Any) -> bytes:
+    def encode_heic(*images: Image.Image, **options: Any) -> bytes:
         out = io.BytesIO()
         made = pillow_heif.HeifFile()
         for one in images:
@@ -853,59 +920,64 @@ def boxed(colours: Pixels) -> Iterator[Kind]:
     large = np.asarray(Image.fromarray(colours).resize((96, 64), Image.Resampling.BICUBIC))
     image = Image.fromarray(large)
     for name, data in (
-        ("heic", heic(image)),
-        ("heic 4:4:4", heic(image, chroma=444)),
-        ("heic grey", heic(image.convert("L"))),
-        ("heic alpha", heic(Image.merge("RGBA", (*image.split(), image.getchannel(0))))),
-        ("heic of two pictures", heic(image, image.rotate(180), primary_index=0)),
+        ("heic", encode_heic(image)),
+        ("heic 4:4:4", encode_heic(image, chroma=444)),
+        ("heic grey", encode_heic(image.convert("L"))),
+        ("heic alpha", encode_heic(Image.merge("RGBA", (*image.split(), image.getchannel(0))))),
+        ("heic of two pictures", encode_heic(image, image.rotate(180), primary_index=0)),
     ):
-        yield Kind(name, data, heif(data), 2, "pillow-heif")
+        yield Kind(name, data, read_heif(data), 2, "pillow-heif")
     wide = pillow_heif.from_bytes("RGB;16", (96, 64), (large.astype(np.uint16) * 257).tobytes())
     out = io.BytesIO()
     wide.save(out, quality=95)
-    yield Kind("heic 10-bit", out.getvalue(), heif(out.getvalue()), 2, "pillow-heif")
+    yield Kind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
     pillow_heif.register_heif_opener()
     for turn in (3, 5, 6, 7):
-        data = saved(stored_as(large, turn), "HEIF", quality=95, exif=exif(turn))
+        data = encode_image(stored_as(large, turn), "HEIF", quality=95, exif=build_exif(turn))
         assert b"irot" in data or b"imir" in data
         yield Kind(f"heic turned {turn} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
-    stored.info["exif"] = exif(3)
-    yield Kind("heic turned by EXIF alone, which counts for nothing", heic(stored), large, 8)
+    stored.info["exif"] = build_exif(3)
+    yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
     image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
     image.info["icc_profile"] = PROFILE_P3
-    data = heic(image)
+    data = encode_heic(image)
     assert b"colrprof" in data
-    yield Kind("heic Display P3", data, in_srgb(heif(data), P3, None), 3, "pillow-heif and formula")
-    data = heic(Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13)
+    yield Kind("heic Display P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula")
+    data = encode_heic(Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13)
     assert b"colrnclx\0\x0c" in data
     yield Kind(
-        "heic of the primaries of P3", data, in_srgb(heif(data), P3, None), 3, "pillow-heif and formula"
+        "heic of the primaries of P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula"
     )
     data = imagecodecs.avif_encode(colours // 2 + 64, primaries=12, transfer=13, level=98)
     assert b"colrnclx\0\x0c" in data
     yield Kind(
-        "avif of the primaries of P3", data, in_srgb(avif(data), P3, None), 4, "imagecodecs and formula"
+        "avif of the primaries of P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"
     )
     for name, data in (
-        ("avif", saved(colours, "AVIF", quality=95)),
-        ("avif 4:4:4", saved(colours, "AVIF", quality=95, subsampling="4:4:4")),
-        ("avif alpha", saved(noise(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4")),
+        ("avif", encode_image(colours, "AVIF", quality=95)),
+        ("avif 4:4:4", encode_image(colours, "AVIF", quality=95, subsampling="4:4:4")),
+        (
+            "avif alpha",
+            encode_image(make_noise(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4"),
+        ),
         ("avif 10-bit", imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95)),
     ):
-        yield Kind(name, data, avif(data), 3, "imagecodecs")
+        yield Kind(name, data, read_avif(data), 3, "imagecodecs")
     for turn in (3, 6, 7):
-        data = saved(stored_as(colours, turn), "AVIF", quality=98, subsampling="4:4:4", exif=exif(turn))
+        data = encode_image(
+            stored_as(colours, turn), "AVIF", quality=98, subsampling="4:4:4", exif=build_exif(turn)
+        )
         yield Kind(f"avif turned {turn}", data, colours, 6)
-    data = saved(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
-    yield Kind("avif Display P3", data, in_srgb(avif(data), P3, None), 4, "imagecodecs and formula")
+    data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
+    yield Kind("avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula")
 
 
 def off_by_vips(kind: Kind) -> str:
     """Return how libvips reads a picture differently, or ""."""
     assert kind.pixels is not None
     try:
-        pixels = vips(kind.data)
+        pixels = read_with_vips(kind.data)
     except Exception as error:  # noqa: BLE001 - libvips raises its own for files that it does not support
         return f"not read ({str(error).splitlines()[0][:60]})"
     if pixels.shape != kind.pixels.shape:
@@ -914,7 +986,7 @@ def off_by_vips(kind: Kind) -> str:
     return "" if difference <= max(1, kind.tolerance) else f"off by {difference}"
 
 
-def centre(pixels: Pixels) -> Pixels:
+def crop_centre(pixels: Pixels) -> Pixels:
     """Return the middle of a picture; larger ones are first reduced to the size of the others."""
     height, width = pixels.shape[:2]
     if min(height, width) != SIDE:
@@ -933,27 +1005,27 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     out = parser.parse_args().out
-    kinds = [*tiffs(), *pngs(), *jpegs(), *others()]
+    kinds = [*make_tiffs(), *make_pngs(), *make_jpegs(), *make_others()]
     assert len({kind.name for kind in kinds}) == len(kinds)
     entries: list[dict[str, str | int]] = []
     expected = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
-        def add(name: str, data: bytes) -> None:
+        def add_file(name: str, data: bytes) -> None:
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
         for kind in kinds:
-            add(kind.name, kind.data)
+            add_file(kind.name, kind.data)
             if kind.pixels is None:
                 entries.append({"name": kind.name, "refused": kind.refused})
             else:
                 entries.append({"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle})
-                expected.append(centre(kind.pixels))
+                expected.append(crop_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
-        add("expected.npy", packed.getvalue())
-        add("kinds.json", json.dumps(entries, indent=1).encode())
+        add_file("expected.npy", packed.getvalue())
+        add_file("kinds.json", json.dumps(entries, indent=1).encode())
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := off_by_vips(kind))}
     print(

@@ -32,16 +32,16 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core.errors import PerennialError
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learn.dataset import Dataset
 from core.learn.evaluate import correct_on_task
 from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
-from core.learn.networks.families import rebuild
+from core.learn.networks.families import rebuild_network
 from core.learn.networks.interpolation import on_the_line
 from core.learn.networks.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
-from core.learn.precision import Inputs, choose_device, place
+from core.learn.precision import Inputs, choose_device, place_network
 from core.protocol.architecture import Normalisation
 
 STEPS = 50
@@ -109,9 +109,12 @@ def build(version: Version) -> Network:
     if not (config.get("classes") or config.get("heads")):
         raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
     plain = empty_network(
-        config["architecture"], ImageSpec.of(config["image"]), config["scenario"], HeadSpec.of(config)
+        config["architecture"],
+        ImageSpec.from_field(config["image"]),
+        config["scenario"],
+        HeadSpec.from_manifest(config),
     )
-    network = rebuild(plain, config.get("network"))
+    network = rebuild_network(plain, config.get("network"))
     if strange := version.tensors.keys() ^ network.state_dict().keys():
         raise ValueError(
             f"{sorted(strange)[0]} is not shared by the file and its network: only versions that answer by their "
@@ -127,7 +130,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     Raises:
         ValueError: the two versions share no backbone.
     """
-    old = _displaced(old, new)
+    old = _expand_around(old, new)
     for key in ("architecture", "image", "scenario"):
         if key in old.config and old.config[key] != new.config[key]:
             raise ValueError(f"the versions differ in {key}: {old.config[key]} and {new.config[key]}")
@@ -143,7 +146,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
         if owner in rows_of and before.shape[1:] == tensor.shape[1:]:
-            end[name] = _rows(before, tensor, *rows_of[owner])
+            end[name] = _replace_rows(before, tensor, *rows_of[owner])
         elif before.shape == tensor.shape:
             end[name] = before
         else:
@@ -152,7 +155,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     return end
 
 
-def _displaced(old: Version, new: Version) -> Version:
+def _expand_around(old: Version, new: Version) -> Version:
     """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
     A base is displaced by zero.
@@ -165,7 +168,7 @@ def _displaced(old: Version, new: Version) -> Version:
         return old
     tensors = dict(old.tensors)
     if not any(name.startswith(DISPLACEMENT) for name in tensors):
-        image = ImageSpec.of(new.config["image"])
+        image = ImageSpec.from_field(new.config["image"])
         plain = empty_network(new.config["architecture"], image, new.config["scenario"])
         of_backbone = {n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)}
         plain.backbone.load_base(of_backbone)
@@ -180,7 +183,7 @@ def _displaced(old: Version, new: Version) -> Version:
     return Version(old.config, tensors)
 
 
-def _rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:
+def _replace_rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:
     """Return `now` with the older version's rows for the labels that it knew."""
     row_of = {label: row for row, label in enumerate(old_labels)}
     rows = now.clone()
@@ -204,8 +207,8 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
         task = int(number)
     path = Path(file)
     with path.open("rb") as opened:
-        kind = sniff(opened.read(SNIFF_BYTES), None)
-    done = ingest(
+        kind = detect_format(opened.read(SNIFF_BYTES), None)
+    done = ingest_archive(
         path,
         kind,
         folder,
@@ -219,7 +222,7 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
     return LabelledSet(path.name, task, data)
 
 
-def walk(
+def measure_points(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
@@ -251,21 +254,21 @@ def main(arguments: list[str]) -> None:
         old, new = read_version(chosen.old), read_version(chosen.new)
         network = build(new)
         end = far_end(old, new)
-        image = ImageSpec.of(new.config["image"])
+        image = ImageSpec.from_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [
                 read_archive(argument, network, image, Path(folder) / str(i))
                 for i, argument in enumerate(chosen.archives)
             ]
             device = choose_device("auto")
-            place(network, device)
+            place_network(network, device)
             inputs = Inputs(Normalisation.from_json(new.config["normalise"]), image.channels, device)
-            _print(sets, walk(network, new.tensors, end, sets, inputs))
+            _print_points(sets, measure_points(network, new.tensors, end, sets, inputs))
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error
 
 
-def _print(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
+def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]
     print(" ".join([" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]))

@@ -93,7 +93,7 @@ def running(
         key = (data_dir / "admin-key").read_text().strip()
         yield Service(url, key, data_dir, process, log)
     finally:
-        _stop(process)
+        _stop_process(process)
 
 
 def lend_catalogue(data_dir: Path) -> None:
@@ -154,7 +154,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, old
     raise NotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop_process(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.learn.networks.timm_probe import Probed, probed
+from core.learn.networks.timm_probe import Probed, probe_network
 from core.learn.timm_import import timm_models
 
 
-def table(part: int, parts: int) -> dict[str, Any]:
+def build_table(part: int, parts: int) -> dict[str, Any]:
     """Return `weights` and `refused` of every `parts`-th architecture from number `part` on."""
     models = timm_models()
     names = models.list_pretrained()
@@ -33,25 +33,25 @@ def table(part: int, parts: int) -> dict[str, Any]:
             continue
         key = name.partition(".")[0], height
         if key not in networks:
-            networks[key] = _network(name, height)
+            networks[key] = _probe_network(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
         network = networks[key]
         if isinstance(network, str):
             refused[name] = network
         else:
-            weights[name] = {**_told(pretrained_config), **asdict(network)}
+            weights[name] = {**_read_config(pretrained_config), **asdict(network)}
     return {"weights": weights, "refused": refused}
 
 
-def _network(name: str, size: int) -> Probed | str:
+def _probe_network(name: str, size: int) -> Probed | str:
     """Return the network of some weights, or why it cannot be used."""
     try:
-        return probed(name, size)
+        return probe_network(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
         return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
-def _told(told: Any) -> dict[str, Any]:
+def _read_config(told: Any) -> dict[str, Any]:
     """Return timm's own data about some weights."""
     return {
         "repository": told.hf_hub_id or "",
@@ -65,7 +65,7 @@ def _told(told: Any) -> dict[str, Any]:
     }
 
 
-def _text(rows: dict[str, Any]) -> str:
+def _format_table(rows: dict[str, Any]) -> str:
     """Return JSON with a line for each name."""
     parts = [
         f"{json.dumps(key)}: {{\n"
@@ -87,8 +87,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parts", type=int, default=1)
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    rows = table(chosen.part, chosen.parts)
-    chosen.out.write_text(_text(rows))
+    rows = build_table(chosen.part, chosen.parts)
+    chosen.out.write_text(_format_table(rows))
 
 
 if __name__ == "__main__":

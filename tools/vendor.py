@@ -51,18 +51,18 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="fetch nothing: compare the files with the list")
     options = parser.parse_args()
     try:
-        for package in packages():
+        for package in read_packages():
             if not options.check:
-                fetch(package, options.registry)
+                fetch_package(package, options.registry)
             print(f"{package.name} {package.version} ({package.licence}): {len(package.files)} files")
-        problems = list(faults())
+        problems = list(find_faults())
     except Differs as error:
         problems = [str(error)]
     if problems:
         sys.exit("\n".join(problems))
 
 
-def packages() -> Iterator[Package]:
+def read_packages() -> Iterator[Package]:
     """Yield all packages of all lists."""
     for folder in FOLDERS:
         for entry in tomllib.loads((folder / LIST).read_text())["package"]:
@@ -70,16 +70,16 @@ def packages() -> Iterator[Package]:
             yield Package(folder=folder, files=files, **entry)
 
 
-def faults() -> Iterator[str]:
+def find_faults() -> Iterator[str]:
     """Yield the problems of existing files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
-    for package in packages():
+    for package in read_packages():
         for into, digest in package.files.values():
             path = package.folder / into
             listed.add(path)
             if not path.is_file():
                 yield f"{path.relative_to(ROOT)} is missing: python -m tools.vendor fetches it."
-            elif (actual_digest := _digest(path.read_bytes())) != digest:
+            elif (actual_digest := _hash_content(path.read_bytes())) != digest:
                 yield f"{path.relative_to(ROOT)} has the sha256 {actual_digest}, and the list says {digest}."
     for folder in FOLDERS:
         for path in sorted(set(folder.rglob("*")) - listed):
@@ -87,7 +87,7 @@ def faults() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)} is on no list."
 
 
-def fetch(package: Package, registry: str | None = None) -> None:
+def fetch_package(package: Package, registry: str | None = None) -> None:
     """Put the files of a package beside its list.
 
     Raises:
@@ -97,34 +97,34 @@ def fetch(package: Package, registry: str | None = None) -> None:
         chosen = [] if registry is None else ["--registry", registry]
         package_version = f"{package.name}@{package.version}"
         subprocess.run(["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True)
-        unpack(package, (Path(folder) / package.tarball))
+        unpack_package(package, (Path(folder) / package.tarball))
 
 
-def unpack(package: Package, tarball: Path) -> None:
+def unpack_package(package: Package, tarball: Path) -> None:
     """Extract the listed files from a tarball.
 
     Raises:
         Differs: a file is missing or does not have the bytes in the list.
     """
-    _require(package.tarball, tarball.read_bytes(), package.sha256)
+    _require_digest(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():
             member = archive.extractfile(f"package/{path}")
             if member is None:
                 raise Differs(f"{package.tarball} has no file {path}.")
             text = member.read()
-            _require(f"{path} of {package.tarball}", text, digest)
+            _require_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
 
 
-def _require(what: str, found: bytes, digest: str) -> None:
-    if _digest(found) != digest:
-        raise Differs(f"{what} has the sha256 {_digest(found)}, and the list says {digest}.")
+def _require_digest(what: str, found: bytes, digest: str) -> None:
+    if _hash_content(found) != digest:
+        raise Differs(f"{what} has the sha256 {_hash_content(found)}, and the list says {digest}.")
 
 
-def _digest(content: bytes) -> str:
+def _hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 

@@ -29,7 +29,7 @@ from core.errors import (
     WeightsUnavailable,
     WrongState,
 )
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ingest.ingest import Stopped
 from core.protocol.job_event import (
     DoneEvent,
@@ -46,14 +46,14 @@ from core.work import claim as claims
 from core.work import duration, progress, uploads
 from core.work.claim import Claim
 from core.work.kinds import KINDS, Done, Work
-from core.work.publish import publish
+from core.work.publish import publish_result
 from core.work.put_off import PutOff
 from worker import causes
 from worker.child import Zygote, ZygoteDied
 from worker.heartbeat import Heartbeat
 from worker.memory import MemoryWatch
 from worker.recorder import Recorder
-from worker.supervisor import Outcome, Periods, supervise
+from worker.supervisor import Outcome, Periods, supervise_child
 
 log = structlog.get_logger(__name__)
 
@@ -74,8 +74,7 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 @dataclass(frozen=True)
 class Tools:
-    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
-    space.
+    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch space.
 
     Attributes:
         is_device_lost: returns True if the device, not the job, caused an error with a given
@@ -111,8 +110,8 @@ class Attempt:
         """True if database, store or disk, not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
         self._beat = Heartbeat(
-            beat=lambda: claims.heartbeat(tools.db, claim.job_id, claim.fence, lease_s),
-            look=self._look,
+            beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
+            look=self._read_state,
             lease_s=lease_s,
         )
 
@@ -133,7 +132,7 @@ class Attempt:
             with self._beat:
                 try:
                     self._folder.mkdir(parents=True)
-                    self._run()
+                    self._run_kind()
                 except Stopped:
                     self._stopped_or_late()
                 except WrongState as error:
@@ -173,7 +172,7 @@ class Attempt:
         if claim.task_id is None:
             self._forget_upload()
 
-    def _run(self) -> None:
+    def _run_kind(self) -> None:
         tools = self._tools
         self._ends_at = time.monotonic() + self._left_s()
         work = Work(
@@ -183,23 +182,23 @@ class Attempt:
             self._claim,
             self._folder,
             must_stop=lambda: self._must_stop() or self._is_late(),
-            progress=self._progress,
+            progress=self._report_progress,
             begin=self._begin_phase,
-            train=self._train,
-            process=self._process,
+            train=self._train_and_publish,
+            process=self._run_process,
         )
         done = self._kind.run(work)
         if done is not None:
             self._finish(done)
 
-    def _train(self, spec: Path) -> None:
+    def _train_and_publish(self, spec: Path) -> None:
         """Run the learning process to its end."""
-        made = self._process(spec)
+        made = self._run_process(spec)
         if made is not None:
             self._begin_phase("publish")
-            self._publish(made)
+            self._publish_version(made)
 
-    def _process(self, spec: Path) -> Path | None:
+    def _run_process(self, spec: Path) -> Path | None:
         """Run a job process to its end; return the folder with its result, None if the end is
         recorded."""
         tools, claim = self._tools, self._claim
@@ -214,14 +213,14 @@ class Attempt:
         log.info("job process", pid=child.pid)
         periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
         with MemoryWatch(child, bound) as memory:
-            outcome = supervise(child, self._beat, recorder, periods, self._stop)
+            outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail("memory", causes.outgrown(bound, self._kind.advice))
+            self._fail("memory", causes.explain_outgrown(bound, self._kind.advice))
             return None
-        return self._conclude(outcome)
+        return self._conclude_outcome(outcome)
 
     def _left_s(self) -> float:
         """Return the seconds that the job may still run."""
@@ -229,24 +228,26 @@ class Attempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - duration.seconds(session, self._claim.job_id, db.now(session), max_seconds)
+            return max_seconds - duration.count_seconds(
+                session, self._claim.job_id, db.now(session), max_seconds
+            )
 
-    def _progress(self, phase: str, done: int, total: int) -> None:
+    def _report_progress(self, phase: str, done: int, total: int) -> None:
         """Write the progress of the job, at most once a second; an outage is ignored."""
         now = time.monotonic()
         if now - self._reported_at < PROGRESS_S or self._beat.lost:
             return
         self._reported_at = now
-        self._record(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
+        self._record_event(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
 
     def _begin_phase(self, phase: str) -> None:
         """Write that a phase begins; an outage is ignored."""
         if not self._beat.lost:
-            self._record(PhaseEvent(phase=phase))
+            self._record_event(PhaseEvent(phase=phase))
 
-    def _record(self, event: JobEvent) -> None:
+    def _record_event(self, event: JobEvent) -> None:
         try:
-            progress.record(self._tools.db, self._claim, [event])
+            progress.record_events(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -257,7 +258,7 @@ class Attempt:
     def _is_late(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _conclude(self, outcome: Outcome) -> Path | None:
+    def _conclude_outcome(self, outcome: Outcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             case DoneEvent() if outcome.ending == "done":
@@ -267,7 +268,7 @@ class Attempt:
                 return None
         match outcome.ending:
             case "stopped" | "cancelled":
-                self._stopped()
+                self._record_stop()
             case "lost":
                 raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
             case "stalled":
@@ -276,7 +277,7 @@ class Attempt:
             case "overtime":
                 self._fail_late()
             case _:
-                self._requeue("died", causes.death(outcome.status), counts=True)
+                self._requeue("died", causes.explain_death(outcome.status), counts=True)
         return None
 
     def _conclude_error(self, error: ErrorEvent) -> None:
@@ -302,19 +303,19 @@ class Attempt:
         self._requeue("device", reason, counts=True)
 
     def _lack_memory(self, error: ErrorEvent) -> None:
-        detail = causes.out_of_memory(error, self._claim.device, self._kind.advice)
+        detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome(lambda: claims.lack_memory(self._tools.db, self._claim, short, detail))
         log.warning("out of memory", reason=detail, state=str(state))
-        _ended("failed" if state is State.FAILED else "requeued", "memory")
+        _count_end("failed" if state is State.FAILED else "requeued", "memory")
 
-    def _publish(self, result: Path) -> None:
+    def _publish_version(self, result: Path) -> None:
         """Publish the version, waiting out an outage while the lease holds and no stop is requested."""
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
-                cache = self._tools.settings.folder("cache")
-                made = publish(self._tools.db, self._tools.store, self._claim, result, cache)
+                cache = self._tools.settings.make_folder("cache")
+                made = publish_result(self._tools.db, self._tools.store, self._claim, result, cache)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_outage(error):
                     raise
@@ -329,32 +330,34 @@ class Attempt:
                     time.sleep(0.1)
             else:
                 log.info(made.status, version=made.number)
-                _ended(made.status)
+                _count_end(made.status)
                 return
 
-    def _stopped(self) -> None:
+    def _record_stop(self) -> None:
         """Record that the work has stopped: on request of a person, or because this worker shuts
         down."""
         if self._beat.lost:
             raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
-        hit("release-asked")
-        state = self._report_outcome(lambda: claims.stopped(self._tools.db, self._claim))
+        hit_failpoint("release-asked")
+        state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
         log.info("stopped", state=str(state))
-        _ended("stopped", str(state))
+        _count_end("stopped", str(state))
 
     def _stopped_or_late(self) -> None:
         if self._is_late() and not self._must_stop():
             self._fail_late()
         else:
-            self._stopped()
+            self._record_stop()
 
     def _fail_late(self) -> None:
-        self._fail("time", causes.overtime(self._kind.longest_s(self._tools.settings), self._kind.advice))
+        self._fail(
+            "time", causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice)
+        )
 
     def _finish(self, done: Done) -> None:
         self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
         log.info("finished")
-        _ended("finished")
+        _count_end("finished")
 
     def _forget_upload(self) -> None:
         """Delete the uploaded archive; the sweep does it if this attempt cannot."""
@@ -367,20 +370,20 @@ class Attempt:
         """Handle a pause or cancel that arrived between two checks."""
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
             raise error
-        self._stopped()
+        self._record_stop()
 
     def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
             lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
-        _ended("failed" if state is State.FAILED else "requeued", cause)
+        _count_end("failed" if state is State.FAILED else "requeued", cause)
 
     def _put_off(self, later: PutOff) -> None:
         reason, seconds = str(later), later.seconds
         state = self._report_outcome(lambda: claims.put_off(self._tools.db, self._claim, reason, seconds))
         log.info("put off", reason=reason, state=str(state))
-        _ended("put off")
+        _count_end("put off")
 
     def _give_back(self, cause: str, error: str) -> None:
         """Give the job back after an outage: no strike."""
@@ -389,11 +392,11 @@ class Attempt:
 
     def _fail(self, kind: str, error: str) -> None:
         self._report_outcome(lambda: claims.fail(self._tools.db, self._claim, kind, error))
-        _ended("failed", kind)
+        _count_end("failed", kind)
 
     def _reject(self, reason: Rejected) -> None:
         self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
-        _ended("rejected", reason.code)
+        _count_end("rejected", reason.code)
 
     def _hold_back(self, found: str) -> None:
         """Reject the batch because of findings, with the request that learns it all the same.
@@ -425,7 +428,7 @@ class Attempt:
             time.sleep(pause)
             pause = min(2 * pause, REPORT_LONGEST_S)
 
-    def _look(self) -> State | None:
+    def _read_state(self) -> State | None:
         with self._tools.db.read() as session:
             row = session.execute(
                 select(Job.state).where(Job.id == self._claim.job_id, Job.fence == self._claim.fence)
@@ -434,7 +437,7 @@ class Attempt:
         return state if state in LEASED else None
 
 
-def _ended(outcome: str, cause: str = "") -> None:
+def _count_end(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 

@@ -4,7 +4,7 @@ from core.protocol.job_event import ErrorEvent
 from core.work.kinds.kind import Advice
 
 
-def outgrown(bound: int, advice: Advice) -> str:
+def explain_outgrown(bound: int, advice: Advice) -> str:
     """Explain that the job took more than `bound` bytes of memory."""
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
@@ -12,7 +12,7 @@ def outgrown(bound: int, advice: Advice) -> str:
     )
 
 
-def out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
+def explain_out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
     """Explain that the job ran out of memory on its worker again after a retry.
 
     Args:
@@ -28,16 +28,16 @@ def out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
     return f"The job ran out of memory twice.{figures} {advice.memory} The last error: {error.message}"
 
 
-def overtime(most_s: float, advice: Advice) -> str:
+def explain_overtime(most_s: float, advice: Advice) -> str:
     """Explain that the job ran longer than `most_s` seconds."""
-    return f"The job ran longer than the {_spoken(most_s)} that one job may have here {advice.time}"
+    return f"The job ran longer than the {_format_duration(most_s)} that one job may have here {advice.time}"
 
 
-def _spoken(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:g} seconds"
 
 
-def death(status: int | None) -> str:
+def explain_death(status: int | None) -> str:
     """Explain that the job's process ended without reporting a result.
 
     Args:

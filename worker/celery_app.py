@@ -21,7 +21,7 @@ from core.db.session import Database
 from core.doorbell import QUEUE, TASK, Doorbell
 from core.errors import PerennialError
 from core.garbage import freeze_imports
-from core.logging import configure
+from core.logging import configure_logging
 from core.settings import Settings
 from core.start import require_start
 from worker.loop import Worker
@@ -75,7 +75,7 @@ class _Process:
     doorbell: Doorbell | None = None
 
 
-def _stopping() -> bool:
+def _is_stopping() -> bool:
     """Return True if Celery was asked to stop.
 
     After a TERM, `should_stop` is 0 and not True, and None means no request.
@@ -83,7 +83,7 @@ def _stopping() -> bool:
     return celery_state.should_stop is not None or celery_state.should_terminate is not None
 
 
-def _worker() -> Worker:
+def _get_worker() -> Worker:
     """Return the worker of this process, started on first use."""
     if _Process.worker is None:
         doorbell = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
@@ -101,14 +101,14 @@ def _silence_banner(instance: Any, **_given: Any) -> None:
 
 @signals.setup_logging.connect
 def _setup_logging(**_given: Any) -> None:
-    configure("worker")
+    configure_logging("worker")
     # a line for each notification would say nothing
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 @signals.worker_init.connect
-def _init(**_given: Any) -> None:
+def _start_early(**_given: Any) -> None:
     """Start early, so that the zygote imports torch while Celery connects."""
     if not settings.broker_url:
         raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
@@ -116,22 +116,22 @@ def _init(**_given: Any) -> None:
         advice = require_start(settings)
         if advice is not None:
             log.warning("data directory open to others", advice=advice)
-        _worker()
+        _get_worker()
     except (PerennialError, SQLAlchemyError) as error:
         log.error("cannot start", reason=str(error).partition("\n")[0])
         raise SystemExit(1) from error
 
 
 @signals.worker_ready.connect
-def _ready(**_given: Any) -> None:
-    worker = _worker()
+def _start_chores(**_given: Any) -> None:
+    worker = _get_worker()
     freeze_imports()
     worker.start_chores()
     log.info("worker ready", worker=worker.name)
 
 
 @signals.worker_shutdown.connect
-def _shutdown(**_given: Any) -> None:
+def _close_worker(**_given: Any) -> None:
     if _Process.worker is not None:
         _Process.worker.close()
         _Process.worker = None
@@ -143,4 +143,4 @@ def _shutdown(**_given: Any) -> None:
 @app.task(name=TASK, ignore_result=True)
 def look() -> None:
     """Claim and run jobs until none is eligible or this worker is asked to stop."""
-    _worker().work(_stopping)
+    _get_worker().work(_is_stopping)

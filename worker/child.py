@@ -91,7 +91,7 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env=helper_process.environment(**MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.build_environment(**MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )
         self._socket = ours
@@ -112,9 +112,9 @@ class Zygote:
         """
         deadline = time.monotonic() + timeout_s
         while not self._ready:
-            self._ready = bool(self._message(deadline).get("ready"))
+            self._ready = bool(self._read_message(deadline).get("ready"))
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return True if the process is still running."""
         return self._process.poll() is None
 
@@ -134,7 +134,7 @@ class Zygote:
         try:
             request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
             socket.send_fds(self._socket, [request], [event_write, control_read])
-            pid = self._started(time.monotonic() + SPAWN_S)
+            pid = self._wait_for_pid(time.monotonic() + SPAWN_S)
         except (OSError, ZygoteDied) as error:
             os.close(event_read)
             os.close(control_write)
@@ -144,12 +144,12 @@ class Zygote:
             os.close(control_read)
         return Child(self, pid, event_read, control_write)
 
-    def status(self, pid: int, timeout_s: float) -> int | None:
+    def wait_for_status(self, pid: int, timeout_s: float) -> int | None:
         """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
-                self._message(deadline)
+                self._read_message(deadline)
         except ZygoteDied:
             return None
         return self._statuses.pop(pid)
@@ -163,13 +163,13 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _started(self, deadline: float) -> int:
+    def _wait_for_pid(self, deadline: float) -> int:
         while True:
-            message = self._message(deadline)
+            message = self._read_message(deadline)
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
-    def _message(self, deadline: float) -> ZygoteMessage:
+    def _read_message(self, deadline: float) -> ZygoteMessage:
         """Return the next message, and record the statuses of ended children.
 
         Raises:
@@ -231,19 +231,19 @@ class Child:
         if len(self._buffer) > LINE_BYTES:
             self.kill()
             self._buffer = b""
-        return [event for event_line in event_lines if (event := _parsed(event_line)) is not None]
+        return [event for event_line in event_lines if (event := _parse_event(event_line)) is not None]
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the next step; training goes on."""
-        self._control(ControlRequest.SNAPSHOT)
+        self._send_control(ControlRequest.SNAPSHOT)
 
     def anytime(self) -> None:
         """Ask for the best validated state at the next step; training goes on."""
-        self._control(ControlRequest.ANYTIME)
+        self._send_control(ControlRequest.ANYTIME)
 
     def stop(self) -> None:
         """Ask for a snapshot at the next step and an orderly end."""
-        self._control(ControlRequest.STOP)
+        self._send_control(ControlRequest.STOP)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -259,7 +259,7 @@ class Child:
         self._close_control()  # a child that still runs exits now
         if not self.ended:
             self.kill()
-        status = self._zygote.status(self.pid, 5.0)
+        status = self._zygote.wait_for_status(self.pid, 5.0)
         os.close(self._event_fd)
         if self._pidfd is not None:
             if status is None:
@@ -269,7 +269,7 @@ class Child:
             self._pidfd = None
         return status
 
-    def _control(self, request: ControlRequest) -> None:
+    def _send_control(self, request: ControlRequest) -> None:
         if self._control_fd is not None:
             # it has just ended, and the event pipe tells how
             with contextlib.suppress(BrokenPipeError):
@@ -281,7 +281,7 @@ class Child:
             self._control_fd = None
 
 
-def _parsed(line: bytes) -> JobEvent | None:
+def _parse_event(line: bytes) -> JobEvent | None:
     """Return the event in a line, or None if the line is something else."""
     try:
         return event_of(line)

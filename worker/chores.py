@@ -84,9 +84,9 @@ class Chores:
         for name, chore in self._chores.items():
             if self._end.is_set():
                 return
-            self._do(name, chore)
+            self._run_chore(name, chore)
 
-    def _do(self, name: str, chore: Callable[[], object]) -> None:
+    def _run_chore(self, name: str, chore: Callable[[], object]) -> None:
         """Do a chore, and log errors so that the thread continues."""
         try:
             chore()

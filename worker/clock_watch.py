@@ -21,7 +21,7 @@ CALM_S = 3600.0
 
 
 class ClockWatch:
-    """The clock watch of one worker; call `look` every few seconds. Safe for several threads.
+    """The clock watch of one worker; call `compare_clocks` every few seconds. Safe for several threads.
 
     Args:
         lease_s: seconds of the workers' claims.
@@ -35,7 +35,7 @@ class ClockWatch:
         """Times of the database's clock and of the monotonic clock at the last look."""
         self._calm_until = -1.0
 
-    def look(self) -> None:
+    def compare_clocks(self) -> None:
         """Compare the clocks; at the first look, only correct times that lie too far ahead.
 
         Raises:
@@ -63,7 +63,7 @@ class ClockWatch:
         hour.
         """
         try:
-            self.look()
+            self.compare_clocks()
         finally:
             with self._lock:
                 calm = time.monotonic() >= self._calm_until

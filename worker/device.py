@@ -68,9 +68,9 @@ class DeviceWatch:
             if self._thread.is_alive():
                 return False
             self._thread = None
-            self._take(self._report)
+            self._adopt_report(self._report)
         elif self._check_at is not None and time.monotonic() >= self._check_at:
-            self._thread = threading.Thread(target=self._run, name="device check", daemon=True)
+            self._thread = threading.Thread(target=self._run_check, name="device check", daemon=True)
             self._thread.start()
             return False
         return self.device.problem is None and self._check_at is None
@@ -89,26 +89,26 @@ class DeviceWatch:
                 log.warning("the device works; the job is at fault", error=message)
                 return False
             message = f"{message} (and then: {report['problem']})"
-        self._lose(message)
+        self._give_up_device(message)
         return True
 
     def note_success(self) -> None:
         """Record that an attempt ended well, so the device works."""
         self._losses = 0
 
-    def _run(self) -> None:
+    def _run_check(self) -> None:
         try:
             self._report = self._check(self._asked)
         except OSError as error:
             self._report = without_cuda(f"The device could not be checked: {error}")
 
-    def _take(self, report: DeviceReport) -> None:
+    def _adopt_report(self, report: DeviceReport) -> None:
         """Adopt the result of a check."""
         self._check_at = None
         problem = report["problem"]
         must_work = self._asked == "cuda" or self.device.problem is not None
         if problem is not None and must_work:
-            self._lose(problem)
+            self._give_up_device(problem)
             return
         if problem is not None:
             self.warning = (
@@ -124,7 +124,7 @@ class DeviceWatch:
         gpus = min(report["gpus"], machine.count_gpus() or report["gpus"])
         self.device = Device(report["device"], gpus)
 
-    def _lose(self, problem: str) -> None:
+    def _give_up_device(self, problem: str) -> None:
         """Give up the device, and schedule the next check."""
         pause_s = RECHECK_S[min(self._losses, len(RECHECK_S) - 1)]
         self._losses += 1

@@ -71,18 +71,18 @@ def driver_version() -> str | None:
         return None
 
 
-def look(asked: str) -> DeviceReport:
+def inspect_device(asked: str) -> DeviceReport:
     """Check the device in this process."""
     try:
         failpoints.fail_device()
         if asked == "cpu":
             return without_cuda(None)
-        return _cuda()
+        return _check_cuda()
     except Exception as error:  # noqa: BLE001 - any error of torch or the driver is reported
         return without_cuda(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
 
 
-def _cuda() -> DeviceReport:
+def _check_cuda() -> DeviceReport:
     """Check CUDA: a GPU is visible, torch has kernels for it, and it computes correctly."""
     import torch
 
@@ -168,4 +168,4 @@ def is_check_needed(asked: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps(look(sys.argv[1])))
+    print(json.dumps(inspect_device(sys.argv[1])))

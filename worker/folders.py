@@ -55,7 +55,7 @@ class WorkFolder:
         """Create and lock the folder."""
         while self.lock_fd is None:  # another worker may remove the folder before it is locked
             self.path.mkdir(parents=True, exist_ok=True)
-            fd = _lock(self.path)
+            fd = _try_lock(self.path)
             if fd is not None and not _is_current(fd, self.path):
                 os.close(fd)
                 fd = None
@@ -76,7 +76,7 @@ class WorkFolder:
         for folder in self._root.iterdir():
             if folder == self.path or not folder.is_dir():
                 continue
-            fd = _lock(folder)
+            fd = _try_lock(folder)
             if fd is None:
                 continue
             try:
@@ -132,7 +132,7 @@ def _is_dead(fd: int) -> bool:
     return owner["namespace"] != own_identity["namespace"] or read_identity(owner["pid"]) != owner
 
 
-def _lock(folder: Path) -> int | None:
+def _try_lock(folder: Path) -> int | None:
     """Return a descriptor that holds the folder's lock, or None if another process holds it."""
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -87,14 +87,14 @@ class Heartbeat:
             # after an outage, the lease may have run out already
             if now >= next_beat or self._failing:
                 next_beat = now + self._every_s
-                self._ask(self._beat)
+                self._update_state(self._beat)
             else:
-                self._ask(self._look)
+                self._update_state(self._look)
             self._wake.wait(min(self._look_s, max(0.0, next_beat - time.monotonic())))
             if not self._end.is_set():
                 self._wake.clear()
 
-    def _ask(self, question: Callable[[], State | None]) -> None:
+    def _update_state(self, question: Callable[[], State | None]) -> None:
         try:
             self._state = question()
         except (SQLAlchemyError, PerennialError, OSError) as error:

@@ -1,6 +1,6 @@
 """Failpoints of a job process, by the events that it reports; crash tests end it there."""
 
-from core.failpoints import fail_device, hit
+from core.failpoints import fail_device, hit_failpoint
 from core.protocol.job_event import JobEvent, PhaseEvent
 
 FAILPOINTS = {
@@ -21,6 +21,6 @@ def die_if_armed(event: JobEvent) -> None:
     """
     point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:
-        hit(point)
+        hit_failpoint(point)
     if point == "job-train":
         fail_device()

@@ -74,11 +74,11 @@ class Part:
         self.started_at = time.monotonic()
         self.starts += 1
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return True if the process was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send a signal to the process, if it is running."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
@@ -124,51 +124,53 @@ class Launcher:
         try:
             while not self._asked:
                 for part in self._parts:
-                    self._tend(part)
+                    self._tend_part(part)
                 time.sleep(TICK_S)
-            return self._end()
+            return self._end_parts()
         finally:
             for part in self._parts:
-                part.signal(signal.SIGKILL)
+                part.send_signal(signal.SIGKILL)
                 part.wait(time.monotonic() + 5.0)
 
-    def _tend(self, part: Part) -> None:
+    def _tend_part(self, part: Part) -> None:
         """Start a part, or schedule its restart if it has ended."""
         now = time.monotonic()
-        if part.running() or now < part.start_at:
+        if part.is_running() or now < part.start_at:
             return
         if part.process is not None:
             status, ran_s = part.process.returncode, now - part.started_at
             part.process = None
             part.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S else part.pause_s
             part.start_at = now + part.pause_s
-            say(f"The {part.name} process ended with status {status}; restarting in {part.pause_s:g} s.")
+            print_line(
+                f"The {part.name} process ended with status {status}; restarting in {part.pause_s:g} s."
+            )
             part.pause_s = min(2 * part.pause_s, LONGEST_PAUSE_S)
             return
         part.start(self._die_with_us)
 
-    def _end(self) -> int:
+    def _end_parts(self) -> int:
         """End the parts in order; return the exit status."""
         self._tell_end()
-        say("Stopping. A running job writes a snapshot and continues at the next start.")
+        print_line("Stopping. A running job writes a snapshot and continues at the next start.")
         # First the API, so that nothing is accepted that waits until the next start.
         clean = True
         for part, limit_s in zip(self._parts, (API_GRACE_S, self._grace_s + LEAVE_S), strict=False):
-            part.signal(signal.SIGTERM)
+            part.send_signal(signal.SIGTERM)
             until = time.monotonic() + limit_s
             while not part.wait(min(until, time.monotonic() + TICK_S)):
                 if self._asked > 1:
-                    say("Killed.")
+                    print_line("Killed.")
                     return 1
                 if time.monotonic() > until:
-                    say(f"The {part.name} process did not stop in {limit_s:g} s: killed.")
+                    print_line(f"The {part.name} process did not stop in {limit_s:g} s: killed.")
                     clean = part.name == API and clean
-                    part.signal(signal.SIGKILL)
+                    part.send_signal(signal.SIGKILL)
                     until = time.monotonic() + 5.0
         return 0 if clean else 1
 
 
-def parts(told: Prepared, port: int) -> list[Part]:
+def build_parts(told: Prepared, port: int) -> list[Part]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
@@ -217,7 +219,7 @@ def tell_busy_port() -> None:
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
     # `worker.setup` reports an invalid port
     if port.isdecimal() and 0 < int(port) < 65536 and is_taken(host, int(port)):
-        say(f"Port {port} is in use by another program. Preparing; then waiting for the port.")
+        print_line(f"Port {port} is in use by another program. Preparing; then waiting for the port.")
 
 
 def wait_for(host: str, port: int, grace_s: float) -> bool:
@@ -227,12 +229,12 @@ def wait_for(host: str, port: int, grace_s: float) -> bool:
     """
     until = time.monotonic() + grace_s
     if is_taken(host, port):
-        say(
+        print_line(
             f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s at most: waiting."
         )
     while is_taken(host, port):
         if time.monotonic() > until:
-            say(
+            print_line(
                 f"Port {port} is still in use: another service serves there. Stop it, or choose another port: "
                 f"PERENNIAL_PORT={port + 1} perennial serve. Two services need two data directories "
                 "(PERENNIAL_DATA_DIR)."
@@ -242,7 +244,7 @@ def wait_for(host: str, port: int, grace_s: float) -> bool:
     return True
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line on the console."""
     print(text, file=sys.stderr, flush=True)
 
@@ -260,7 +262,7 @@ def _parent_death_signal() -> Callable[[], None] | None:
     return die_with_us
 
 
-def _prepare() -> Prepared | None:
+def _run_setup() -> Prepared | None:
     """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
@@ -277,19 +279,19 @@ def main() -> int:
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
     os.umask(0o077)  # inherited by all parts; see core.private
-    say(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
+    print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
         with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
-            return _serve(lock)
+            return _run_service(lock)
     except DataInUse as error:
-        say(str(error))
+        print_line(str(error))
         return 1
 
 
-def _serve(lock: Lock | None) -> int:
+def _run_service(lock: Lock | None) -> int:
     """Prepare, start the parts, and stay until asked to stop."""
     tell_busy_port()
-    prepared = _prepare()
+    prepared = _run_setup()
     if prepared is None:
         return 1
     if prepared["port"] and not wait_for(prepared["host"], prepared["port"], prepared["grace_s"]):
@@ -299,17 +301,17 @@ def _serve(lock: Lock | None) -> int:
     url = f"http://{host}:{port}"
     if lock is not None:
         lock.serve(url)
-    say(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
+    print_line(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
     if prepared["admin_key"]:
         file = f"{prepared['data_dir']}/admin-key"
         # A terminal forgets; a file or a journal is read by others, and for years.
         location = (
             f"{prepared['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
         )
-        say(f"Admin key: {location}")
+        print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
     tell_end = (lambda: None) if lock is None else (lambda: lock.end(grace_s))
-    launcher = Launcher(parts(prepared, port), grace_s, tell_end)
+    launcher = Launcher(build_parts(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -25,9 +25,9 @@ from core.db import usage, workers
 from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.garbage import freeze_imports
-from core.logging import configure
+from core.logging import configure_logging
 from core.settings import Settings
 from core.start import require_start
 from core.store import Blobs, open_store
@@ -77,8 +77,8 @@ class Worker:
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_store(settings)
-        self.blobs = Blobs(self.store, settings.folder("cache"))
-        self._folder = WorkFolder(settings.folder("work"), self.name)
+        self.blobs = Blobs(self.store, settings.make_folder("cache"))
+        self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
         self._zygote: Zygote | None = None
         self._attempt: Attempt | None = None
@@ -92,10 +92,10 @@ class Worker:
             "chores",
             settings.chores_s,
             {
-                "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
+                "ring": lambda: [ring(job_id) for job_id in sweep.find_unrung(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,
-                "compare the clocks": self._clock.look,
+                "compare the clocks": self._clock.compare_clocks,
             },
         )
         self._reaping = Chores(
@@ -112,14 +112,14 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
-                "tell what it can export": lambda: exporters.tell(self.db, self.name),
-                "sweep": self._sweep,
+                "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
+                "sweep": self._sweep_if_calm,
                 "usage": lambda: usage.measure_old(self.db),
-                "reserve on the disk": lambda: reserve.fill(settings.data_dir, settings.reserve_bytes),
+                "reserve on the disk": lambda: reserve.make_file(settings.data_dir, settings.reserve_bytes),
             },
         )
         self._deliverer = Deliverer(self.db, settings)
-        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._scrubbed})
+        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_scrub})
 
     def start(self) -> None:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
@@ -130,7 +130,7 @@ class Worker:
         require_current(self.db)
         self._folder.open()
         self._serve_figures()
-        self.zygote()
+        self.ensure_zygote()
 
     def start_chores(self) -> None:
         """Start chores, sweeps, the scrub and deliveries to webhooks."""
@@ -147,7 +147,7 @@ class Worker:
         if not port:
             return
         try:
-            telemetry.serve(host, port)
+            telemetry.serve_metrics(host, port)
         except OSError as error:  # learning continues without metrics
             log.error(
                 "no figures for Prometheus: give each worker a PERENNIAL_METRICS_PORT of its own",
@@ -156,9 +156,9 @@ class Worker:
                 error=str(error),
             )
 
-    def zygote(self) -> Zygote:
+    def ensure_zygote(self) -> Zygote:
         """Return the running zygote; a dead one is replaced."""
-        if self._zygote is not None and not self._zygote.alive():
+        if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
             self._zygote.close()
             self._zygote = None
@@ -183,14 +183,14 @@ class Worker:
             try:
                 if self._outages:
                     self.store.check()
-                claim = claims.claim(self.db, self.name, self.settings.lease_s, self._device.offer)
+                claim = claims.claim_job(self.db, self.name, self.settings.lease_s, self._device.offer)
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
                 return claimed
             if claim is None:
                 return claimed
             claimed += 1
-            hit("claim-committed")
+            hit_failpoint("claim-committed")
             if claim.waited_s is not None:
                 telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
@@ -199,14 +199,14 @@ class Worker:
                     self.settings,
                     self.db,
                     self.store,
-                    self.zygote,
+                    self.ensure_zygote,
                     self._folder.path,
                     is_device_lost=self._device.is_lost,
                     device_warning=self._device.warning,
                 )
                 self._attempt = Attempt(tools, claim, stop)
                 self._attempt.run()
-                self._after(self._attempt)
+                self._record_end(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
@@ -238,10 +238,10 @@ class Worker:
                 return
         with self.db.write() as session:
             now_there = self.db.now(session)
-            workers.report(session, self.name, device, now_there, self._reaper.answers_since)
+            workers.record_presence(session, self.name, device, now_there, self._reaper.answers_since)
         self._reported = now, device
 
-    def _after(self, attempt: Attempt) -> None:
+    def _record_end(self, attempt: Attempt) -> None:
         """Record an attempt's end; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
@@ -255,7 +255,7 @@ class Worker:
         """Count jobs that were taken from dead workers, and return them."""
         if jobs:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
-            hit("reap-committed")
+            hit_failpoint("reap-committed")
         return jobs
 
     def _clear_abandoned(self, ring: Callable[[str], object]) -> None:
@@ -265,15 +265,15 @@ class Worker:
         for job_id in self._note_reaped(job_ids):
             ring(job_id)
 
-    def _sweep(self) -> None:
+    def _sweep_if_calm(self) -> None:
         """Sweep, unless the clock has just jumped."""
         if self._clock.is_calm():
-            sweep.sweep(self.db, self.store, self.blobs, self.settings)
+            sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
 
-    def _scrubbed(self) -> None:
+    def _run_scrub(self) -> None:
         Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
 
-    def notified(self) -> None:
+    def wake_attempt(self) -> None:
         """Let a running attempt look at its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
@@ -325,7 +325,7 @@ class _Bell:
         while True:
             try:
                 select.select([self._listener], [], [])
-                doorbell.drain(self._listener)
+                doorbell.drain_wakeups(self._listener)
             except (OSError, ValueError):
                 return  # closed
             self._wake.set()
@@ -334,7 +334,7 @@ class _Bell:
 
 def main() -> int:
     """Run the embedded worker until TERM or INT; return 0 after an orderly end."""
-    configure("worker")
+    configure_logging("worker")
     settings = Settings()
     try:
         advice = require_start(settings)
@@ -350,7 +350,7 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask_to_stop)
-    worker = Worker(settings, ring=lambda _job_id: doorbell.wake(settings.data_dir))
+    worker = Worker(settings, ring=lambda _job_id: doorbell.wake_worker(settings.data_dir))
     try:
         worker.start()
     except (PerennialError, SQLAlchemyError) as error:
@@ -359,8 +359,8 @@ def main() -> int:
         return 1
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close)
-        listener = stack.enter_context(doorbell.listening(settings.data_dir))
-        bell = _Bell(listener, worker.notified)
+        listener = stack.enter_context(doorbell.open_listener(settings.data_dir))
+        bell = _Bell(listener, worker.wake_attempt)
         freeze_imports()
         worker.start_chores()
         log.info("worker ready", worker=worker.name)

@@ -36,9 +36,11 @@ class MemoryWatch:
         return self._over.is_set()
 
     def __enter__(self) -> "MemoryWatch":
-        start = resident(self._child.pid) if self._limit else None
+        start = read_resident_bytes(self._child.pid) if self._limit else None
         if start is not None:
-            self._thread = threading.Thread(target=self._look, args=(start,), name="memory", daemon=True)
+            self._thread = threading.Thread(
+                target=self._watch_child, args=(start,), name="memory", daemon=True
+            )
             self._thread.start()
         return self
 
@@ -52,9 +54,9 @@ class MemoryWatch:
         if self._thread is not None:
             self._thread.join()
 
-    def _look(self, start: int) -> None:
+    def _watch_child(self, start: int) -> None:
         while not self._end.wait(LOOK_S):
-            now = resident(self._child.pid)
+            now = read_resident_bytes(self._child.pid)
             if now is None:
                 return
             if now - start > self._limit:
@@ -63,7 +65,7 @@ class MemoryWatch:
                 return
 
 
-def resident(pid: int) -> int | None:
+def read_resident_bytes(pid: int) -> int | None:
     """Return the anonymous memory of a process in bytes, in RAM or swap.
 
     Return None if it cannot be found out.

@@ -61,11 +61,11 @@ class Lock:
 
     def __init__(self, file: int) -> None:
         self._file = file
-        self._write(str(os.getpid()))
+        self._write_state(str(os.getpid()))
 
     def serve(self, url: str) -> None:
         """Store the address of the service, for a second service that is started."""
-        self._write(f"{os.getpid()} {SERVING} {url}")
+        self._write_state(f"{os.getpid()} {SERVING} {url}")
 
     def end(self, grace_s: float) -> None:
         """Mark that the service is stopping, so that one started meanwhile waits for it.
@@ -73,9 +73,9 @@ class Lock:
         Args:
             grace_s: seconds that its jobs may take to stop.
         """
-        self._write(f"{os.getpid()} {ENDING} {grace_s:.0f}")
+        self._write_state(f"{os.getpid()} {ENDING} {grace_s:.0f}")
 
-    def _write(self, text: str) -> None:
+    def _write_state(self, text: str) -> None:
         # always the same length, so a reader never sees half of it
         os.pwrite(self._file, text.encode().ljust(LENGTH), 0)
 
@@ -94,12 +94,12 @@ def held(data_dir: Path) -> Iterator[Lock | None]:
         yield None
         return
     try:
-        yield Lock(file) if _take(file, data_dir) else None
+        yield Lock(file) if _wait_for_lock(file, data_dir) else None
     finally:
         os.close(file)
 
 
-def _take(file: int, data_dir: Path) -> bool:
+def _wait_for_lock(file: int, data_dir: Path) -> bool:
     """Wait for the lock while its holder is stopping; return False if there are no locks.
 
     Raises:

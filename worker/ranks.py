@@ -33,7 +33,7 @@ TELL_S = 10.0
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
-def count(spec: dict[str, Any]) -> int:
+def count_processes(spec: dict[str, Any]) -> int:
     """Return the number of processes of a job, from its specification and visible devices."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
@@ -79,28 +79,28 @@ def main(arguments: list[str]) -> int:
     os.dup2(LOG_FD, EVENTS_FD)  # output of libraries must not be read as events
     if int(os.environ["RANK"]) > 0:
         os.close(events)
-        return _follow(spec_path)
-    from core.learn.child import reported
+        return _run_follower(spec_path)
+    from core.learn.child import run_with_events
     from core.learn.control import PipeControl
     from worker.job_points import die_if_armed
 
-    def work(emit: Emit) -> None:
-        _run(spec_path, emit, PipeControl(CONTROL_FD))
+    def run_first_rank(emit: Emit) -> None:
+        _run_share(spec_path, emit, PipeControl(CONTROL_FD))
 
-    return reported(events, die_if_armed, work)
+    return run_with_events(events, die_if_armed, run_first_rank)
 
 
-def _follow(spec_path: str) -> int:
+def _run_follower(spec_path: str) -> int:
     """Run a rank other than the first; it reports nothing."""
     try:
-        _run(spec_path, lambda event: None, None)
+        _run_share(spec_path, lambda event: None, None)
     except Exception:
         time.sleep(TELL_S)
         raise
     return 0
 
 
-def _run(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
     """Run this rank's share of the job, on the device with its number."""
     from core.learn.distributed.ranks import Group
     from core.learn.job import read_spec, run

@@ -65,7 +65,7 @@ class Reaper:
             self._answered_at = now
             if now + slow_s - self.answers_since < self._grace_s:
                 return []
-            return claims.reap(self._db, now)
+            return claims.reap_expired(self._db, now)
         except SQLAlchemyError:
             self.answers_since = None
             raise

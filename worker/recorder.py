@@ -52,10 +52,10 @@ class Recorder:
         Raises:
             LeaseLost: the job belongs to another claim.
         """
-        self._count(events)
-        self._kept += [self._timed(event) for event in events]
+        self._count_trained(events)
+        self._kept += [self._add_duration(event) for event in events]
         try:
-            progress.record(self._db, self._claim, self._kept)
+            progress.record_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -64,7 +64,7 @@ class Recorder:
         else:
             self._kept = []
 
-    def _count(self, events: list[JobEvent]) -> None:
+    def _count_trained(self, events: list[JobEvent]) -> None:
         """Count the images trained on since the last report, and the time taken, for Prometheus."""
         now = time.monotonic()
         for event in events:
@@ -78,7 +78,7 @@ class Recorder:
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
 
-    def _timed(self, event: JobEvent) -> JobEvent:
+    def _add_duration(self, event: JobEvent) -> JobEvent:
         """Return an event.
 
         A report on a batch's images gets its duration, since a job process has no clock.
@@ -97,7 +97,9 @@ class Recorder:
         After an outage, the next snapshot will do.
         """
         path = event.path
-        self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
+        self._register_state(
+            path, lambda: snapshots.register(self._db, self._store, self._claim, path, event)
+        )
 
     def anytime(self, event: AnytimeEvent) -> bool:
         """Register the folder of the best state so far and delete it.
@@ -105,9 +107,9 @@ class Recorder:
         Return False if it was not registered.
         """
         path = event.path
-        return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
+        return self._register_state(path, lambda: anytime.register(self._db, self._store, self._claim, path))
 
-    def _keep(self, path: Path, register: Callable[[], None]) -> bool:
+    def _register_state(self, path: Path, register: Callable[[], None]) -> bool:
         """Register a folder's state and delete the folder; return False after an outage."""
         try:
             register()

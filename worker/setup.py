@@ -15,7 +15,7 @@ from core.catalogue import load_catalogue
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.errors import PerennialError
-from core.logging import configure
+from core.logging import configure_logging
 from core.requests.keys import ensure_admin_key
 from core.settings import Settings
 from core.start import require_start
@@ -24,7 +24,7 @@ from worker.prepared import Prepared
 from worker.torch_check import FIRST_START, is_checked, torch_checked
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare_service(settings: Settings) -> Prepared:
     """Bring database, store, key and catalogue up to date; safe to repeat.
 
     Raises:
@@ -56,7 +56,7 @@ def main() -> int:
 
     Return 1 after an invalid setting or another error, printed in one sentence.
     """
-    configure("setup", level="WARNING")
+    configure_logging("setup", level="WARNING")
     try:
         settings = Settings()
     except ValidationError as error:
@@ -70,8 +70,8 @@ def main() -> int:
             print(open_to_others, file=sys.stderr)
         if not is_checked(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
-        prepared = prepare(settings)
-        reserve.fill(settings.data_dir, settings.reserve_bytes)
+        prepared = prepare_service(settings)
+        reserve.make_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1

@@ -101,7 +101,7 @@ class Outcome:
     status: int | None = None
 
 
-def supervise(
+def supervise_child(
     child: Child, beat: Beat, recorder: Recorder, periods: Periods, stop: Callable[[], bool]
 ) -> Outcome:
     """Run `child` to its end.
@@ -138,12 +138,12 @@ class _Watch:
     def run(self) -> Outcome:
         try:
             while not self._child.ended and not self._last:
-                self._hear(self._child.events(TICK_S))
-                self._decide()
-                self._flush(force=False)
-            self._flush(force=True)
+                self._handle_events(self._child.events(TICK_S))
+                self._steer_child()
+                self._flush_events(force=False)
+            self._flush_events(force=True)
         except LeaseLost:
-            self._end("lost")
+            self._force_end("lost")
         finally:
             # Whatever happens here, the child must not outlive the watch.
             if not self._child.ended and self._forced is None and not self._last:
@@ -155,10 +155,10 @@ class _Watch:
             return Outcome("died", None, status)
         return Outcome(self._last.event, self._last, status)
 
-    def _hear(self, events: list[JobEvent]) -> None:
+    def _handle_events(self, events: list[JobEvent]) -> None:
         for event in events:
             if isinstance(event, SnapshotEvent):
-                self._flush(force=True)
+                self._flush_events(force=True)
                 if not self._beat.lost:
                     self._recorder.snapshot(event)
                 pause_s = max(self._periods.snapshot_s, event.cost_s / SNAPSHOT_SHARE)
@@ -181,29 +181,29 @@ class _Watch:
             # the time is taken now, since storing a state takes time that is not the child's
             self._heard_at = time.monotonic()
 
-    def _decide(self) -> None:
+    def _steer_child(self) -> None:
         """Decide if the child must stop, or must make a snapshot or a best state."""
         now = time.monotonic()
         if self._forced is not None:
             return
         if self._beat.lost:
-            self._end("lost")
+            self._force_end("lost")
         elif self._beat.asked is State.CANCELLING:
-            self._end("cancelled")  # nothing of it will be stored
+            self._force_end("cancelled")  # nothing of it will be stored
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
-                self._end("stopped")
+                self._force_end("stopped")
         elif self._beat.asked is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.stop()
             log.info("job process is asked to stop", pid=self._child.pid)
         elif now > self._end_at:
             log.warning("job process has had its time", pid=self._child.pid)
-            self._end("overtime")
+            self._force_end("overtime")
         elif now - self._heard_at > self._periods.stall_s:
             log.warning("job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at))
-            self._end("stalled")
+            self._force_end("stalled")
         elif now >= self._snapshot_at:
             self._snapshot_at = float("inf")  # until this snapshot is complete
             self._child.snapshot()
@@ -211,11 +211,11 @@ class _Watch:
             self._anytime_at = float("inf")
             self._child.anytime()
 
-    def _end(self, ending: Ending) -> None:
+    def _force_end(self, ending: Ending) -> None:
         self._forced = ending
         self._child.kill()
 
-    def _flush(self, *, force: bool) -> None:
+    def _flush_events(self, *, force: bool) -> None:
         now = time.monotonic()
         if not self._waiting or self._beat.lost:
             return

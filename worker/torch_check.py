@@ -49,7 +49,7 @@ def torch_checked(settings: Settings) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.torch_check"],
         cwd=ROOT,
-        env=helper_process.environment(),
+        env=helper_process.build_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -57,7 +57,7 @@ def torch_checked(settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        _judge(process)
+        _require_passed(process)
         passed_file.touch()
 
 
@@ -68,7 +68,7 @@ def is_checked(settings: Settings) -> bool:
 
 def _passed_file(settings: Settings) -> Path:
     """Return the file that marks the installed pair as good."""
-    return settings.folder("catalogue") / f"torch-{_fingerprint()}"
+    return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def main() -> int:
     return 0
 
 
-def _judge(process: "subprocess.Popen[bytes]") -> None:
+def _require_passed(process: "subprocess.Popen[bytes]") -> None:
     """Wait for the check.
 
     Raises:
@@ -99,17 +99,17 @@ def _judge(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        _refuse("torch", f"the import takes longer than {CHECK_S:.0f} s")
+        _raise_unavailable("torch", f"the import takes longer than {CHECK_S:.0f} s")
     if process.returncode == 0:
         return
     try:
         failure = json.loads(output.splitlines()[-1])
     except (ValueError, IndexError):
-        _refuse("torch", f"the import ended with status {process.returncode}")
-    _refuse(failure["name"], failure["error"])
+        _raise_unavailable("torch", f"the import ended with status {process.returncode}")
+    _raise_unavailable(failure["name"], failure["error"])
 
 
-def _refuse(name: str, error: str) -> NoReturn:
+def _raise_unavailable(name: str, error: str) -> NoReturn:
     python, pins = sys.executable, ROOT / "constraints.txt"
     install = f"{python} -m pip install -c {pins}"
     if any(_version(one) is None for one in _IMPORTS):
@@ -133,7 +133,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _fingerprint() -> str:
+def _compute_fingerprint() -> str:
     """Return a digest of the Python, the installed files and our import code.
 
     Nothing is imported for it.

@@ -61,7 +61,7 @@ def preload() -> ChildMain:
         """Run the work of the specification: learn a task, or export a version."""
         spec = json.loads(Path(spec_path).read_text())
         exports = spec.get("work") == "export"
-        if not exports and (count := ranks.count(spec)) > 1:
+        if not exports and (count := ranks.count_processes(spec)) > 1:
             ranks.replace_process(count, spec_path, out_fd, control_fd)
         work = export_job.main if exports else job.main
         return work(spec_path, out_fd, control_fd, before=die_if_armed)
@@ -81,14 +81,14 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _say(server, {"ready": True, "pid": os.getpid()})
+    _send_message(server, {"ready": True, "pid": os.getpid()})
     sources: list[socket.socket | int] = [server, wake_read]
     while True:
         readable, _, _ = select.select(sources, [], [])
         if wake_read in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)
-            _reap(server)
+            _report_ended(server)
         if server in readable:
             try:
                 data, fds, _flags, _address = socket.recv_fds(server, REQUEST_BYTES, 2)
@@ -101,13 +101,13 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_read, wake_write):
                     os.close(fd)
-                _child(server, child_main, json.loads(data), fds)
+                _run_child(server, child_main, json.loads(data), fds)
             for fd in fds:
                 os.close(fd)
-            _say(server, {"pid": pid})
+            _send_message(server, {"pid": pid})
 
 
-def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]) -> None:
+def _run_child(server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]) -> None:
     """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
@@ -116,7 +116,7 @@ def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-        _bound(request["data_bytes"])
+        _limit_allocations(request["data_bytes"])
         gc.enable()
         out_fd, control_fd = fds
         status = child_main(request["spec"], out_fd, control_fd)
@@ -132,7 +132,7 @@ def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: 
         os._exit(status)
 
 
-def _bound(data_bytes: int) -> None:
+def _limit_allocations(data_bytes: int) -> None:
     """Limit this process's allocations, so that a larger one fails with a clear error."""
     if data_bytes:
         pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack at the fork
@@ -140,7 +140,7 @@ def _bound(data_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _reap(server: socket.socket) -> None:
+def _report_ended(server: socket.socket) -> None:
     """Report the children that have ended."""
     while True:
         try:
@@ -149,10 +149,10 @@ def _reap(server: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _say(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        _send_message(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
 
-def _say(server: socket.socket, message: dict[str, object]) -> None:
+def _send_message(server: socket.socket, message: dict[str, object]) -> None:
     """Send a message to the worker; end if it is gone."""
     try:
         server.sendall(json.dumps(message).encode() + b"\n")
@@ -168,7 +168,7 @@ def main(arguments: list[str]) -> None:
     try:
         require_cuda_free()
     except CudaOpened as error:
-        _say(server, {"error": str(error)})
+        _send_message(server, {"error": str(error)})
         raise SystemExit(str(error)) from error
     serve(server, child_main)
 

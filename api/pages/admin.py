@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Admin, Cursor, Db
 from api.pages import forms
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from core import characters
 from core.db.session import Database
 from core.errors import Invalid, PerennialError
@@ -22,7 +22,7 @@ from core.protocol.usage import ModelBytes
 from core.requests import audit, keys, predict_keys, usage
 from core.requests.actor import Actor
 from core.requests.audit import Wanted
-from core.requests.times import rfc3339, seconds
+from core.requests.times import format_rfc3339, parse_rfc3339
 
 router = APIRouter(include_in_schema=False)
 
@@ -45,39 +45,39 @@ KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _keys(request, db, actor, cursor)
+    return _render_keys(request, db, actor, cursor)
 
 
 @router.post("/ui/admin/keys")
 async def create_key(request: Request, actor: Admin, db: Db) -> Response:
     """Create a key and show its secret, which appears only on this page."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
 
-    def made() -> NewKey:
+    def create_from_form() -> NewKey:
         return keys.create(
             db,
             actor,
-            name=_name(inputs.get("name", "")),
+            name=_parse_name(inputs.get("name", "")),
             owner=inputs.get("owner") or None,
             scope=inputs.get("scope", ""),
-            expires_at=_expiry(inputs.get("days", "")),
-            wanted=_wanted(inputs),
+            expires_at=_parse_expiry(inputs.get("days", "")),
+            wanted=_parse_restrictions(inputs),
         )
 
     try:
-        new = await to_thread.run_sync(made)
+        new = await to_thread.run_sync(create_from_form)
     except PerennialError as error:
         show_error = partial(
-            _keys, request, db, actor, None, given=inputs, wrong=error.detail, status=error.status
+            _render_keys, request, db, actor, None, given=inputs, wrong=error.detail, status=error.status
         )
         return await to_thread.run_sync(show_error)
-    return await to_thread.run_sync(lambda: _keys(request, db, actor, None, new=new))
+    return await to_thread.run_sync(lambda: _render_keys(request, db, actor, None, new=new))
 
 
 @router.post("/ui/admin/keys/{key}/revoke")
 async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
-    await forms.form(request)
+    await forms.read_form(request)
     await to_thread.run_sync(keys.revoke, db, actor, key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
 
@@ -103,15 +103,18 @@ def show_audit(
     }
     try:
         selection = Wanted(
-            filters["model"] or None, filters["action"] or None, _day(filters["since"]), newest_first=True
+            filters["model"] or None,
+            filters["action"] or None,
+            _parse_day(filters["since"]),
+            newest_first=True,
         )
         entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
     except PerennialError as error:
-        return page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
-    names = audit.names(db, actor, entries["items"])
-    rows = [(one, _said(dict(one["data"]))) for one in entries["items"]]
+        return render_page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
+    names = audit.find_display_names(db, actor, entries["items"])
+    rows = [(one, _format_data(dict(one["data"]))) for one in entries["items"]]
     context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
-    return page(request, "audit.html", context)
+    return render_page(request, "audit.html", context)
 
 
 @router.get("/ui/admin/usage")
@@ -121,13 +124,13 @@ def show_usage(
     """Show counts and bytes per owner or model."""
     read = usage.by_model if by == "model" else usage.by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _total(one["bytes"])) for one in usage_page["items"]]
+    rows = [(one, one["bytes"], _sum_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)
     context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
-    return page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
+    return render_page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
 
 
-def _keys(
+def _render_keys(
     request: Request,
     db: Database,
     actor: Actor,
@@ -139,7 +142,7 @@ def _keys(
     status: int = 200,
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
-    now = rfc3339(datetime.now(UTC).timestamp())
+    now = format_rfc3339(datetime.now(UTC).timestamp())
     context = {
         "keys": key_page["items"],
         "next_cursor": key_page["next_cursor"],
@@ -147,31 +150,31 @@ def _keys(
         "own": actor.key_id,
     }
     form = {"given": given or {}, "wrong": wrong, "new": new, "scopes": SCOPES, "days": DAYS, "now": now}
-    return page(request, "keys.html", {**context, **form}, status)
+    return render_page(request, "keys.html", {**context, **form}, status)
 
 
-def _name(text: str) -> str:
+def _parse_name(text: str) -> str:
     try:
         if not 0 < len(text) <= characters.MAX_NAME_CHARS:
             raise ValueError(f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed")
-        return characters.name(text)
+        return characters.clean_name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _wanted(given: dict[str, str]) -> predict_keys.Wanted:
+def _parse_restrictions(given: dict[str, str]) -> predict_keys.Wanted:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
     return predict_keys.Wanted(
         given.get("model", "").strip() or None,
         given.get("alias", "").strip() or None,
-        _number(given, "requests_per_s", float),
-        _number(given, "images_per_day", int),
+        _parse_number(given, "requests_per_s", float),
+        _parse_number(given, "images_per_day", int),
     )
 
 
-def _number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
+def _parse_number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
     text = given.get(name, "").strip()
     if not text:
         return None
@@ -184,22 +187,22 @@ def _number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | N
     return value
 
 
-def _expiry(days: str) -> str | None:
+def _parse_expiry(days: str) -> str | None:
     if days not in DAYS:
         raise Invalid(f"A key expires {', '.join(DAYS.values())}; not after {days[:20]!r} days.")
-    return rfc3339((datetime.now(UTC) + timedelta(days=int(days))).timestamp()) if days else None
+    return format_rfc3339((datetime.now(UTC) + timedelta(days=int(days))).timestamp()) if days else None
 
 
-def _day(text: str) -> float | None:
+def _parse_day(text: str) -> float | None:
     """Return the start of a day, or a time, in seconds since 1970; None for an empty text."""
-    return None if not text else seconds(f"{text}T00:00:00Z" if len(text) == 10 else text)
+    return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _total(of: ModelBytes) -> int:
+def _sum_bytes(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 
-def _said(data: dict[str, object]) -> list[tuple[str, str]]:
+def _format_data(data: dict[str, object]) -> list[tuple[str, str]]:
     """Return the recorded data of a change as (field, value) texts."""
     fields = (
         (name, value) for name, value in data.items() if name != "model" and value not in (None, [], {}, "")

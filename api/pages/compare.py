@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import BlobStore, CatalogueOf, Db, PictureWork, Read
-from api.pages.render import page
+from api.pages.render import render_page
 from api.schemas.common import ModelPath
 from core.errors import AnswersMissing, Gone, Invalid
 from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
@@ -90,29 +90,33 @@ async def show(
     """Show the page that compares two versions."""
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     history = await to_thread.run_sync(
-        lambda: lineage.lineage(db, actor, model_response["id"], last=None, size=CHOICE)
+        lambda: lineage.read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
-    number = _task(task)
+    number = _parse_task(task)
     context = {"model": model_response, "versions": history.versions, "picked": (a, b), "task": number}
     if not a or not b:
-        return page(request, "compare.html", {**context, "told": None, "why": None})
+        return render_page(request, "compare.html", {**context, "told": None, "why": None})
     try:
-        pair = await to_thread.run_sync(compared_tasks.find, db, actor, model_response["id"], a, b, number)
+        pair = await to_thread.run_sync(
+            compared_tasks.find_pair, db, actor, model_response["id"], a, b, number
+        )
         kind: FlipKind = flips or "negative"
         look = Choice(pair.a.number, pair.b.number, number, label or None, kind, every)
 
-        def made() -> Found:
-            return compared_tasks.used(
-                db, actor, pair, number, lambda left: _found(blobs, left, look, cursor)
+        def compare_pair() -> Found:
+            return compared_tasks.run_with_retry(
+                db, actor, pair, number, lambda left: _load_comparison(blobs, left, look, cursor)
             )
 
-        result = await work.run(actor.owner_id, made)
+        result = await work.run(actor.owner_id, compare_pair)
     except (AnswersMissing, Gone) as error:
-        return page(request, "compare.html", {**context, "told": None, "why": error.detail})
-    return page(request, "compare.html", {**context, **_told(result, look), "cursor": cursor, "why": None})
+        return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
+    return render_page(
+        request, "compare.html", {**context, **_build_context(result, look), "cursor": cursor, "why": None}
+    )
 
 
-def _task(text: str | None) -> int | None:
+def _parse_task(text: str | None) -> int | None:
     """Return the number of a task, or None for an empty field.
 
     Raises:
@@ -127,13 +131,13 @@ def _task(text: str | None) -> int | None:
     return int(text)
 
 
-def _found(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Found:
-    comparison = compare.compare(blobs, pair)
-    images = compare.images(blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor)
+def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Found:
+    comparison = compare.compare_versions(blobs, pair)
+    images = compare.list_images(blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor)
     return Found(comparison, images)
 
 
-def _told(found: Found, look: Choice) -> dict[str, object]:
+def _build_context(found: Found, look: Choice) -> dict[str, object]:
     """Return the values for the template."""
     comparison = found.told
     totals = comparison["totals"]
@@ -149,7 +153,7 @@ def _told(found: Found, look: Choice) -> dict[str, object]:
         "helped": [one for one in changed if one["positive"] > one["negative"]],
         "classes": comparison["classes"] if look.every else changed,
         "same": comparison["classes_total"] - len(changed),
-        "matrix": _matrix(comparison),
+        "matrix": _build_matrix(comparison),
         "pairs": [pair for pair in comparison["pairs"] if pair["a"] != pair["b"]][:40],
     }
 
@@ -164,7 +168,7 @@ class Row:
     cells: list[int]
 
 
-def _matrix(told: CompareOut) -> list[Row] | None:
+def _build_matrix(told: CompareOut) -> list[Row] | None:
     """Return the change b − a in predictions (columns) of each class (rows).
 
     None if there are too many classes or no changes.

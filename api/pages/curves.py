@@ -25,7 +25,7 @@ class Curves:
     curves: list[Curve]
 
 
-def curves(found: MetricsOut, history: Lineage) -> Curves:
+def build_curves(found: MetricsOut, history: Lineage) -> Curves:
     """Return the curves over a window of versions."""
     published = {one.number: one for one in history.versions if one.status != "held"}
     rows = {
@@ -36,13 +36,13 @@ def curves(found: MetricsOut, history: Lineage) -> Curves:
     order = sorted(
         range(len(found["columns"])), key=lambda index: -forgetting.get(found["columns"][index]["task"], 0.0)
     )
-    drawn = [Curve("All tasks", [_percent(published[number].acc) for number in numbers])]
+    drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
     for index in sorted(order[:TASKS]):
         column = found["columns"][index]
         name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
-        drawn.append(Curve(name, [_percent(rows[number][index]) for number in numbers]))
+        drawn.append(Curve(name, [_to_percent(rows[number][index]) for number in numbers]))
     return Curves(numbers, drawn)
 
 
-def _percent(share: float | None) -> float | None:
+def _to_percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 2)

@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.types import Scope
 
-from api.loopback import header
-from api.pages.render import HEADERS, rendered, root_of
+from api.loopback import find_header
+from api.pages.render import HEADERS, render_html, root_of
 
 Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"
@@ -40,14 +40,14 @@ def of_problem(scope: Scope, answer: Answer) -> Answer:
         "title": problem["title"],
         "detail": problem["detail"],
         "status": status,
-        "model": _model(scope, status),
+        "model": _find_model(scope, status),
         "remedies": problem.get("remedies", []),
     }
-    text = rendered(scope, "error.html", context)
+    text = render_html(scope, "error.html", context)
     return status, {**kept_headers, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
 
-def _model(scope: Scope, status: int) -> str | None:
+def _find_model(scope: Scope, status: int) -> str | None:
     """Return the model whose page sent a refused request, or None."""
     match = re.match(
         rf"{PREFIX}/models/([\w.-]+)/", str(scope["path"]).removeprefix(root_of(scope)), re.ASCII
@@ -81,15 +81,15 @@ def own_path(scope: Scope, path: str) -> str:
 
 
 def _is_link_elsewhere(scope: Scope) -> bool:
-    return scope["method"] == "GET" and header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
+    return scope["method"] == "GET" and find_header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
 
 
 def _asked_again(scope: Scope) -> Answer:
-    text = rendered(scope, "again.html", {"here": own_path(scope, _here(scope))})
+    text = render_html(scope, "again.html", {"here": own_path(scope, _format_path(scope))})
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
 
-def _here(scope: Scope) -> str:
+def _format_path(scope: Scope) -> str:
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
@@ -99,7 +99,7 @@ def _page_of_form(scope: Scope) -> str:
     ours.
     """
     try:
-        sent = urlsplit(header(scope, b"referer") or "")
+        sent = urlsplit(find_header(scope, b"referer") or "")
     except ValueError:  # such as http://[
         return PREFIX
     return f"{sent.path}?{sent.query}" if sent.query else sent.path
@@ -108,9 +108,9 @@ def _page_of_form(scope: Scope) -> str:
 def _to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
-    back = _page_of_form(scope) if is_sent else _here(scope)
+    back = _page_of_form(scope) if is_sent else _format_path(scope)
     place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
-    if header(scope, b"hx-request"):
+    if find_header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""
     return 303, {"Location": place}, b""

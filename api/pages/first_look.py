@@ -73,11 +73,13 @@ async def look(request: Request, model: ModelPath, actor: Write, db: Db, setting
         images = [(one.name, one.size, base64.b64decode(one.head, validate=True)) for one in sent_heads.heads]
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
-    verdict = await to_thread.run_sync(_seen, images, sent_heads.files, Limits.of(settings))
+    verdict = await to_thread.run_sync(
+        _judge_images, images, sent_heads.files, Limits.from_settings(settings)
+    )
     return JSONResponse(verdict)
 
 
-def _seen(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
+def _judge_images(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
     image_heads: list[Seen] = [
         Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
@@ -89,4 +91,4 @@ def _seen(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> d
         impression.require_enough()
     except ArchiveInvalid as error:
         return {"refused": error.detail, "warning": ""}
-    return {"refused": "", "warning": " ".join(impression.warnings())}
+    return {"refused": "", "warning": " ".join(impression.build_warnings())}

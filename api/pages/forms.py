@@ -17,7 +17,7 @@ MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
 
 
-async def form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
+async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
     """Return the values of a form by name, without surrounding spaces.
 
     Args:
@@ -50,7 +50,7 @@ def reason_of(given: dict[str, str]) -> str | None:
         Invalid: it is too long, or has an invisible character.
     """
     try:
-        return characters.prose(given.get("reason", "")) or None
+        return characters.clean_prose(given.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
 

@@ -64,7 +64,7 @@ class Heat:
     later: int | None
 
 
-def heat(found: MetricsOut, *, production: int | None, left: set[int], first: int | None) -> Heat:
+def build_heat(found: MetricsOut, *, production: int | None, left: set[int], first: int | None) -> Heat:
     """Return the heat map of a window of the matrix, newest version first.
 
     Args:
@@ -73,7 +73,7 @@ def heat(found: MetricsOut, *, production: int | None, left: set[int], first: in
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _columns(found, first)
+    columns, earlier, later = _select_columns(found, first)
     column_index = {column["task"]: index for index, column in enumerate(found["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in found["accuracy_matrix"] for index in chosen]
@@ -84,7 +84,7 @@ def heat(found: MetricsOut, *, production: int | None, left: set[int], first: in
     rows = []
     for version_row, values in zip(found["rows"], found["accuracy_matrix"], strict=True):
         cells = [
-            _cell(found["columns"][index]["task"], values[index], version_row["task"], low, learned)
+            _build_cell(found["columns"][index]["task"], values[index], version_row["task"], low, learned)
             for index in chosen
         ]
         if all(cell.accuracy is None for cell in cells):
@@ -103,14 +103,18 @@ def heat(found: MetricsOut, *, production: int | None, left: set[int], first: in
     return Heat(columns, rows[::-1], low, len(found["columns"]) - len(columns), earlier, later)
 
 
-def _cell(task: int, value: float | None, own: int | None, low: float, learned: Mapping[int, float]) -> Cell:
+def _build_cell(
+    task: int, value: float | None, own: int | None, low: float, learned: Mapping[int, float]
+) -> Cell:
     step = 0 if value is None else max(0, min(STEPS - 1, int((value - low) / (1 - low) * STEPS)))
     best = learned.get(task)
     fallen = None if value is None or best is None or best - value < _FALL else best - value
     return Cell(task, value, step, task == own, fallen)
 
 
-def _columns(found: MetricsOut, first: int | None) -> tuple[list[MatrixColumn], int | None, int | None]:
+def _select_columns(
+    found: MetricsOut, first: int | None
+) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the columns, and the first tasks of the columns before and after them."""
     columns = found["columns"]
     if len(columns) <= COLUMNS:

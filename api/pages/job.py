@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, CatalogueOf, Config, Db, Read, Write
 from api.pages import forms
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from api.schemas.common import JobPath
 from core.db.states import TRANSITIONS, Action, State
 from core.errors import DataHeld, Invalid
@@ -22,12 +22,12 @@ _ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
 @router.get("/ui/jobs/{job}")
 def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
     """Show the page of a job."""
-    story = job_story.story(db, actor, job)
-    possible = _possible(story.job)
+    story = job_story.read_story(db, actor, job)
+    possible = _list_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
-    suggestions = recipes.suggestions(db, catalogue(), actor, story.job["model"]) if again else []
-    file = _file(story.job)
-    return page(
+    suggestions = recipes.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
+    file = _find_download(story.job)
+    return render_page(
         request,
         "job.html",
         {"story": story, "job": story.job, "actions": possible, "suggestions": suggestions, "file": file},
@@ -46,10 +46,10 @@ async def act(
     settings: Config,
 ) -> Response:
     """Cancel, pause or resume a job, or learn its task again."""
-    recipe = forms.recipe_of(await forms.form(request))
-    admission, max_open_jobs = Admission.of(settings), settings.max_open_jobs
+    recipe = forms.recipe_of(await forms.read_form(request))
+    admission, max_open_jobs = Admission.from_settings(settings), settings.max_open_jobs
 
-    def acted() -> tuple[JobOut, bool]:
+    def apply_verb() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
             return retries.retry(
                 db, catalogue(), actor, job, recipe, max_open_jobs=max_open_jobs, admission=admission
@@ -58,15 +58,15 @@ async def act(
             raise Invalid(
                 f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are possible."
             )
-        return jobs.act(db, actor, job, Action(verb)), verb != Action.PAUSE
+        return jobs.apply_action(db, actor, job, Action(verb)), verb != Action.PAUSE
 
-    job_response, ring = await to_thread.run_sync(acted)
+    job_response, ring = await to_thread.run_sync(apply_verb)
     if ring:
         bell.ring(job_response["id"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
-def _possible(job: JobOut) -> list[str]:
+def _list_actions(job: JobOut) -> list[str]:
     """Return the actions that the table of transitions allows for a job now."""
     state = State(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
@@ -77,7 +77,7 @@ def _possible(job: JobOut) -> list[str]:
     return [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
 
 
-def _file(job: JobOut) -> str | None:
+def _find_download(job: JobOut) -> str | None:
     """Return path and query of a finished export's download, or None for other jobs."""
     report = dict(job["report"] or {})
     if job["kind"] != "export" or job["state"] != State.SUCCEEDED or "format" not in report:

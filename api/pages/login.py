@@ -10,8 +10,8 @@ from api import session
 from api.access import Access
 from api.dependencies import Db
 from api.pages.errors import LOGIN, own_path
-from api.pages.forms import form
-from api.pages.render import page, root_of
+from api.pages.forms import read_form
+from api.pages.render import render_page, root_of
 from core.errors import NotAllowed, NotAuthenticated
 from core.requests import sessions
 
@@ -31,7 +31,7 @@ async def ask(
     """Show the login form, or go on to the page while authentication is off."""
     if request.app.state.settings.auth == "off":
         return RedirectResponse(own_path(request.scope, next), 303)
-    return page(
+    return render_page(
         request, "login.html", {"next": own_path(request.scope, next), "wrong": NOT_DONE if sent else None}
     )
 
@@ -39,30 +39,30 @@ async def ask(
 @router.post(LOGIN)
 async def log_in(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
-    inputs = await form(request)
+    inputs = await read_form(request)
     next_path = own_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
-        place = session.place(request.scope)
-        session.keep(
+        place = session.read_host(request.scope)
+        session.set_cookie(
             request, response, await to_thread.run_sync(sessions.begin, db, inputs.get("key", ""), place)
         )
     except (NotAuthenticated, NotAllowed) as error:
-        return page(request, "login.html", {"next": next_path, "wrong": error.detail}, error.status)
+        return render_page(request, "login.html", {"next": next_path, "wrong": error.detail}, error.status)
     return response
 
 
 @router.post("/ui/logout")
 async def log_out(request: Request, db: Db) -> Response:
     """End the session."""
-    await form(request)
-    token = session.token(request.scope)
+    await read_form(request)
+    token = session.find_token(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end, db, token)
         access: Access = request.app.state.access
-        access.forget(token)
+        access.forget_session(token)
     response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
-    session.forget(request, response)
+    session.delete_cookie(request, response)
     return response

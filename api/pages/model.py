@@ -9,13 +9,13 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, BlobStore, CatalogueOf, Db, ObjectStore, Read, Write
 from api.pages import forms
-from api.pages.actions import buttons
+from api.pages.actions import list_waiting
 from api.pages.checks import describe_checked, describe_limits, list_off
-from api.pages.curves import curves
-from api.pages.heat import ROWS, heat
+from api.pages.curves import build_curves
+from api.pages.heat import ROWS, build_heat
 from api.pages.rebase import find_shown
-from api.pages.render import page, root_of
-from api.pages.svg import coverage, reliability, tree
+from api.pages.render import render_page, root_of
+from api.pages.svg import draw_coverage, draw_reliability, draw_tree
 from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.errors import Invalid
@@ -55,9 +55,9 @@ def show(
     recent = jobs.list_jobs(db, actor, state=None, model=model_response["id"], limit=JOBS, cursor=None)[
         "items"
     ]
-    waits = buttons(model_response)
+    waits = list_waiting(model_response)
     again = any(button.again for one in waits for button in one.buttons)
-    suggestions = recipes.suggestions(db, catalogue(), actor, model_response["id"]) if again else []
+    suggestions = recipes.suggest_recipes(db, catalogue(), actor, model_response["id"]) if again else []
     context: dict[str, object] = {
         "model": model_response,
         "jobs": recent,
@@ -72,15 +72,15 @@ def show(
         "off": list_off(model_response),
     }
     if model_response["state"] == "fetching":
-        return page(request, "model.html", {**context, "history": None})
-    history = lineage.lineage(db, actor, model_response["id"], last=last, size=ROWS)
-    context |= _measured(db, actor, model_response, history, first)
+        return render_page(request, "model.html", {**context, "history": None})
+    history = lineage.read_lineage(db, actor, model_response["id"], last=last, size=ROWS)
+    context |= _load_measured(db, actor, model_response, history, first)
     if v is not None and t is not None:
         context["cell"] = class_changes.class_changes(db, actor, model_response["id"], v, task=t)
-    return page(request, "model.html", {**context, "history": history, "last": last, "first": first})
+    return render_page(request, "model.html", {**context, "history": history, "last": last, "first": first})
 
 
-def _measured(
+def _load_measured(
     db: Database, actor: Actor, model: ModelOut, history: Lineage, first: int | None
 ) -> dict[str, object]:
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
@@ -96,20 +96,20 @@ def _measured(
     measured = model_metrics["summary"]["calibration"]
     return {
         "summary": model_metrics["summary"],
-        "reliability": [] if measured is None else reliability(measured["bins"]),
-        "coverage": "" if measured is None else coverage(measured.get("curve", [])),
+        "reliability": [] if measured is None else draw_reliability(measured["bins"]),
+        "coverage": "" if measured is None else draw_coverage(measured.get("curve", [])),
         "production": current,
         "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
-        "hurt": _hurt(by_number, production),
-        "heat": heat(model_metrics, production=production, left=left, first=first),
-        "curves": curves(model_metrics, history),
-        "tree": tree(history.versions, history.moves),
+        "hurt": _find_forgetting_rise(by_number, production),
+        "heat": build_heat(model_metrics, production=production, left=left, first=first),
+        "curves": build_curves(model_metrics, history),
+        "tree": draw_tree(history.versions, history.moves),
         "changes": class_changes.class_changes(db, actor, model["id"], latest) if latest else None,
         "cell": None,
     }
 
 
-def _hurt(shown: Mapping[int, VersionRow], production: int) -> float | None:
+def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> float | None:
     """Return the rise of forgetting by the production version, in [0, 1]; None if below `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)
@@ -122,37 +122,37 @@ def _hurt(shown: Mapping[int, VersionRow], production: int) -> float | None:
 @router.post("/ui/models/{model}/aliases/production")
 async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Move production to a version."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     version, reason, expected_version = (
         forms.number_of(inputs, "version"),
         forms.reason_of(inputs),
-        _seen(inputs),
+        _parse_production(inputs),
     )
 
-    def moved() -> str | None:
+    def move_production() -> str | None:
         return aliases.set_alias(
             db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
         )[1]
 
-    return await done(request, model, moved, bell)
+    return await apply_change(request, model, move_production, bell)
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
 async def rollback(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Move production back to an earlier version."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     version = forms.number_of(inputs, "version") if inputs.get("version") else None
-    reason, expected_version = forms.reason_of(inputs), _seen(inputs)
+    reason, expected_version = forms.reason_of(inputs), _parse_production(inputs)
 
-    def moved() -> str | None:
+    def roll_back() -> str | None:
         return aliases.rollback(
             db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
         )[1]
 
-    return await done(request, model, moved, bell)
+    return await apply_change(request, model, roll_back, bell)
 
 
-def _seen(given: dict[str, str]) -> int | None:
+def _parse_production(given: dict[str, str]) -> int | None:
     """Return the production version shown on the form's page, or None if the form has none."""
     return forms.number_of(given, "production") if given.get("production") else None
 
@@ -160,8 +160,10 @@ def _seen(given: dict[str, str]) -> int | None:
 @router.post("/ui/models/{model}/aliases/production/follow")
 async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Let production follow the lineage again."""
-    await forms.form(request)
-    return await done(request, model, lambda: aliases.follow(db, actor, model, PRODUCTION)[1], bell)
+    await forms.read_form(request)
+    return await apply_change(
+        request, model, lambda: aliases.follow_lineage(db, actor, model, PRODUCTION)[1], bell
+    )
 
 
 @router.post("/ui/models/{model}/delete")
@@ -175,9 +177,9 @@ async def delete(
     catalogue: CatalogueOf,
 ) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
 
-    def deleted() -> str:
+    def delete_confirmed() -> str:
         model_response = models.read(db, catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
@@ -186,11 +188,13 @@ async def delete(
         model_deletion.delete(db, store, blobs, actor, model_response["id"])
         return model_response["id"]
 
-    deleted_id = await to_thread.run_sync(deleted)
+    deleted_id = await to_thread.run_sync(delete_confirmed)
     return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
-async def done(request: Request, model: str, change: Callable[[], str | None], bell: Bell) -> Response:
+async def apply_change(
+    request: Request, model: str, change: Callable[[], str | None], bell: Bell
+) -> Response:
     """Apply a change, notify the worker of a job that it releases, and show the model again."""
     job = await to_thread.run_sync(change)
     if job is not None:

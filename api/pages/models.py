@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import CatalogueOf, Cursor, Db, Read
-from api.pages.render import page
-from api.pages.svg import HEIGHT, WIDTH, sparkline
+from api.pages.render import render_page
+from api.pages.svg import HEIGHT, WIDTH, draw_sparkline
 from core.requests import model_deletion, models
 
 router = APIRouter(include_in_schema=False)
@@ -31,7 +31,7 @@ def show(
         db, catalogue(), actor, ROWS, cursor, q=q.strip() or None, summary=True, newest_first=sort == "newest"
     )
     sparklines = {
-        one["id"]: sparkline(one["summary"]["acc_line"])
+        one["id"]: draw_sparkline(one["summary"]["acc_line"])
         for one in model_page["items"]
         if one["summary"] is not None
     }
@@ -42,4 +42,4 @@ def show(
     }
     context["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
     filters = {"q": q, "sort": sort, "cursor": cursor}
-    return page(request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT})
+    return render_page(request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT})

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Write
 from api.pages import forms
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from core import characters, imagenet_base, packaged_base
 from core.errors import Invalid, PerennialError
 from core.protocol.answers.model import ModelOut, Scenario
@@ -55,9 +55,9 @@ def show(
     """Show the form."""
     del actor
     link_values = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
-    photos = pretrained.Terms.of(settings).photos
+    photos = pretrained.Terms.from_settings(settings).photos
     inputs = {key: value for key, value in link_values.items() if value}
-    return _page(request, catalogue(), photos, inputs, {}, None)
+    return _render_form(request, catalogue(), photos, inputs, {}, None)
 
 
 @router.post(PATH)
@@ -73,12 +73,12 @@ async def create(
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     catalogue_value = await to_thread.run_sync(catalogue)
-    bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
+    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
 
-    def created() -> ModelOut:
-        new_model = _wanted(inputs)
+    def create_from_form() -> ModelOut:
+        new_model = _parse_model(inputs)
         if inputs.get("base") == "version":
             source = models.read(db, catalogue_value, actor, inputs.get("model", ""))
             size, channels = source["image"]["size"], source["image"]["channels"]
@@ -87,16 +87,18 @@ async def create(
         return models.create(db, blobs, catalogue_value, actor, new_model, None, bounds, terms)[0]
 
     try:
-        model_response = await to_thread.run_sync(created)
+        model_response = await to_thread.run_sync(create_from_form)
     except PerennialError as error:
         errors = {one["field"]: one["message"] for one in error.fields}
-        return _page(request, catalogue_value, terms.photos, inputs, errors, error.detail, error.status)
+        return _render_form(
+            request, catalogue_value, terms.photos, inputs, errors, error.detail, error.status
+        )
     if model_response["job"] is not None:
         bell.ring(model_response["job"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
-def _wanted(given: dict[str, str]) -> NewModel:
+def _parse_model(given: dict[str, str]) -> NewModel:
     """Return the request that the form describes.
 
     Raises:
@@ -104,22 +106,22 @@ def _wanted(given: dict[str, str]) -> NewModel:
     """
     scenario = given.get("scenario", "")
     if scenario not in SCENARIOS:
-        raise _wrong("scenario", f"must be one of {', '.join(SCENARIOS)}")
+        raise _build_error("scenario", f"must be one of {', '.join(SCENARIOS)}")
     new_model: NewModel = {
         "name": given.get("name", ""),
         "scenario": cast(Scenario, scenario),
-        "gate": _gate(given),
+        "gate": _parse_gate(given),
     }
     try:
         new_model["description"] = (
-            characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
+            characters.clean_prose(given.get("description", "").replace("\r\n", "\n")) or None
         )
     except ValueError as error:
-        raise _wrong("description", str(error)) from None
-    return cast(NewModel, {**new_model, **_base(given)})
+        raise _build_error("description", str(error)) from None
+    return cast(NewModel, {**new_model, **_parse_base(given)})
 
 
-def _base(given: dict[str, str]) -> dict[str, object]:
+def _parse_base(given: dict[str, str]) -> dict[str, object]:
     """Return the part of the request that chooses the model's starting weights.
 
     Raises:
@@ -127,12 +129,14 @@ def _base(given: dict[str, str]) -> dict[str, object]:
     """
     base = given.get("base", "packaged")
     if given.get("timm") and base != "timm":
-        raise _wrong("base", "names no weights of timm, and a name of them is filled in: choose one of both")
+        raise _build_error(
+            "base", "names no weights of timm, and a name of them is filled in: choose one of both"
+        )
     if given.get("model") and base != "version":
-        raise _wrong("base", "names no other model, and one is filled in: choose one of both")
+        raise _build_error("base", "names no other model, and one is filled in: choose one of both")
     if base == "timm":
         if not given.get("timm"):
-            raise _wrong("architecture", "choose a name of the list")
+            raise _build_error("architecture", "choose a name of the list")
         return {"architecture": f"timm/{given['timm'].removeprefix('timm/')}"}
     if base == "version":
         return {"base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}}
@@ -141,11 +145,11 @@ def _base(given: dict[str, str]) -> dict[str, object]:
     if base == "small":
         return {"base": packaged_base.PACKAGED}
     if base != "packaged":
-        raise _wrong("base", "must be packaged, small, timm, version or random")
+        raise _build_error("base", "must be packaged, small, timm, version or random")
     return {}
 
 
-def _gate(given: dict[str, str]) -> GateLimits:
+def _parse_gate(given: dict[str, str]) -> GateLimits:
     limits = {}
     for name, _, _ in GATES:
         text = given.get(name, "").removesuffix("%").strip()
@@ -156,19 +160,19 @@ def _gate(given: dict[str, str]) -> GateLimits:
         except ValueError:
             value = -1.0
         if not 0 <= value <= 100:
-            raise _wrong(f"gate.{name}", "must be a number from 0 to 100")
+            raise _build_error(f"gate.{name}", "must be a number from 0 to 100")
         limits[name] = value / 100
     return cast(GateLimits, limits)
 
 
-def _wrong(field: str, message: str) -> Invalid:
+def _build_error(field: str, message: str) -> Invalid:
     return Invalid(
         f"{field.rpartition('.')[2].replace('_', ' ')} {message}.",
         fields=[{"field": field, "message": message}],
     )
 
 
-def _page(
+def _render_form(
     request: Request,
     known: Catalogue,
     photos: bool,
@@ -187,4 +191,4 @@ def _page(
         "recommended": known["recommended"],
         "pretrained": sorted(known["pretrained"]),
     }
-    return page(request, "new.html", context, status)
+    return render_page(request, "new.html", context, status)

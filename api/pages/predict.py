@@ -14,8 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from api import session
 from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Read, Write
 from api.pages import forms
-from api.pages.render import page, root_of
-from api.predict.asking import Asked, ask
+from api.pages.render import render_page, root_of
+from api.predict.asking import Asked, predict_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.errors import PerennialError
@@ -62,7 +62,7 @@ def show(
     model_response = models.read(db, catalogue(), actor, model)
     number = versions.get_version(db, actor, model_response["id"], version)["number"]
     heads = [one["number"] for one in tasks.list_tasks(db, actor, model_response["id"], TASKS, None)["items"]]
-    return _page(request, model_response, version, number, heads)
+    return _render_form(request, model_response, version, number, heads)
 
 
 @router.post(PATH)
@@ -91,9 +91,9 @@ async def predict(
     ]
     question = Asked(actor, model_response["id"], version, task, TOP)
     try:
-        predictions, images, place = await ask(request, question, db, blobs, settings)
+        predictions, images, place = await predict_images(request, question, db, blobs, settings)
     except PerennialError as error:
-        return _page(
+        return _render_form(
             request,
             model_response,
             version,
@@ -103,10 +103,10 @@ async def predict(
             status=error.status,
         )
     try:
-        shown_answers = await to_thread.run_sync(_answers, predictions, images.body)
+        shown_answers = await to_thread.run_sync(_build_answers, predictions, images.body)
     finally:
         place.leave()
-    return _page(
+    return _render_form(
         request, model_response, version, version_response["number"], heads, answers=shown_answers, task=task
     )
 
@@ -124,26 +124,28 @@ async def export(
     bell: Bell,
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
-    await forms.form(request)
+    await forms.read_form(request)
     root = root_of(request.scope)
     max_open_jobs = settings.max_open_jobs
 
-    def asked() -> str:
-        if exports.stored(db, blobs, actor, model, version, format=format) is not None:
+    def request_export() -> str:
+        if exports.find_stored(db, blobs, actor, model, version, format=format) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
-        job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=max_open_jobs)
+        job, fresh = export_jobs.request_export(
+            db, actor, model, version, format=format, max_open_jobs=max_open_jobs
+        )
         if fresh:
             bell.ring(job["id"])
         return f"{root}/ui/jobs/{job['id']}"
 
-    return RedirectResponse(await to_thread.run_sync(asked), 303)
+    return RedirectResponse(await to_thread.run_sync(request_export), 303)
 
 
-def _answers(said: bytes, photos: object) -> list[Answer]:
+def _build_answers(said: bytes, photos: object) -> list[Answer]:
     response: PredictOut = json.loads(said)
     answers = []
     for index, (one, photo) in enumerate(zip(response["predictions"], photos, strict=True)):  # type: ignore[call-overload]
-        photo_url = _photo(photo) if index < THUMBS else None
+        photo_url = _encode_photo(photo) if index < THUMBS else None
         if "error" in one:
             answers.append(Answer(one["name"], photo_url, [], one["error"]["detail"]))
         else:
@@ -155,7 +157,7 @@ def _answers(said: bytes, photos: object) -> list[Answer]:
     return answers
 
 
-def _photo(data: bytes | bytearray | memoryview) -> str | None:
+def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
     kind = next((kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None)
     if kind is None or len(data) > THUMB_BYTES:
@@ -163,7 +165,7 @@ def _photo(data: bytes | bytearray | memoryview) -> str | None:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _page(
+def _render_form(
     request: Request,
     model: ModelOut,
     version: str,
@@ -176,4 +178,4 @@ def _page(
     status: int = 200,
 ) -> Response:
     context = {"model": model, "version": version, "number": number, "heads": heads, "task": task}
-    return page(request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status)
+    return render_page(request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status)

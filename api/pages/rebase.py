@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import BlobStore, CatalogueOf, Db, PictureWork, Read, Write
 from api.pages import forms
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.protocol.answers.model import ModelOut
@@ -25,7 +25,7 @@ def find_shown(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
 
     A finished one is shown on the model that production moved to, to allow the way back.
     """
-    rebase = rebase_comparison.look(db, actor, model["id"])
+    rebase = rebase_comparison.compare_counts(db, actor, model["id"])
     if rebase is None or (rebase["state"] == "finished" and rebase["new"]["id"] != model["id"]):
         return None
     return rebase
@@ -44,7 +44,7 @@ async def show(
     """Show the page of a rebase, image by image."""
     rebase = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
     new = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, rebase["new"]["id"]))
-    return page(request, "rebase.html", {"model": new, "rebase": rebase})
+    return render_page(request, "rebase.html", {"model": new, "rebase": rebase})
 
 
 @router.post("/ui/models/{model}/rebase/finish")
@@ -52,17 +52,17 @@ async def finish(
     request: Request, model: ModelPath, actor: Write, db: Db, blobs: BlobStore, work: PictureWork
 ) -> Response:
     """Compare both models image by image, and give this one the other's name."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     shown_versions = (forms.number_of(inputs, "old"), forms.number_of(inputs, "new"))
-    reason, missing = forms.reason_of(inputs), _missing(inputs)
+    reason, missing = forms.reason_of(inputs), _parse_missing(inputs)
 
-    def moved() -> RebaseOut:
+    def finish_rebase() -> RebaseOut:
         return rebase_finish.finish(db, blobs, actor, model, reason, missing, seen=shown_versions)
 
-    await work.run(actor.owner_id, moved)
+    await work.run(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
-def _missing(given: dict[str, str]) -> rebase_finish.Missing:
+def _parse_missing(given: dict[str, str]) -> rebase_finish.Missing:
     """Return the policy for missing images; the ticked box moves production in spite of them."""
     return "allow" if given.get("sure") == "yes" else "refuse"

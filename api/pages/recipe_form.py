@@ -76,7 +76,7 @@ class RecipeForm:
         names = {CHOICE, *self.paths}
         return [path for path in self.given if path not in names]
 
-    def refused(self, error: InvalidRecipe) -> None:
+    def add_errors(self, error: InvalidRecipe) -> None:
         """Add the service's errors to the inputs that they concern."""
         names = {CHOICE, *self.paths}
         for one in error.fields:
@@ -93,10 +93,10 @@ def recipe_form(
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = given.get(CHOICE, "")
-    base = _chosen(catalogue, choice)
+    base = _find_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
-        current = recipes.planned(db, catalogue, actor, model["id"], base or {}).recipe
+        current = recipes.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
     except InvalidRecipe:
         current = merge_recipe(current, base or {})
     method = cast(Mapping[str, Any], current["method"])
@@ -123,13 +123,13 @@ def recipe_form(
         form.errors[CHOICE] = f"there is no {choice[:60]!r}"
         return form
     try:
-        _plan(form, db, catalogue, actor, model["id"], base)
+        _plan_recipe(form, db, catalogue, actor, model["id"], base)
     except InvalidRecipe as error:
-        form.refused(error)
+        form.add_errors(error)
     return form
 
 
-def names(catalogue: Catalogue) -> tuple[str, ...]:
+def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     """Return every name that an input of such a form may have."""
     input_names = {CHOICE, *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE))}
     for entry in catalogue["methods"].values():
@@ -158,7 +158,7 @@ def given_of(text: str) -> dict[str, str]:
     return chosen | filled_in(hyper, "method.") | filled_in(patch)
 
 
-def _plan(
+def _plan_recipe(
     form: RecipeForm, db: Database, catalogue: Catalogue, actor: Actor, model: str, base: JsonObject
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
@@ -168,11 +168,13 @@ def _plan(
         form.errors.update(error.errors)
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}
-    form.patch = dict[str, object](_short({**base, **patch, **({"method": method} if method else {})}))
-    form.warnings = recipes.planned(db, catalogue, actor, model, form.patch).warnings
+    form.patch = dict[str, object](
+        _shorten_method({**base, **patch, **({"method": method} if method else {})})
+    )
+    form.warnings = recipes.plan_recipe(db, catalogue, actor, model, form.patch).warnings
 
 
-def _chosen(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
     """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:
@@ -182,7 +184,7 @@ def _chosen(catalogue: Catalogue, choice: str) -> JsonObject | None:
     return {"preset": name} if kind == "preset" and name in catalogue["presets"] else None
 
 
-def _short(patch: JsonObject) -> JsonObject:
+def _shorten_method(patch: JsonObject) -> JsonObject:
     """Return the patch with a method without hyper-parameters shortened to its name."""
     method = patch.get("method")
     return (

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from api.pages import words
-from api.static_files import address
+from api.static_files import build_static_path
 
 FOLDER = Path(__file__).parent.parent / "templates"
 POLICY = (
@@ -27,23 +27,25 @@ HEADERS = {
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def page(request: Request, template: str, told: Mapping[str, object], status: int = 200) -> HTMLResponse:
+def render_page(
+    request: Request, template: str, told: Mapping[str, object], status: int = 200
+) -> HTMLResponse:
     """Return a page as a response.
 
     Args:
         template: a file in `api/templates`.
         told: values of the template's variables.
     """
-    return HTMLResponse(rendered(request.scope, template, told), status, HEADERS)
+    return HTMLResponse(render_html(request.scope, template, told), status, HEADERS)
 
 
-def rendered(scope: Scope, template: str, told: Mapping[str, object]) -> str:
+def render_html(scope: Scope, template: str, told: Mapping[str, object]) -> str:
     """Return the HTML text of a page."""
     root = root_of(scope)
     path = scope["path"].removeprefix(root)
     actor = scope.get("state", {}).get("actor")
     # Hide buttons that the caller's key could not use.
-    may_write = actor is not None and actor.may("write")
+    may_write = actor is not None and actor.has_scope("write")
     common = {
         "root": root,
         "path": path,
@@ -51,7 +53,7 @@ def rendered(scope: Scope, template: str, told: Mapping[str, object]) -> str:
         "may": may_write,
         "auth": scope["app"].state.settings.auth,
     }
-    return _environment().get_template(template).render(**common, **told)
+    return _build_environment().get_template(template).render(**common, **told)
 
 
 def root_of(scope: Scope) -> str:
@@ -112,7 +114,7 @@ def span(seconds: float) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _build_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -135,5 +137,5 @@ def _environment() -> Environment:
         next_batch=words.next_batch,
         segment=lambda text: quote(str(text), safe=""),
     )
-    environment.globals["static"] = address
+    environment.globals["static"] = build_static_path
     return environment

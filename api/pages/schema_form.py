@@ -46,7 +46,7 @@ class Field:
         """The current value as text."""
         if self.kind == "group":
             return OFF if self.own is None else ON
-        return written(self.own)
+        return format_value(self.own)
 
 
 class Unfit(Exception):
@@ -70,7 +70,7 @@ def fields_of(
     """
     definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
     fields = (
-        _field(definitions, of, f"{prefix}{name}", name, own.get(name, of.get("default")))
+        _build_field(definitions, of, f"{prefix}{name}", name, own.get(name, of.get("default")))
         for name, of in schema.get("properties", {}).items()
         if name not in without
     )
@@ -84,7 +84,7 @@ def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
         Unfit: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _patch(fields, given, errors)
+    patch = _build_patch(fields, given, errors)
     if errors:
         raise Unfit(errors)
     return patch
@@ -98,11 +98,11 @@ def filled_in(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             values |= {path: ON, **filled_in(value, f"{path}.")}
         else:
-            values[path] = written(value)
+            values[path] = format_value(value)
     return values
 
 
-def written(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as it is written in the form."""
     if value is None:
         return NONE
@@ -118,7 +118,7 @@ def paths_in(fields: Sequence[Field]) -> Iterator[str]:
         yield from paths_in(field.fields)
 
 
-def _field(
+def _build_field(
     definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, own: object
 ) -> Field | None:
     nullable, of = _without_null(definitions, of)
@@ -153,12 +153,12 @@ def _without_null(definitions: Mapping[str, Any], of: Mapping[str, Any]) -> tupl
     return nullable, of
 
 
-def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]) -> JsonObject:
+def _build_patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _patch(field.fields, given, errors)
+            inner = _build_patch(field.fields, given, errors)
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
@@ -169,7 +169,7 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
                 patch[name] = inner
         elif text:
             try:
-                value = _value(field, text)
+                value = _parse_value(field, text)
             except ValueError as error:
                 errors[field.path] = str(error)
             else:
@@ -178,7 +178,7 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
     return patch
 
 
-def _value(field: Field, text: str) -> Any:
+def _parse_value(field: Field, text: str) -> Any:
     """Return the value of a text. Raises ValueError that says what is allowed."""
     if field.nullable and text == NONE:
         return None

@@ -20,11 +20,11 @@ from api import session
 from api.dependencies import Bell, CatalogueOf, Config, Db, ObjectStore, Write
 from api.pages import forms, recipe_form
 from api.pages.recipe_form import RecipeForm
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from api.schemas.common import ModelPath
-from api.uploads.assembled import assembled
+from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
-from api.uploads.body import received as receive
+from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
 from api.uploads.order import Asked, Order, options_in
 from api.uploads.upload import Upload
@@ -33,7 +33,7 @@ from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.rules.options import OPTIONS
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.protocol.answers.model import ModelOut
 from core.protocol.report import ConflictsPolicy, Report
 from core.requests import models, whole_uploads
@@ -78,18 +78,18 @@ def show(
     elif form.unknown:
         left_out = ", ".join(form.unknown[:10])
         form.errors["recipe"] = f"The link to this page names settings that do not exist: {left_out}."
-    return _page(request, _Shown(model_response, form))
+    return _render_form(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/plan")
 async def plan(request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf) -> Response:
     """Show the service's warnings about the form's values, and the equivalent commands."""
-    inputs = await forms.form(request, FIELDS)
+    inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
     )
-    return _page(request, _Shown(model_response, form))
+    return _render_form(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/check")
@@ -104,7 +104,7 @@ async def check(
     settings: Config,
 ) -> Response:
     """Show the result of checking an upload without submitting it."""
-    inputs = await forms.form(request, FIELDS)
+    inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
@@ -114,19 +114,19 @@ async def check(
     question = Asked(
         model_response["id"],
         validate="only",
-        conflicts_policy=_conflicts(inputs),
+        conflicts_policy=_parse_conflicts(inputs),
         options=options_in(inputs),
         again=_is_again(inputs),
     )
     order = Order(question, override, actor, upload, store, bell, catalogue)
-    whole = await to_thread.run_sync(whole_uploads.whole, db, actor, inputs.get("upload", ""))
-    with upload.place():
-        async with assembled(db, store, actor, whole, sniff, settings) as file:
-            submission = await order.submission(file, None, whole)
+    whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
+    with upload.take_place():
+        async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
+            submission = await order.build_submission(file, None, whole)
             report = await to_thread.run_sync(submission.preview)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
-    return _page(request, _Shown(model_response, form, report=report))
+    return _render_form(request, _Shown(model_response, form, report=report))
 
 
 @router.post(PATH)
@@ -144,32 +144,32 @@ async def submit(
     session.require_own_origin(request.scope)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     catalogue_value = await to_thread.run_sync(catalogue)
-    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.names(catalogue_value)))
+    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value)))
     upload = Upload(request, actor, terms, db, settings, None)
     order = Order(Asked(model_response["id"]), None, actor, upload, store, bell, catalogue)
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
-        head = upload.head(Limits.of(settings).body_bytes)
+        head = upload.check_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
-        with upload.place():
+        with upload.take_place():
             await to_thread.run_sync(order.precheck, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
                     lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, inputs)
                 )
-                return await _sent(request, order, model_response, form, file)
+                return await _submit_file(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
-            form.refused(error)
+            form.add_errors(error)
         content = _Shown(model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", []))
-        return _page(request, content, error.status)
+        return _render_form(request, content, error.status)
 
 
-async def _sent(
+async def _submit_file(
     request: Request, order: Order, model: ModelOut, form: RecipeForm, file: Received
 ) -> Response:
     """Check or submit a received file with the values of its form.
@@ -182,20 +182,20 @@ async def _sent(
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.given.get("do") == "check"
-    kind = await to_thread.run_sync(_kind, file)
-    name, options = _name(form.given.get("name", "")), options_in(form.given)
+    kind = await to_thread.run_sync(_detect_kind, file)
+    name, options = _parse_name(form.given.get("name", "")), options_in(form.given)
     question = Asked(
         model["id"],
         name,
         "only" if is_check else None,
-        conflicts_policy=_conflicts(form.given),
+        conflicts_policy=_parse_conflicts(form.given),
         options=options,
         again=_is_again(form.given),
     )
     order = replace(order, asked=question, override=form.patch or None)
-    submission = await order.submission(replace(file, kind=kind, fields={}), None)
+    submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
-        return _page(request, _Shown(model, form, report=await to_thread.run_sync(submission.preview)))
+        return _render_form(request, _Shown(model, form, report=await to_thread.run_sync(submission.preview)))
     result = await to_thread.run_sync(submission.submit)
     if result.is_new:
         order.bell.ring(result.job)
@@ -207,7 +207,7 @@ def _is_again(given: Mapping[str, str]) -> bool:
     return given.get("again") == "true"
 
 
-def _kind(file: Received) -> str:
+def _detect_kind(file: Received) -> str:
     """Return the file type.
 
     Call it after all of the form has been received: later fields may follow the file.
@@ -215,18 +215,18 @@ def _kind(file: Received) -> str:
     if not file.size:
         raise Invalid("No file was chosen: choose a zip, tar or npz of labelled images.")
     with file.path.open("rb") as opened:
-        return sniff(opened.read(SNIFF_BYTES), None)
+        return detect_format(opened.read(SNIFF_BYTES), None)
 
 
-def _conflicts(given: Mapping[str, str]) -> ConflictsPolicy:
+def _parse_conflicts(given: Mapping[str, str]) -> ConflictsPolicy:
     return "keep" if given.get("conflicts") == "keep" else "reject"
 
 
-def _name(text: str) -> str | None:
+def _parse_name(text: str) -> str | None:
     try:
         if len(text) > characters.MAX_NAME_CHARS:
             raise ValueError(f"has {len(text)} characters; {characters.MAX_NAME_CHARS} are allowed")
-        return characters.name(text) if text else None
+        return characters.clean_name(text) if text else None
     except ValueError as error:
         raise Invalid(f"The name of the batch {error}.") from None
 
@@ -248,7 +248,7 @@ class _Shown:
     remedies: Sequence[Mapping[str, str]] = ()
 
 
-def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
+def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response:
     inputs = shown.form.given
     files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
@@ -260,12 +260,12 @@ def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
         "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
-        "commands": _commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
+        "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
-    return page(request, "submit.html", context, status)
+    return render_page(request, "submit.html", context, status)
 
 
-def _commands(request: Request, shown: _Shown, files: list[str], name: str) -> tuple[str, str]:
+def _build_commands(request: Request, shown: _Shown, files: list[str], name: str) -> tuple[str, str]:
     """Return the equivalent commands for the command line and for curl."""
     model, patch = shown.model["name"], shown.form.json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
@@ -277,7 +277,7 @@ def _commands(request: Request, shown: _Shown, files: list[str], name: str) -> t
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
-        query = f"?name={quote(label or _stem(file), safe='')}"
+        query = f"?name={quote(label or _strip_suffixes(file), safe='')}"
         curl_commands.append(
             f"curl -H \"Authorization: Bearer $PERENNIAL_API_KEY\" -H 'Content-Type: application/octet-stream'{header}"
             f" \\\n  --data-binary {shlex.quote(f'@{file}')} {shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
@@ -285,7 +285,7 @@ def _commands(request: Request, shown: _Shown, files: list[str], name: str) -> t
     return "\n".join(commands), "\n".join(curl_commands)
 
 
-def _stem(file: str) -> str:
+def _strip_suffixes(file: str) -> str:
     name = PurePath(file).name
     for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
         name = name.removesuffix(ending)

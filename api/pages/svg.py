@@ -24,7 +24,7 @@ SQUARE = 200
 """Width and height of a reliability diagram in pixels."""
 
 
-def sparkline(values: Sequence[float]) -> str:
+def draw_sparkline(values: Sequence[float]) -> str:
     """Return the points of a polyline in `WIDTH` × `HEIGHT` that spans at least `LEAST`."""
     if len(values) < 2:
         return ""
@@ -62,7 +62,7 @@ class Tree:
     moves: list[tuple[str, Move]]
 
 
-def tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
+def draw_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
     """Return the tree of versions, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
@@ -72,20 +72,20 @@ def tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
         moves: moves of production, newest first.
     """
     ordered = list(reversed(versions))
-    lanes = _lanes(ordered)
+    lanes = _assign_lanes(ordered)
     place = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
     }
     nodes = [Node(one, *place[one.number]) for one in ordered]
     edges = [
-        _edge(place[one.parent], place[one.number])
+        _draw_edge(place[one.parent], place[one.number])
         for one in ordered
         if one.parent is not None and one.parent in place
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
     arcs = [
-        (_arc(place[move.previous][0], place[move.version][0], track), move)
+        (_draw_arc(place[move.previous][0], place[move.version][0], track), move)
         for move in reversed(list(moves))
         if move.previous in place and move.version in place and move.previous != move.version
     ]
@@ -93,7 +93,7 @@ def tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
     return Tree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
+def _assign_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
     """Return version → lane, 0 for the first."""
     heirs: dict[int | None, VersionRow] = {}
     for one in ordered:
@@ -116,14 +116,14 @@ def _lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
     return lanes
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:
+def _draw_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
     (x, y), (to_x, to_y) = start, end
     if y == to_y:
         return f"M{x:g} {y:g}H{to_x:g}"
     return f"M{x:g} {y:g}C{x + STEP / 2:g} {y:g} {to_x - STEP / 2:g} {to_y:g} {to_x:g} {to_y:g}"
 
 
-def _arc(start: float, end: float, y: float) -> str:
+def _draw_arc(start: float, end: float, y: float) -> str:
     """Return the path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
@@ -144,21 +144,21 @@ class Bar:
     right: float
 
 
-def reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
+def draw_reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
     """Return the points of a reliability diagram in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
     """
     bars = []
     for one in bins:
-        low, high = _wilson(one["right"], one["images"])
+        low, high = _wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
         bars.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
     return bars
 
 
-def coverage(curve: Iterable[CoveragePoint]) -> str:
+def draw_coverage(curve: Iterable[CoveragePoint]) -> str:
     """Return the points of a polyline in a square of `SQUARE` pixels.
 
     They show precision, from one half up, over the share of images.
@@ -172,7 +172,7 @@ def coverage(curve: Iterable[CoveragePoint]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def _wilson(right: int, images: int) -> tuple[float, float]:
+def _wilson_interval(right: int, images: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share (Wilson 1927)."""
     z = 1.96
     share, wide = right / images, 1 + z * z / images

@@ -9,9 +9,9 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, ObjectStore, PictureWork, Read, Write
 from api.pages import forms
-from api.pages.model import done
-from api.pages.render import page, root_of
-from api.pages.svg import HEIGHT, WIDTH, sparkline
+from api.pages.model import apply_change
+from api.pages.render import render_page, root_of
+from api.pages.svg import HEIGHT, WIDTH, draw_sparkline
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.db.session import Database
@@ -56,10 +56,10 @@ async def show(
     """Show the page of a task."""
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     task = await to_thread.run_sync(tasks.read, db, actor, model_response["id"], n)
-    history = await to_thread.run_sync(_history, db, actor, model_response["id"], n)
-    read_samples = partial(_samples, db, blobs, actor, model_response["id"], task)
+    history = await to_thread.run_sync(_load_history, db, actor, model_response["id"], n)
+    read_samples = partial(_load_samples, db, blobs, actor, model_response["id"], task)
     samples = await work.run(actor.owner_id, read_samples)
-    accuracy_line = sparkline([accuracy for _, accuracy in history])
+    accuracy_line = draw_sparkline([accuracy for _, accuracy in history])
     context = {
         "model": model_response,
         "task": task,
@@ -69,7 +69,7 @@ async def show(
     }
     context |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
     context["found"] = {"findings": [], "shift": None, "suspects": [], **task["report"].get("data", {})}
-    return page(request, "task.html", {**context, "width": WIDTH, "height": HEIGHT})
+    return render_page(request, "task.html", {**context, "width": WIDTH, "height": HEIGHT})
 
 
 @router.post("/ui/models/{model}/tasks/{n}/data")
@@ -77,7 +77,7 @@ async def delete_data(
     request: Request, model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
     await to_thread.run_sync(tasks.delete_data, db, store, blobs, actor, model, n)
@@ -97,28 +97,28 @@ async def settle(
     settings: Config,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     reason, recipe = forms.reason_of(inputs), forms.recipe_of(inputs)
-    admission, max_open_jobs = Admission.of(settings), settings.max_open_jobs
+    admission, max_open_jobs = Admission.from_settings(settings), settings.max_open_jobs
 
-    def settled() -> str | None:
+    def apply_verb() -> str | None:
         if verb == "continue":
             return settling.go_on(db, actor, model, n, reason)[1]
         if verb == "discard":
-            return settling.discard(db, actor, model, n, reason)[1]
+            return settling.discard_task(db, actor, model, n, reason)[1]
         if verb != "relearn":
             raise Invalid(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
-        job_response, fresh = settling.relearn(
+        job_response, fresh = settling.relearn_task(
             db, catalogue(), actor, model, n, recipe, max_open_jobs=max_open_jobs, admission=admission
         )
         return job_response["id"] if fresh else None
 
-    return await done(request, model, settled, bell)
+    return await apply_change(request, model, apply_verb, bell)
 
 
-def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
+def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
     """Return (version, accuracy on the task) of each measured, published version, in ascending
     order.
     """
@@ -134,16 +134,16 @@ def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, 
     ]
 
 
-def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:
+def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:
     """Return images to show, from the training part while it is retained, else the held-out
     part.
     """
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find(db, actor, model, task["number"], split)
-            with task_images.reading(db, actor, model, part):
-                return Samples(split, _rows(blobs, part))
+            part = task_images.find_part(db, actor, model, task["number"], split)
+            with task_images.guard_reading(db, actor, model, part):
+                return Samples(split, _list_rows(blobs, part))
         except Unavailable:
             raise
         except PerennialError as error:
@@ -151,7 +151,7 @@ def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
     return Samples("held_out", {}, why)
 
 
-def _rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
+def _list_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
         images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)["items"]

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Config, Cursor, Db, Read, Write
 from api.pages import forms
-from api.pages.render import page, root_of
+from api.pages.render import render_page, root_of
 from api.routes.webhooks import DeliveryPath, WebhookPath
 from core.db.session import Database
 from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksUnavailable
@@ -42,34 +42,34 @@ _NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
 @router.get("/ui/webhooks")
 def show(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
     """Show all webhooks, and a form for a new one."""
-    return _list(request, db, actor, cursor=cursor)
+    return _render_list(request, db, actor, cursor=cursor)
 
 
 @router.post("/ui/webhooks")
 async def create(request: Request, actor: Write, db: Db, settings: Config) -> Response:
     """Create a webhook and show its secret, or show the form again with the error."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
     url, model = inputs.get("url", ""), inputs.get("model", "")
     chosen: WebhookFormat = next((one for one in FORMATS if one == inputs.get("format")), "standard")
 
-    def made() -> Response:
+    def create_from_form() -> Response:
         try:
             hook = webhooks.create(
                 db, settings, actor, url=url, events=chosen_events, model=model or None, format=chosen
             )
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
             filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
-            return _list(request, db, actor, filled=filled, wrong=error)
-        return _one(request, db, actor, hook["id"], made=hook)
+            return _render_list(request, db, actor, filled=filled, wrong=error)
+        return _render_webhook(request, db, actor, hook["id"], made=hook)
 
-    return await to_thread.run_sync(made)
+    return await to_thread.run_sync(create_from_form)
 
 
 @router.get("/ui/webhooks/{webhook}")
 def show_one(request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None) -> Response:
     """Show a webhook and its deliveries."""
-    return _one(request, db, actor, webhook, cursor=cursor)
+    return _render_webhook(request, db, actor, webhook, cursor=cursor)
 
 
 @router.post("/ui/webhooks/{webhook}/{verb}")
@@ -77,16 +77,18 @@ async def act(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Test, rotate, disable, enable or delete a webhook."""
-    inputs = await forms.form(request)
+    inputs = await forms.read_form(request)
 
-    def acted() -> Response:
+    def run_action() -> Response:
         if verb == "rotate":
-            return _one(request, db, actor, webhook, made=webhooks.rotate(db, settings, actor, webhook))
-        _do(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
+            return _render_webhook(
+                request, db, actor, webhook, made=webhooks.rotate_secret(db, settings, actor, webhook)
+            )
+        _apply_verb(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
         where = "/ui/webhooks" if verb == "delete" else f"/ui/webhooks/{webhook}"
         return RedirectResponse(f"{root_of(request.scope)}{where}", 303)
 
-    return await to_thread.run_sync(acted)
+    return await to_thread.run_sync(run_action)
 
 
 @router.post("/ui/webhooks/{webhook}/deliveries/{delivery}/redeliver")
@@ -94,14 +96,16 @@ async def redeliver(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
     """Send a delivery again."""
-    await forms.form(request)
+    await forms.read_form(request)
     await to_thread.run_sync(webhook_deliveries.redeliver, db, actor, webhook, delivery)
     return RedirectResponse(f"{root_of(request.scope)}/ui/webhooks/{webhook}", 303)
 
 
-def _do(db: Database, settings: Settings, actor: Actor, webhook: str, verb: str, *, sure: bool) -> None:
+def _apply_verb(
+    db: Database, settings: Settings, actor: Actor, webhook: str, verb: str, *, sure: bool
+) -> None:
     if verb == "test":
-        webhooks.test(db, actor, webhook)
+        webhooks.send_test(db, actor, webhook)
     elif verb in ("disable", "enable"):
         webhooks.change(db, settings, actor, webhook, {"enabled": verb == "enable"})
     elif verb != "delete":
@@ -114,7 +118,7 @@ def _do(db: Database, settings: Settings, actor: Actor, webhook: str, verb: str,
         webhooks.remove(db, actor, webhook)
 
 
-def _list(
+def _render_list(
     request: Request,
     db: Database,
     actor: Actor,
@@ -131,10 +135,12 @@ def _list(
         "filled": filled,
     }
     status = 200 if wrong is None else wrong.status
-    return page(request, "webhooks.html", {**context, "wrong": wrong.detail if wrong else None}, status)
+    return render_page(
+        request, "webhooks.html", {**context, "wrong": wrong.detail if wrong else None}, status
+    )
 
 
-def _one(
+def _render_webhook(
     request: Request,
     db: Database,
     actor: Actor,
@@ -154,7 +160,7 @@ def _one(
         "next_cursor": delivery_page["next_cursor"],
         "cursor": cursor,
     }
-    response = page(request, "webhook.html", {**context, "secret": made["secret"] if made else None})
+    response = render_page(request, "webhook.html", {**context, "secret": made["secret"] if made else None})
     if made is not None:
         response.headers["Cache-Control"] = "no-store"
     return response

@@ -32,7 +32,7 @@ def for_people(text: str) -> str:
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
-    text = replace_steps(text, _button)
+    text = replace_steps(text, _describe_button)
     text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
     return text.strip().replace("`", "")
 
@@ -40,7 +40,7 @@ def for_people(text: str) -> str:
 def new_model(text: str) -> str | None:
     """Return the path of the form that makes the model a sentence asks for, or None if it asks for
     none."""
-    for step in _steps(text):
+    for step in _list_steps(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
             continue
@@ -54,18 +54,18 @@ def new_model(text: str) -> str | None:
 
 def next_batch(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
-    advised = next((one.recipe for one in _steps(text) if one.recipe is not None), None)
+    advised = next((one.recipe for one in _list_steps(text) if one.recipe is not None), None)
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
     match = _EARLIER.search(text)
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _steps(text: str) -> list[Step]:
+def _list_steps(text: str) -> list[Step]:
     return [step for _, _, step in find_steps(text)]
 
 
-def _button(step: Step) -> str | None:
+def _describe_button(step: Step) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:

@@ -12,7 +12,7 @@ from api.predict_limits import PredictLimits
 from core.db.session import Database
 from core.errors import Invalid, StoreCorrupt
 from core.requests.actor import Actor
-from core.requests.predictions import AskedVersions, explained, predictable
+from core.requests.predictions import AskedVersions, explain_error, find_predictable
 from core.settings import Settings
 from core.store import Blobs
 
@@ -28,7 +28,7 @@ class Asked:
     top_k: int
 
 
-async def ask(
+async def predict_images(
     request: Request, asked: Asked, db: Database, blobs: Blobs, settings: Settings
 ) -> tuple[bytes, Images, Place]:
     """Return the JSON response, the images that were sent, and the place, which the caller
@@ -36,8 +36,8 @@ async def ask(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `AskedVersions.find`, `declared_kind`, `PredictLine.place`,
-            `read_images`, `PredictLimits.take_images`, `Question.to` and `Predictor.predict`.
+        PerennialError: see `AskedVersions.find`, `declared_kind`, `PredictLine.take_place`,
+            `read_images`, `PredictLimits.take_images`, `Question.for_version` and `Predictor.predict`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
@@ -47,11 +47,11 @@ async def ask(
     # First of all, so that no other error reveals that a version exists.
     versions: AskedVersions = request.app.state.asked_versions
     predictable_version = await to_thread.run_sync(versions.find, actor, model, version, task)
-    _check(asked.top_k, settings.predict_max_top_k)
+    _check_top_k(asked.top_k, settings.predict_max_top_k)
     kind = declared_kind(request)
     predict_line: PredictLine = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
-    place = predict_line.place(actor.owner_id, key)
+    place = predict_line.take_place(actor.owner_id, key)
     try:
         images = await read_images(request, place, kind, settings)
         if key is not None:
@@ -62,18 +62,20 @@ async def ask(
         try:
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
-            question = await to_thread.run_sync(Question.to, predictable_version, blobs, task, asked.top_k)
+            question = await to_thread.run_sync(
+                Question.for_version, predictable_version, blobs, task, asked.top_k
+            )
             return await helper.predict(actor.owner_id, question, images), images, place
         # Perhaps the version was deleted after its row was read: then it is not found now.
         except StoreCorrupt as error:
-            await to_thread.run_sync(predictable, db, actor, model, version, task)
-            raise await to_thread.run_sync(explained, db, predictable_version, error) from error
+            await to_thread.run_sync(find_predictable, db, actor, model, version, task)
+            raise await to_thread.run_sync(explain_error, db, predictable_version, error) from error
     except BaseException:
         place.leave()
         raise
 
 
-def _check(top_k: int, most: int) -> None:
+def _check_top_k(top_k: int, most: int) -> None:
     """Raise Invalid if more labels are requested than an image may have."""
     if top_k > most:
         raise Invalid(

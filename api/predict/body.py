@@ -58,7 +58,7 @@ async def read_body(
         more = message.get("more_body", False)
         if len(body) + len(chunk) > most:
             raise BodyTooLarge(f"The body may have {most} bytes.")
-        place.take(len(chunk))
+        place.count_bytes(len(chunk))
         body += chunk
         if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
             most, bound_of = min(most, bound_of(bytes(body[:HEAD_BYTES]))), None

@@ -74,7 +74,7 @@ class Decoded:
     spent_s: float = 0.0
     paused: bool = False
 
-    def done(self, wanted: Wanted) -> bool:
+    def is_done(self, wanted: Wanted) -> bool:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
@@ -88,7 +88,7 @@ class ImageDecoder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limits = Limits.of(settings)
+        self._limits = Limits.from_settings(settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
@@ -108,10 +108,10 @@ class ImageDecoder:
         """
         so_far = Decoded()
         died_at: int | None = None
-        while not so_far.done(wanted):
+        while not so_far.is_done(wanted):
             done_before = len(so_far.found)
             try:
-                self._ask(wanted, so_far)
+                self._decode_rest(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
             except _Gone:
                 if len(so_far.found) > done_before or died_at != len(so_far.found):
@@ -124,19 +124,19 @@ class ImageDecoder:
 
     def end(self) -> None:
         """End the process; the next request starts another."""
-        self._end()
+        self._end_process()
 
     def close(self) -> None:
         """End the process for good; further requests fail."""
         self._closed = True
-        self._end()
+        self._end_process()
 
-    def _ask(self, wanted: Wanted, so_far: Decoded) -> None:
+    def _decode_rest(self, wanted: Wanted, so_far: Decoded) -> None:
         """Decode the images after those in `so_far`, until all are done or the process ends."""
-        process = self._running()
+        process = self._ensure_running()
         assert process.stdin is not None and process.stdout is not None
         try:
-            write_message(process.stdin, json.dumps(self._header(wanted, so_far)).encode())
+            write_message(process.stdin, json.dumps(self._build_header(wanted, so_far)).encode())
             for data in wanted.body:
                 write_all(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
@@ -144,25 +144,27 @@ class ImageDecoder:
             read_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
-                self._hear(process, wanted, so_far, began + wanted.left_s - so_far.spent_s)
+                self._read_messages(process, wanted, so_far, began + wanted.left_s - so_far.spent_s)
             finally:
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
-            self._end()
+            self._end_process()
             raise _Gone from None
 
-    def _hear(self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float) -> None:
+    def _read_messages(
+        self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float
+    ) -> None:
         """Read the decoder's messages until it has finished or has to be ended."""
         assert process.stdout is not None
-        if not _readable(process.stdout, end):
-            self._end()
-            raise Invalid(f"The images cannot be used: {self.late()}; send fewer or smaller ones.")
-        so_far.count = _count(wanted, read_message(process.stdout, _SAID_BYTES))
+        if not _wait_readable(process.stdout, end):
+            self._end_process()
+            raise Invalid(f"The images cannot be used: {self.describe_late()}; send fewer or smaller ones.")
+        so_far.count = _parse_count(wanted, read_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
-        while not so_far.done(wanted):
+        while not so_far.is_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
-            if not _readable(process.stdout, min(image_end, end)):
-                self._end()
+            if not _wait_readable(process.stdout, min(image_end, end)):
+                self._end_process()
                 if end > image_end:
                     so_far.found.append(f"decoding takes longer than {self._settings.predict_image_s:g} s")
                 else:
@@ -177,15 +179,15 @@ class ImageDecoder:
             elif kind in (b"U", b"M"):
                 so_far.found.append(payload.decode())
                 if kind == b"M":
-                    return self._end()
+                    return self._end_process()
             else:
                 raise EOFError
 
-    def late(self) -> str:
+    def describe_late(self) -> str:
         """Return the reason why images of a request were not decoded in time."""
         return f"decoding the images of this request takes longer than {self._settings.predict_decode_s:g} s"
 
-    def _header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
+    def _build_header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
         return {
             "kind": wanted.kind,
             "size": wanted.size,
@@ -200,29 +202,29 @@ class ImageDecoder:
             "cpu_s": 2 * self._settings.predict_decode_s,
         }
 
-    def _running(self) -> "subprocess.Popen[bytes]":
+    def _ensure_running(self) -> "subprocess.Popen[bytes]":
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self._end()
+        self._end_process()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "core.work.predict.decoder", json.dumps(asdict(self._limits))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # A selector does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
-            env=helper_process.environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+            env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
         return self._process
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            helper_process.end(process)
+            helper_process.kill_and_close(process)
 
 
-def _count(wanted: Wanted, message: bytes) -> int:
+def _parse_count(wanted: Wanted, message: bytes) -> int:
     """Return the number of images in the body. Raises Invalid if it is not a list of images."""
     if message[:1] == b"R":
         raise Invalid(message[1:].decode())
@@ -231,8 +233,8 @@ def _count(wanted: Wanted, message: bytes) -> int:
     return int(message[1:])
 
 
-def _readable(pipe: Any, end: float) -> bool:
-    """Wait until there is something to read or the clock reaches `end`; return True if readable."""
+def _wait_readable(pipe: Any, end: float) -> bool:
+    """Wait until there is something to read or the clock reaches `kill_and_close`; return True if readable."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

@@ -51,14 +51,14 @@ def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormI
     parser = MultipartParser(
         boundary,
         {
-            "on_part_begin": form.begin,
-            "on_part_data": form.data,
-            "on_part_end": form.end,
+            "on_part_begin": form.begin_part,
+            "on_part_data": form.add_data,
+            "on_part_end": form.end_part,
             "on_header_field": lambda data, start, end: form.name.extend(data[start:end]),
             "on_header_value": lambda data, start, end: form.value.extend(data[start:end]),
             "on_header_end": form.header_end,
             "on_headers_finished": form.headers_finished,
-            "on_end": form.all,
+            "on_end": form.end_form,
         },
     )
     try:
@@ -82,7 +82,7 @@ class _Form:
         self.chunks: list[memoryview] = []
         self.headers: dict[bytes, bytes] = {}
 
-    def begin(self) -> None:
+    def begin_part(self) -> None:
         self.headers, self.chunks = {}, []
         self.name, self.value = bytearray(), bytearray()
 
@@ -102,20 +102,20 @@ class _Form:
             )
         if len(self.files) >= self.most:
             raise Invalid(f"At most {self.most} images can be sent at once.")
-        self.file_name = _shown(options.get(b"filename", b"").decode("utf-8", "replace"))
+        self.file_name = _clean_name(options.get(b"filename", b"").decode("utf-8", "replace"))
 
-    def data(self, data: bytes, start: int, end: int) -> None:
+    def add_data(self, data: bytes, start: int, end: int) -> None:
         self.chunks.append(memoryview(data)[start:end])
 
-    def end(self) -> None:
+    def end_part(self) -> None:
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         self.files.append(FormImage(self.file_name, data))
 
-    def all(self) -> None:
+    def end_form(self) -> None:
         self.ended = True
 
 
-def _shown(name: str) -> str | None:
+def _clean_name(name: str) -> str | None:
     """Return a file name that a response may repeat: bounded, and without control characters."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in name)
     return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

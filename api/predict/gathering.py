@@ -70,7 +70,7 @@ class Gathering:
         """
 
     @contextlib.contextmanager
-    def expect(self, owner: str) -> Iterator[None]:
+    def announce_images(self, owner: str) -> Iterator[None]:
         """Announce, for the length of the block, that images of an owner's request are being
         decoded.
         """
@@ -81,11 +81,11 @@ class Gathering:
             self._coming[owner] -= 1
             if not self._coming[owner]:
                 del self._coming[owner]
-            self._notice(owner)
+            self._signal_change(owner)
 
-    async def ask(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+    async def predict(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
         """Return the predictions of all images. Arguments and errors are those of
-        `NetworkProcess.ask`.
+        `NetworkProcess.predict`.
         """
         loop = asyncio.get_running_loop()
         if self._last[0] != owner:
@@ -93,12 +93,12 @@ class Gathering:
         self._last = (owner, loop.time())
         piece = _Piece(header, manifest, pixels, loop.time(), loop.create_future())
         self._waiting.setdefault(owner, deque()).append(piece)
-        self._notice(owner)
+        self._signal_change(owner)
         if owner not in self._asking:
             self._asking[owner] = asyncio.create_task(self._ask_for(owner))
         return await piece.result
 
-    def _notice(self, owner: str) -> None:
+    def _signal_change(self, owner: str) -> None:
         if owner in self._changed:
             self._changed[owner].set()
 
@@ -108,8 +108,8 @@ class Gathering:
         try:
             while self._has_waiting(owner):
                 await self._wait_for_more(owner)
-                async with self._turns.turn(owner) as network:
-                    if pieces := self._gather(owner):
+                async with self._turns.take_turn(owner) as network:
+                    if pieces := self._choose_pieces(owner):
                         await self._ask_about(network, pieces)
         except BaseException as error:
             # The task ends here, so nothing else would complete these requests.
@@ -139,7 +139,7 @@ class Gathering:
                     changed.clear()
                     await changed.wait()
 
-    def _gather(self, owner: str) -> list[_Piece]:
+    def _choose_pieces(self, owner: str) -> list[_Piece]:
         """Return the pieces of one turn: the longest-waiting one, and others with the same
         question.
         """
@@ -164,7 +164,7 @@ class Gathering:
     async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.left]
         call = asyncio.get_running_loop().run_in_executor(
-            self._thread, network.ask, first.header, first.manifest, pixels
+            self._thread, network.predict, first.header, first.manifest, pixels
         )
         try:
             answered = await call

@@ -9,7 +9,7 @@ from typing import Literal
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.fair_share import pause
+from api.fair_share import release_slot
 from api.guard import declared_length
 from api.predict import form, instances
 from api.predict.body import read_body
@@ -94,7 +94,7 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
 
     declared = declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
-    pause()
+    release_slot()
     is_json = kind.kind == "json"
     body = await read_body(
         request.receive, place, max_bytes, declared, settings, bound_of if is_json else None
@@ -104,11 +104,11 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
     if is_json and not has_instances:
         return Images("arrays", [body])
     if len(body) <= INLINE_BYTES:
-        return _found(body, kind)
-    return await to_thread.run_sync(_found, body, kind)
+        return _parse_images(body, kind)
+    return await to_thread.run_sync(_parse_images, body, kind)
 
 
-def _found(body: bytearray, kind: BodyKind) -> Images:
+def _parse_images(body: bytearray, kind: BodyKind) -> Images:
     if kind.kind == "json":
         files = instances.images_of(body, PREDICT_IMAGES)
         return Images("files", files, [None] * len(files))

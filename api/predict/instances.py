@@ -34,40 +34,40 @@ def images_of(body: bytearray, most: int) -> list[memoryview]:
     """
     whole = memoryview(body)
     images: list[memoryview] = []
-    at = _pass(body, 0, "the body", b"{", b'"instances"', b":", b"[")
+    at = _skip_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
     while True:
         name = f"instances[{len(images)}]"
         if len(images) >= most:
-            raise _unfit("instances", f"at most {most} images can be sent at once")
-        begin = _pass(body, at, name, b"{", b'"b64"', b":", b'"')
+            raise _build_error("instances", f"at most {most} images can be sent at once")
+        begin = _skip_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
         end = body.find(b'"', begin)
         if end < 0:
-            raise _unfit(name, "its text does not end")
-        images.append(whole[begin : begin + _decode(body, whole, begin, end, name)])
-        at = _pass(body, end + 1, name, b"}")
-        at = _skip(body, at)
+            raise _build_error(name, "its text does not end")
+        images.append(whole[begin : begin + _decode_base64(body, whole, begin, end, name)])
+        at = _skip_tokens(body, end + 1, name, b"}")
+        at = _skip_space(body, at)
         if body[at : at + 1] != b",":
             break
         at += 1
-    at = _skip(body, _pass(body, at, "the body", b"]", b"}"))
+    at = _skip_space(body, _skip_tokens(body, at, "the body", b"]", b"}"))
     if at != len(body):
-        raise _unfit("the body", "something follows its last bracket")
+        raise _build_error("the body", "something follows its last bracket")
     return images
 
 
-def _pass(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
+def _skip_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
     """Return the position after the tokens, skipping white space. Raises Invalid for
     anything else.
     """
     for token in tokens:
-        at = _skip(body, at)
+        at = _skip_space(body, at)
         if body[at : at + len(token)] != token:
-            raise _unfit(name, f"{token.decode()} is expected at byte {at}")
+            raise _build_error(name, f"{token.decode()} is expected at byte {at}")
         at += len(token)
     return at
 
 
-def _skip(body: bytearray, at: int) -> int:
+def _skip_space(body: bytearray, at: int) -> int:
     """Return the position of the next byte that is not white space."""
     while True:
         piece = body[at : at + _STEP]
@@ -77,10 +77,10 @@ def _skip(body: bytearray, at: int) -> int:
         at += _STEP
 
 
-def _decode(body: bytearray, whole: memoryview, begin: int, end: int, name: str) -> int:
+def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, name: str) -> int:
     """Decode a base64 text in place and return the number of decoded bytes. Raises Invalid."""
     if body[begin : begin + 5] == b"data:":
-        raise _unfit(name, "send what stands after the comma of a data: URL, not the URL")
+        raise _build_error(name, "send what stands after the comma of a data: URL, not the URL")
     start, to, undecoded = begin, begin, b""
     is_escaped = body.find(b"\\", begin, end) >= 0
     while begin < end:
@@ -95,7 +95,9 @@ def _decode(body: bytearray, whole: memoryview, begin: int, end: int, name: str)
             if begin < end and text[:usable].endswith(b"="):
                 raise binascii.Error("Excess data after padding")
         except binascii.Error as error:
-            raise _unfit(name, f"its b64 is not base64 without line breaks ({str(error).lower()})") from None
+            raise _build_error(
+                name, f"its b64 is not base64 without line breaks ({str(error).lower()})"
+            ) from None
         undecoded = text[usable:]
         # Writing never overtakes reading: three bytes replace four characters.
         whole[to : to + len(data)] = data
@@ -103,7 +105,7 @@ def _decode(body: bytearray, whole: memoryview, begin: int, end: int, name: str)
     return to - start
 
 
-def _unfit(name: str, message: str) -> Invalid:
+def _build_error(name: str, message: str) -> Invalid:
     return Invalid(
         f"The body must be {FORM}, with one image file in each b64: {name}: {message}.",
         fields=[{"field": name, "message": message}],

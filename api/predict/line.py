@@ -23,7 +23,7 @@ class PredictLine:
         self.key_bytes: Counter[str] = Counter()
         """The same counts for keys of scope predict, in addition to those of their owners."""
 
-    def place(self, owner: str, key: str | None = None) -> "Place":
+    def take_place(self, owner: str, key: str | None = None) -> "Place":
         """Take a place for a request, before its body is read, until its response has been
         delivered.
 
@@ -36,7 +36,7 @@ class PredictLine:
             Unavailable: all places are taken.
         """
         used, limit = self.requests[owner], self._settings.predict_owner_requests
-        of_key, most_of_key = 0 if key is None else self.key_requests[key], _half(limit)
+        of_key, most_of_key = 0 if key is None else self.key_requests[key], _halve_limit(limit)
         if of_key >= most_of_key:
             raise TooManyRequests(
                 f"This key has {of_key} predictions under way, as many as a key of scope predict may: wait for an"
@@ -50,16 +50,16 @@ class PredictLine:
                 retry_after_s=RETRY_S,
             )
         if self.requests.total() >= self._settings.predict_requests:
-            raise _full()
+            raise _build_full_error()
         self.requests[owner] += 1
         if key is not None:
             self.key_requests[key] += 1
         return Place(self, owner, key)
 
-    def add(self, owner: str, key: str | None, count: int) -> None:
+    def count_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
-        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _half(limit)
+        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_limit(limit)
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
                 f"The predictions under way by this key hold {of_key} bytes of images and answers, and a key of scope"
@@ -73,12 +73,12 @@ class PredictLine:
                 retry_after_s=RETRY_S,
             )
         if self.bytes.total() + count > self._settings.predict_bytes:
-            raise _full()
+            raise _build_full_error()
         self.bytes[owner] += count
         if key is not None:
             self.key_bytes[key] += count
 
-    def remove(self, owner: str, key: str | None, requests: int, count: int) -> None:
+    def release_counts(self, owner: str, key: str | None, requests: int, count: int) -> None:
         """Return places and bytes of an owner and of a key."""
         _take_off(self.requests, owner, requests)
         _take_off(self.bytes, owner, count)
@@ -96,32 +96,32 @@ class Place:
         self._line: PredictLine | None = line
         self._bytes = 0
 
-    def take(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Count more bytes for this request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
-        self._line.add(self.owner, self.key, count)
+        self._line.count_bytes(self.owner, self.key, count)
         self._bytes += count
 
-    def exchange(self, count: int) -> None:
+    def count_response(self, count: int) -> None:
         """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
-        self._line.remove(self.owner, self.key, 0, self._bytes)
+        self._line.release_counts(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
-        self.take(count)
+        self.count_bytes(count)
 
     def leave(self) -> None:
         """Release the place and all of its bytes."""
         predict_line, self._line = self._line, None
         if predict_line is not None:
-            predict_line.remove(self.owner, self.key, 1, self._bytes)
+            predict_line.release_counts(self.owner, self.key, 1, self._bytes)
 
 
 def most_bytes(settings: Settings, key: str | None) -> int:
     """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
-    return settings.predict_owner_bytes if key is None else _half(settings.predict_owner_bytes)
+    return settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)
 
 
-def _half(most: int) -> int:
+def _halve_limit(most: int) -> int:
     return max(1, most // 2)
 
 
@@ -131,5 +131,5 @@ def _take_off(held: Counter[str], name: str, count: int) -> None:
         del held[name]
 
 
-def _full() -> Unavailable:
+def _build_full_error() -> Unavailable:
     return Unavailable("Too many predictions are under way; try again shortly.", retry_after_s=RETRY_S)

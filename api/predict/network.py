@@ -68,9 +68,9 @@ class NetworkProcess:
     def close(self) -> None:
         """End the process for good; further questions fail."""
         self._closed = True
-        self._end()
+        self._end_process()
 
-    def ask(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+    def predict(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
         """Return the predictions of the first images, at least one.
 
         Args:
@@ -83,9 +83,9 @@ class NetworkProcess:
             StoreCorrupt: a file of the version is gone.
             Unavailable: the process died or took too long.
         """
-        process = self.running()
+        process = self.ensure_running()
         assert process.stdin is not None and process.stdout is not None
-        watchdog, expired = self._watch(process, self._settings.predict_answer_s)
+        watchdog, expired = self._start_watchdog(process, self._settings.predict_answer_s)
         try:
             for message in (header, manifest, b"".join(pixels)):
                 write_message(process.stdin, message)
@@ -93,7 +93,7 @@ class NetworkProcess:
             items = read_message(process.stdout).split(b"\n") if status.get("ok") else []
             engines = {str(status["engine"])} if items else set()
         except (EOFError, OSError, ValueError, KeyError, struct.error):
-            self._end()
+            self._end_process()
             log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
             if expired.is_set():
                 raise Unavailable(
@@ -112,54 +112,54 @@ class NetworkProcess:
 
     def end(self) -> None:
         """End the process; the next question starts another."""
-        self._end()
+        self._end_process()
 
-    def running(self) -> subprocess.Popen[bytes]:
+    def ensure_running(self) -> subprocess.Popen[bytes]:
         """Return the process, ready to use, and start it if necessary. Raises Unavailable."""
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self._end()
+        self._end_process()
         # The helper stores graphs of versions here, and is killed in the end, so it cannot remove
         # them itself.
-        self._folder = ScratchFolder(self._settings.folder("predict"))
+        self._folder = ScratchFolder(self._settings.make_folder("predict"))
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.environment(TMPDIR=str(self._folder.open())),
+            env=helper_process.build_environment(TMPDIR=str(self._folder.open())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         self._process = process
         assert process.stdout is not None
-        watchdog, _ = self._watch(process, START_S)
+        watchdog, _ = self._start_watchdog(process, START_S)
         try:
             read_message(process.stdout)
         except (EOFError, OSError, struct.error):
-            self._end()
+            self._end_process()
             raise Unavailable("The predict helper could not be started; try again.") from None
         finally:
             watchdog.cancel()
         return process
 
-    def _watch(
+    def _start_watchdog(
         self, process: "subprocess.Popen[bytes]", seconds: float
     ) -> tuple[threading.Timer, threading.Event]:
         expired = threading.Event()
 
-        def end() -> None:
+        def kill_process() -> None:
             expired.set()
             process.kill()
 
-        timer = threading.Timer(seconds, end)
+        timer = threading.Timer(seconds, kill_process)
         timer.daemon = True
         timer.start()
         return timer, expired
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            helper_process.end(process)
+            helper_process.kill_and_close(process)
         if self._folder is not None:
             self._folder.close()

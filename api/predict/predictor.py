@@ -63,11 +63,11 @@ class Question:
     sure: SureOut | None = None
 
     @staticmethod
-    def to(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
+    def for_version(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = found.paths(blobs), found.classes(task)
+        paths, classes = found.fetch_paths(blobs), found.count_classes(task)
         manifest = json.dumps(found.manifest.to_json()).encode()
         return Question(
             found.id, found.number, found.manifest, manifest, paths, task, classes, top_k, found.sure
@@ -114,17 +114,19 @@ class Predictor:
         """
         self._under_way += 1
         try:
-            return await self._predict(owner, question, images)
+            return await self._predict_pieces(owner, question, images)
         finally:
             self._under_way -= 1
             self._rest_later()
 
-    async def _predict(self, owner: str, question: Question, images: Images) -> bytes:
+    async def _predict_pieces(self, owner: str, question: Question, images: Images) -> bytes:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
             loop = asyncio.get_running_loop()
-            loop.run_in_executor(self._ask_thread, self._network.running).add_done_callback(_ignore_failure)
-        header = _header(owner, question, self._settings.predict_turn_s)
+            loop.run_in_executor(self._ask_thread, self._network.ensure_running).add_done_callback(
+                _ignore_failure
+            )
+        header = _encode_question(owner, question, self._settings.predict_turn_s)
         items: list[bytes] = []
         engines: set[str] = set()
         decoded_images = 0
@@ -133,17 +135,17 @@ class Predictor:
         asking: asyncio.Task[tuple[list[bytes | str], Answered]] | None = None
         try:
             while count is None or decoded_images < count:
-                with self._gathering.expect(owner):
-                    decoded, count = await self._decode(
+                with self._gathering.announce_images(owner):
+                    decoded, count = await self._decode_piece(
                         owner, question, images, decoded_images, count, left_s
                     )
                 left_s -= decoded.spent_s
                 decoded_images += len(decoded.found)
                 if count == 1 and decoded.found and isinstance(decoded.found[0], str):
-                    raise ImageInvalid(_unusable(decoded.found[0]))
+                    raise ImageInvalid(_describe_unusable(decoded.found[0]))
                 if asking is not None:
                     _add_items(items, engines, images.names, *await asking)
-                prediction = self._answers(owner, header, question.manifest_json, decoded.found)
+                prediction = self._predict_decoded(owner, header, question.manifest_json, decoded.found)
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)
             if asking is not None:
@@ -151,7 +153,7 @@ class Predictor:
         finally:
             if asking is not None:
                 asking.cancel()
-        return _answer(question, items, engines)
+        return _encode_response(question, items, engines)
 
     def close(self) -> None:
         """End the helpers for good; further requests fail."""
@@ -168,7 +170,7 @@ class Predictor:
         """Process id of the helper that predicts, or None if none is running."""
         return self._network.pid
 
-    async def _decode(
+    async def _decode_piece(
         self, owner: str, question: Question, images: Images, begin: int, count: int | None, left_s: float
     ) -> tuple[Decoded, int]:
         """Decode at least one of the images from `begin` on; return them and the request's image
@@ -183,11 +185,11 @@ class Predictor:
         if count is not None:
             self._check_labels(count, question)
             if left_s <= 0:
-                late = f"{self._decoders[0].late()}; send fewer at once, or smaller ones"
+                late = f"{self._decoders[0].describe_late()}; send fewer at once, or smaller ones"
                 return Decoded(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
-            body, passed_over = _piece(images.body, begin, max_images), 0
+            body, passed_over = _select_files(images.body, begin, max_images), 0
         images_to_decode = Wanted(
             images.kind,
             body,
@@ -200,8 +202,8 @@ class Predictor:
             image.interpolation,
             image.decoding,
         )
-        async with self._decoding.turn(owner) as decoder:
-            decoded = await _done(self._decode_threads, decoder.decode, images_to_decode)
+        async with self._decoding.take_turn(owner) as decoder:
+            decoded = await _run_in_thread(self._decode_threads, decoder.decode, images_to_decode)
         if count is None:
             assert decoded.count is not None
             count = decoded.count
@@ -218,14 +220,14 @@ class Predictor:
                 fields=[{"field": "top_k", "message": f"at most {limit // count} for {count} images"}],
             )
 
-    async def _answers(
+    async def _predict_decoded(
         self, owner: str, header: bytes, manifest: bytes, found: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
         """Return the decoder's findings, and the prediction of each decoded image."""
         pixels = [one for one in found if isinstance(one, bytes)]
         if not pixels:
             return found, Answered()
-        return found, await self._gathering.ask(owner, header, manifest, pixels)
+        return found, await self._gathering.predict(owner, header, manifest, pixels)
 
     def _rest_later(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
@@ -237,15 +239,15 @@ class Predictor:
     async def _end_idle(self) -> None:
         if self._under_way:
             return  # The end of that prediction restarts the timer.
-        await _done(self._ask_thread, self._network.end)
+        await _run_in_thread(self._ask_thread, self._network.end)
         # Take every decoder's turn before ending it, so that none is in use.
         async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
-                decoder = await lent_decoders.enter_async_context(self._decoding.turn(_NOBODY))
-                await _done(self._decode_threads, decoder.end)
+                decoder = await lent_decoders.enter_async_context(self._decoding.take_turn(_NOBODY))
+                await _run_in_thread(self._decode_threads, decoder.end)
 
 
-def _header(owner: str, question: Question, turn_s: float) -> bytes:
+def _encode_question(owner: str, question: Question, turn_s: float) -> bytes:
     """Return a question about images as `core.work.predict.answers` reads it."""
     header = {
         "owner": owner,
@@ -274,10 +276,10 @@ def _add_items(
     predictions = iter(answered.items)
     for one in found:
         name = names[len(items)] if names else None
-        items.append(_item(name, _error(one) if isinstance(one, str) else next(predictions)))
+        items.append(_encode_item(name, _encode_error(one) if isinstance(one, str) else next(predictions)))
 
 
-def _answer(question: Question, items: Sequence[bytes], engines: set[str]) -> bytes:
+def _encode_response(question: Question, items: Sequence[bytes], engines: set[str]) -> bytes:
     """Return the whole response. If several engines took part, it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
     promised = {} if question.sure is None else {"answers": question.sure}
@@ -285,7 +287,7 @@ def _answer(question: Question, items: Sequence[bytes], engines: set[str]) -> by
     return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
 
-async def _done(threads: ThreadPoolExecutor, call: Callable[..., T], *given: object) -> T:
+async def _run_in_thread(threads: ThreadPoolExecutor, call: Callable[..., T], *given: object) -> T:
     """Return the result of a call in a thread.
 
     A cancelled caller waits for the end of the call, since the call uses things that are lent to
@@ -307,7 +309,7 @@ def _ignore_failure(start: "asyncio.Future[Any]") -> None:
         start.exception()
 
 
-def _piece(
+def _select_files(
     files: Sequence[bytes | bytearray | memoryview], begin: int, most: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""
@@ -319,14 +321,14 @@ def _piece(
     return piece
 
 
-def _item(name: str | None, answer: bytes) -> bytes:
+def _encode_item(name: str | None, answer: bytes) -> bytes:
     """Return a prediction with its name; `answer` is a JSON object."""
     return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
 
 
-def _error(why: str) -> bytes:
-    return json.dumps({"error": {"code": ImageInvalid.code, "detail": _unusable(why)}}).encode()
+def _encode_error(why: str) -> bytes:
+    return json.dumps({"error": {"code": ImageInvalid.code, "detail": _describe_unusable(why)}}).encode()
 
 
-def _unusable(why: str) -> str:
+def _describe_unusable(why: str) -> str:
     return f"The image cannot be used: {why}."

@@ -5,7 +5,7 @@ from fastapi import Response
 from api.answers import json_answer
 from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn
 from core.protocol.answers.alias import AliasHistory, AliasOut
@@ -14,7 +14,7 @@ from core.requests import aliases
 router = make_router("aliases")
 
 
-@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=responses(409))
+@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=problem_responses(409))
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
 ) -> Response:
@@ -22,7 +22,7 @@ def set_alias(
     called.
     """
     moved = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
-    return _moved(moved, bell)
+    return _answer_move(moved, bell)
 
 
 @router.get("/v1/models/{model}/aliases/{alias}/history", response_model=AliasHistory)
@@ -30,23 +30,25 @@ def history(
     model: ModelPath, alias: AliasPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
     """List an alias's moves, oldest first."""
-    return json_answer(aliases.history(db, actor, model, alias, limit=limit, cursor=cursor))
+    return json_answer(aliases.list_moves(db, actor, model, alias, limit=limit, cursor=cursor))
 
 
-@router.post("/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=responses(409))
+@router.post(
+    "/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=problem_responses(409)
+)
 def rollback(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
 ) -> Response:
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
     moved = aliases.rollback(db, actor, model, alias, version=request.version, reason=request.reason)
-    return _moved(moved, bell)
+    return _answer_move(moved, bell)
 
 
 @router.post("/v1/models/{model}/aliases/{alias}/follow", response_model=AliasOut)
 def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
-    return _moved(aliases.follow(db, actor, model, alias), bell)
+    return _answer_move(aliases.follow_lineage(db, actor, model, alias), bell)
 
 
 @router.delete("/v1/models/{model}/aliases/{alias}", status_code=204)
@@ -56,7 +58,7 @@ def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response
     return Response(status_code=204)
 
 
-def _moved(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
+def _answer_move(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
     alias_response, job = found
     if job is not None:
         bell.ring(job)  # its turn may have come

@@ -7,15 +7,15 @@ from fastapi import Query, Response
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from core.protocol.answers.audit import AuditPage
 from core.requests.audit import Wanted, list_audit
-from core.requests.times import seconds
+from core.requests.times import parse_rfc3339
 
 router = make_router("audit")
 
 
-@router.get("/v1/audit", response_model=AuditPage, responses=responses(404))
+@router.get("/v1/audit", response_model=AuditPage, responses=problem_responses(404))
 def read(
     actor: Admin,
     db: Db,
@@ -32,5 +32,5 @@ def read(
     cursor: Cursor = None,
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
-    selection = Wanted(model, action, None if since is None else seconds(since), order == "desc")
+    selection = Wanted(model, action, None if since is None else parse_rfc3339(since), order == "desc")
     return json_answer(list_audit(db, actor, limit=limit, cursor=cursor, wanted=selection))

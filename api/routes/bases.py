@@ -22,7 +22,7 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, upload_by
@@ -72,7 +72,7 @@ class Asked:
     config: BaseConfig
 
 
-async def _asked(
+async def _parse_query(
     architecture: Annotated[
         str,
         Query(
@@ -102,10 +102,14 @@ async def _asked(
 
 
 @router.post(
-    "/v1/bases", status_code=201, response_model=BaseOut, responses=responses(409, 429), openapi_extra=_upload
+    "/v1/bases",
+    status_code=201,
+    response_model=BaseOut,
+    responses=problem_responses(409, 429),
+    openapi_extra=_upload,
 )
 async def create(
-    asked: Annotated[Asked, Depends(_asked)],
+    asked: Annotated[Asked, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(upload_by(WEIGHTS))],
     blobs: BlobStore,
@@ -118,24 +122,26 @@ async def create(
     the query, architecture and image that it fits.
     """
     db, settings = upload.db, upload.settings
-    head = upload.head(min(MAX_BYTES, settings.max_body_bytes))
+    head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
 
-    def precheck(length: int | None) -> None:
+    def require_room(length: int | None) -> None:
         quota.require_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    with upload.place():
+    with upload.take_place():
         # Before the upload, so that an impossible architecture costs no transfer.
-        expected_use = await to_thread.run_sync(_wanted, asked, head.length, catalogue, settings)
-        expected = await _expected(expected_use, settings, work, actor.owner_id)
+        expected_use = await to_thread.run_sync(
+            _resolve_architecture, asked, head.length, catalogue, settings
+        )
+        expected = await _load_expected(expected_use, settings, work, actor.owner_id)
 
-        async def commit(file: Received, repeat: idempotency.Request | None) -> Response:
+        async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
             create_base = partial(
                 bases.create, db, blobs, settings, actor, **vars(expected_use), expected=expected
             )
             base_response = await to_thread.run_sync(partial(create_base, path=file.path, repeat=repeat))
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
-        return await upload.answer(head, precheck, commit)
+        return await upload.receive_and_commit(head, require_room, store_base)
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,9 @@ class _Wanted:
     family: str
 
 
-def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config) -> _Wanted:
+def _resolve_architecture(
+    asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config
+) -> _Wanted:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
 
     Raises:
@@ -158,13 +166,13 @@ def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: 
     resolved, images = bases.parse_architecture(
         catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
-    Admission.of(settings).check_network(catalogue_value, resolved, images.image)
+    Admission.from_settings(settings).check_network(catalogue_value, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
     return _Wanted(resolved, images, catalogue_value["architectures"][resolved["name"]]["family"])
 
 
-async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
+async def _load_expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
     cached = await to_thread.run_sync(known_base, settings, want.architecture, image)
@@ -185,7 +193,7 @@ def read(base: BasePath, actor: Read, db: Db) -> Response:
     return json_answer(bases.get(db, actor, base))
 
 
-@router.delete("/v1/bases/{base}", status_code=204, responses=responses(409))
+@router.delete("/v1/bases/{base}", status_code=204, responses=problem_responses(409))
 def delete(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete a base that no model started from."""
     bases.delete(db, blobs, actor, base)

@@ -8,7 +8,7 @@ from fastapi import Query, Response
 from api.answers import json_answer
 from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
 from core.requests import compare, compared_tasks
@@ -24,7 +24,7 @@ Kind = Annotated[
     FlipKind,
     Query(description="Right by `a` alone (negative), by `b` alone (positive), or by none (both_wrong)"),
 ]
-_responses = responses(409, 410)
+_responses = problem_responses(409, 410)
 
 
 @router.get("/v1/models/{model}/compare", response_model=CompareOut, responses=_responses)
@@ -39,12 +39,14 @@ async def compare_versions(
     task: OnTask = None,
 ) -> Response:
     """Compare two versions on the same held-out images: changes by task and by class."""
-    pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
+    pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
 
-    def made() -> CompareOut:
-        return compared_tasks.used(db, actor, pair, task, lambda left: compare.compare(blobs, left))
+    def compare_pair() -> CompareOut:
+        return compared_tasks.run_with_retry(
+            db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
+        )
 
-    return json_answer(await work.run(actor.owner_id, made))
+    return json_answer(await work.run(actor.owner_id, compare_pair))
 
 
 @router.get("/v1/models/{model}/compare/images", response_model=ComparedImagePage, responses=_responses)
@@ -63,12 +65,12 @@ async def compare_images(
     cursor: Cursor = None,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""
-    pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
+    pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
 
-    def page(left: Pair) -> ComparedImagePage:
-        return compare.images(blobs, left, kind=kind, label=class_, limit=limit, cursor=cursor)
+    def list_flips(left: Pair) -> ComparedImagePage:
+        return compare.list_images(blobs, left, kind=kind, label=class_, limit=limit, cursor=cursor)
 
-    def made() -> ComparedImagePage:
-        return compared_tasks.used(db, actor, pair, task, page)
+    def load_flips() -> ComparedImagePage:
+        return compared_tasks.run_with_retry(db, actor, pair, task, list_flips)
 
-    return json_answer(await work.run(actor.owner_id, made))
+    return json_answer(await work.run(actor.owner_id, load_flips))

@@ -9,14 +9,14 @@ from fastapi import Query, Request, Response
 from api.answers import json_answer
 from api.dependencies import LIMIT, Cursor, Db, Limit, Read
 from api.described import make_router
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
-from api.problems import responses
+from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.problems import problem_responses
 from core.db.polling import About, OwnerEventRow, PollingReads
 from core.db.session import Database
 from core.protocol.answers.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
 from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_cursor, encode_cursor
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 router = make_router("events")
 
@@ -35,7 +35,7 @@ Types = Annotated[
             "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
             "description": "A page, or a stream of what happens from now on with `Accept: text/event-stream`",
         },
-        **responses(404),
+        **problem_responses(404),
     },
 )
 async def events(
@@ -50,13 +50,13 @@ async def events(
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingReads = request.app.state.polling
-    about = await to_thread.run_sync(_about, db, actor, model)
+    about = await to_thread.run_sync(_select_events, db, actor, model)
     types = None if type is None else tuple(type.split(","))
     after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
     if EVENT_STREAM in request.headers.get("accept", ""):
         if cursor is None and not last_event_id:
             after = await reads.newest_owner_event(about)
-        return follow(request, partial(_look, reads, about, types), after)
+        return follow_events(request, partial(_read_events, reads, about, types), after)
     rows = await reads.owner_events(about, after, limit + 1, types)
     page: OwnerEventPage = {
         "items": [_to_json(row) for row in rows[:limit]],
@@ -65,7 +65,7 @@ async def events(
     return json_answer(page)
 
 
-def _about(db: Database, actor: Actor, model: str | None) -> About:
+def _select_events(db: Database, actor: Actor, model: str | None) -> About:
     """Return the selection of events that the caller may see. Raises NotFound."""
     if model is None:
         return About(owner_id=None if actor.is_admin else actor.owner_id)
@@ -73,7 +73,7 @@ def _about(db: Database, actor: Actor, model: str | None) -> About:
         return About(model_id=find_model(session, actor, model).id)
 
 
-async def _look(reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int) -> Look:
+async def _read_events(reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
     stream_events = [Told(row.id, row.type, _to_json(row)) for row in rows]
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
@@ -85,6 +85,6 @@ def _to_json(row: OwnerEventRow) -> OwnerEventOut:
         "type": row.type,
         "model": row.model_id,
         "job": row.job_id,
-        "at": rfc3339(row.at),
+        "at": format_rfc3339(row.at),
         "data": row.data,
     }

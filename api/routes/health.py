@@ -43,47 +43,47 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
     damage: Damage = request.app.state.damage
     parts: dict[str, str] = {}
 
-    async def ask(part: str, question: Callable[[], str]) -> None:
+    async def check_part(part: str, question: Callable[[], str]) -> None:
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
             parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
 
     async with create_task_group() as group:
-        group.start_soon(ask, "database", lambda: _database(db, damage))
-        group.start_soon(ask, "store", lambda: _store(store))
-        group.start_soon(ask, "broker", bell.status)
-        group.start_soon(ask, "workers", lambda: _workers(db))
+        group.start_soon(check_part, "database", lambda: _check_database(db, damage))
+        group.start_soon(check_part, "store", lambda: _check_store(store))
+        group.start_soon(check_part, "broker", bell.get_broker_status)
+        group.start_soon(check_part, "workers", lambda: _check_workers(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    damage_detail = {"detail": damage.told()} if parts["database"] == "corrupt" else {}
+    damage_detail = {"detail": damage.describe()} if parts["database"] == "corrupt" else {}
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return json_answer(
         {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail}, 200 if ready else 503
     )
 
 
-def _database(db: Database, damage: Damage) -> str:
+def _check_database(db: Database, damage: Damage) -> str:
     if damage.found:
         return "corrupt"
     try:
         db.read_row()
     except SQLAlchemyError as error:
         if soundness.is_damage(error):
-            damage.add(error)
+            damage.record_error(error)
             return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])
         return "down"
     return "up"
 
 
-def _workers(db: Database) -> str:
+def _check_workers(db: Database) -> str:
     try:
         with db.read() as session:
-            return workers.status(session, db.now(session))
+            return workers.read_status(session, db.now(session))
     except SQLAlchemyError:  # reported by the database's own check
         return "unknown"
 
 
-def _store(store: Store) -> str:
+def _check_store(store: Store) -> str:
     try:
         store.check()
     except NoSpace:

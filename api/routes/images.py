@@ -8,10 +8,10 @@ from anyio import to_thread
 from fastapi import Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer, matches
+from api.answers import json_answer, matches_tag
 from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.protocol.answers.task_image import Split, TaskImagePage
@@ -39,7 +39,7 @@ _picture: dict[int | str, dict[str, JsonValue]] = {
         "headers": {"ETag": {"schema": {"type": "string"}}},
     },
     304: {"description": "The client has this picture"},
-    **responses(409, 410),
+    **problem_responses(409, 410),
 }
 _if_none_match: dict[str, JsonValue] = {
     "parameters": [{"in": "header", "name": "If-None-Match", "required": False, "schema": {"type": "string"}}]
@@ -47,7 +47,7 @@ _if_none_match: dict[str, JsonValue] = {
 
 
 @router.get(
-    "/v1/models/{model}/tasks/{n}/images", response_model=TaskImagePage, responses=responses(409, 410)
+    "/v1/models/{model}/tasks/{n}/images", response_model=TaskImagePage, responses=problem_responses(409, 410)
 )
 async def list_images(
     model: ModelPath,
@@ -64,13 +64,13 @@ async def list_images(
     cursor: Cursor = None,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
-    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
 
-    def page() -> TaskImagePage:
-        with task_images.reading(db, actor, model, part):
+    def load_page() -> TaskImagePage:
+        with task_images.guard_reading(db, actor, model, part):
             return task_images.list_images(blobs, part, label=class_, limit=limit, cursor=cursor)
 
-    return json_answer(await work.run(actor.owner_id, page), 200, _PRIVATE)
+    return json_answer(await work.run(actor.owner_id, load_page), 200, _PRIVATE)
 
 
 @router.get(
@@ -91,16 +91,16 @@ async def picture(
     work: PictureWork,
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
-    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
-    tag = part.tag([i])
-    if matches(request.headers.get("if-none-match", ""), tag):
-        return _unchanged(tag)
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
+    tag = part.build_etag([i])
+    if matches_tag(request.headers.get("if-none-match", ""), tag):
+        return _answer_unchanged(tag)
 
-    def made() -> bytes:
-        with task_images.reading(db, actor, model, part):
-            return task_images.picture(blobs, part, i)
+    def draw_picture() -> bytes:
+        with task_images.guard_reading(db, actor, model, part):
+            return task_images.render_task_image(blobs, part, i)
 
-    return _shown(await work.run(actor.owner_id, made), tag)
+    return _answer_picture(await work.run(actor.owner_id, draw_picture), tag)
 
 
 @router.get(
@@ -122,23 +122,23 @@ async def sheet(
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     row_numbers = task_images.parse_rows(rows)
-    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
-    tag = part.tag([len(row_numbers), *row_numbers])
-    if matches(request.headers.get("if-none-match", ""), tag):
-        return _unchanged(tag)
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
+    tag = part.build_etag([len(row_numbers), *row_numbers])
+    if matches_tag(request.headers.get("if-none-match", ""), tag):
+        return _answer_unchanged(tag)
 
-    def made() -> bytes:
-        with task_images.reading(db, actor, model, part):
+    def draw_sheet() -> bytes:
+        with task_images.guard_reading(db, actor, model, part):
             return task_images.contact_sheet(blobs, part, row_numbers)
 
-    return _shown(await work.run(actor.owner_id, made), tag)
+    return _answer_picture(await work.run(actor.owner_id, draw_sheet), tag)
 
 
-def _unchanged(tag: str) -> Response:
+def _answer_unchanged(tag: str) -> Response:
     return Response(status_code=304, headers={"ETag": f"W/{tag}", **_PRIVATE})
 
 
-def _shown(png: bytes, tag: str) -> Response:
+def _answer_picture(png: bytes, tag: str) -> Response:
     """Return a picture. Its ETag is weak: another release may encode the same pixels
     differently.
     """

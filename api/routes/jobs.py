@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer, matches, queued
+from api.answers import answer_queued, json_answer, matches_tag
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -22,10 +22,10 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.downloads import DOWNLOAD_HEADERS, described, download
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
-from api.guard import polling
-from api.problems import responses
+from api.downloads import DOWNLOAD_HEADERS, download_responses, serve_file
+from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.guard import mark_polling
+from api.problems import problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Retry
 from core.db.kinds import Kind
@@ -50,7 +50,7 @@ from core.requests.actor import Actor
 from core.requests.admission import Admission
 from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 router = make_router("jobs")
 
@@ -71,21 +71,21 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@polling
+@mark_polling
 async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
     """Return one job; poll it with `If-None-Match`."""
-    row = await _job(request, actor, job)
-    aside = await _aside(request, row)
-    tag = job_answer.etag(row, aside)
+    row = await _find_job(request, actor, job)
+    aside = await _load_aside(request, row)
+    tag = job_answer.build_etag(row, aside)
     for name, value in request.scope["headers"]:
-        if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
+        if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
     return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
 
 
-@router.get("/v1/jobs", response_model=JobPage, responses=responses(404))
+@router.get("/v1/jobs", response_model=JobPage, responses=problem_responses(404))
 def list_jobs(
     actor: Read,
     db: Db,
@@ -101,9 +101,9 @@ def list_jobs(
     return json_answer(page)
 
 
-def _act(action: Action) -> Any:
+def _build_handler(action: Action) -> Any:
     def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
-        job_json = jobs.act(db, actor, job, action)
+        job_json = jobs.apply_action(db, actor, job, action)
         if action is not Action.PAUSE:
             # wakes a worker for the model's next job, or for this one again
             bell.ring(job_json["id"])
@@ -121,15 +121,17 @@ _DOCS = {
 for _action in _DOCS:
     router.add_api_route(
         f"/v1/jobs/{{job}}/{_action}",
-        _act(_action),
+        _build_handler(_action),
         methods=["POST"],
         response_model=JobOut,
-        responses=responses(409),
+        responses=problem_responses(409),
         name=str(_action),
     )
 
 
-@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=responses(409, 429))
+@router.post(
+    "/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=problem_responses(409, 429)
+)
 def retry(
     job: JobPath,
     actor: Write,
@@ -144,11 +146,17 @@ def retry(
     override = None if body is None else body.recipe
     max_open_jobs = settings.max_open_jobs
     job_json, fresh = retries.retry(
-        db, catalogue(), actor, job, override, max_open_jobs=max_open_jobs, admission=Admission.of(settings)
+        db,
+        catalogue(),
+        actor,
+        job,
+        override,
+        max_open_jobs=max_open_jobs,
+        admission=Admission.from_settings(settings),
     )
     if fresh:
         bell.ring(job_json["id"])
-    return queued(job_json)
+    return answer_queued(job_json)
 
 
 @router.get(
@@ -164,7 +172,7 @@ def retry(
         **_not_modified,
     },
 )
-@polling
+@mark_polling
 async def events(
     request: Request,
     actor: Read,
@@ -179,25 +187,27 @@ async def events(
 ) -> Response:
     """List the events of a job, oldest first."""
     query = request.query_params
-    types = _types(query.get("type"))
-    after = _after(query.get("cursor"))
+    types = _parse_types(query.get("type"))
+    after = _decode_after(query.get("cursor"))
     accepted_types = request.headers.get("accept", "")
     if EVENT_STREAM in accepted_types:
-        row = await _job(request, actor, job)
+        row = await _find_job(request, actor, job)
         after = max(after, event_id(request.headers.get("last-event-id")))
-        if row.finished_at is not None and not await _reads(request).events(row.id, after, 1, None):
+        if row.finished_at is not None and not await _get_polling(request).list_events(
+            row.id, after, 1, None
+        ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
-        return follow(request, partial(_look, _reads(request), row.id, types), after)
-    event_limit = _limit(query.get("limit"))
-    row = await _job(request, actor, job)
-    rows = await _reads(request).events(row.id, after, event_limit + 1, types)
+        return follow_events(request, partial(_read_events, _get_polling(request), row.id, types), after)
+    event_limit = _parse_limit(query.get("limit"))
+    row = await _find_job(request, actor, job)
+    rows = await _get_polling(request).list_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
         "items": [to_json(e) for e in rows[:event_limit]],
         "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
     }
     last = rows[-1].id if rows else after
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
-    if matches(request.headers.get("if-none-match", ""), tag):
+    if matches_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={"ETag": tag})
     return json_answer(page, 200, {"ETag": tag})
 
@@ -207,10 +217,15 @@ async def logs(
     request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
     """List the log lines of a job, oldest first."""
-    rows, after = await _page(request, actor, job, limit, cursor, ("log",))
+    rows, after = await _read_page(request, actor, job, limit, cursor, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
-        {"id": event.id, "at": rfc3339(event.at), "level": log_data["level"], "message": log_data["message"]}
+        {
+            "id": event.id,
+            "at": format_rfc3339(event.at),
+            "level": log_data["level"],
+            "message": log_data["message"],
+        }
         for event, log_data in log_events
     ]
     page: LogPage = {"items": items, "next_cursor": after}
@@ -223,12 +238,12 @@ async def metrics(
 ) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
-    row = await _job(request, actor, job)
+    row = await _find_job(request, actor, job)
     points: list[Point] = []
-    after, more = _after(cursor), True
+    after, more = _decode_after(cursor), True
     while more and len(points) <= limit:  # an event may hold no measurement: read on until the page is full
-        rows = await _reads(request).events(row.id, after, MAX_LIMIT, ("metric", "progress"))
-        points += [point for point in map(_point, rows) if point is not None]
+        rows = await _get_polling(request).list_events(row.id, after, MAX_LIMIT, ("metric", "progress"))
+        points += [point for point in map(_build_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
     following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
@@ -248,27 +263,27 @@ async def download_anytime(
 ) -> Response:
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
-    spool = settings.folder("spool")
+    spool = settings.make_folder("spool")
     file = await work.run(actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool))
-    return download(request, file, file.sha256, file.size, ZIP, file.filename)
+    return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
 
 
 router.get(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**described(ZIP), **responses(409)},
+    responses={**download_responses(ZIP), **problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_anytime)
 router.head(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**described(ZIP), **responses(409)},
+    responses={**download_responses(ZIP), **problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
     operation_id="head_download_anytime",
 )(download_anytime)
 
 
-def _point(event: EventRow) -> Point | None:
+def _build_point(event: EventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
@@ -281,27 +296,27 @@ def _point(event: EventRow) -> Point | None:
         step, name, value, data = progress.get("step"), "loss", progress.get("loss"), None
         if value is None:
             return None
-    at = rfc3339(event.at)
+    at = format_rfc3339(event.at)
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
 def to_json(event: EventRow) -> EventOut:
     """Return an event in the API's JSON form."""
-    return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
+    return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
 
-async def _look(reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int) -> Look:
+async def _read_events(reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int) -> Look:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
-    job = await reads.job(job_id)
+    job = await reads.find_job(job_id)
     if job is None:
-        raise jobs.missing(job_id)
-    rows = await reads.events(job_id, after, PAGE, None)
+        raise jobs.make_missing_error(job_id)
+    rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
     return Look(new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
 
 
-async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
+async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
     """Return the parts of a job's response beside its row; query again only for a task that stops
     it."""
     device = None
@@ -310,32 +325,32 @@ async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     base = job_answer.base_of(row)
     if row.stop_task is None or base is not None:
         return job_answer.Aside(row.outcome, base=base, device=device)
-    stop_fields = await _reads(request).stop(row.model_id, row.stop_task)
+    stop_fields = await _get_polling(request).find_stop(row.model_id, row.stop_task)
     stop = None if stop_fields is None else job_answer.Stop(row.stop_task, *stop_fields)
     return job_answer.Aside(row.outcome, stop, device=device)
 
 
-async def _job(request: Request, actor: Actor, job_id: str) -> JobRow:
-    row = await _reads(request).job(job_id)
-    if row is None or not actor.sees(row.owner_id):
-        raise jobs.missing(job_id)
+async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:
+    row = await _get_polling(request).find_job(job_id)
+    if row is None or not actor.can_see(row.owner_id):
+        raise jobs.make_missing_error(job_id)
     return row
 
 
-def _reads(request: Request) -> PollingReads:
+def _get_polling(request: Request) -> PollingReads:
     reads: PollingReads = request.app.state.polling
     return reads
 
 
-async def _page(
+async def _read_page(
     request: Request, actor: Actor, job: str, limit: int, cursor: str | None, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
-    row = await _job(request, actor, job)
-    rows = await _reads(request).events(row.id, _after(cursor), limit + 1, types)
+    row = await _find_job(request, actor, job)
+    rows = await _get_polling(request).list_events(row.id, _decode_after(cursor), limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 
-def _after(cursor: str | None) -> int:
+def _decode_after(cursor: str | None) -> int:
     if cursor is None:
         return 0
     value = decode_cursor(cursor, int)
@@ -343,7 +358,7 @@ def _after(cursor: str | None) -> int:
     return value
 
 
-def _limit(text: str | None) -> int:
+def _parse_limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
@@ -353,7 +368,7 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
-def _types(text: str | None) -> tuple[str, ...] | None:
+def _parse_types(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     types = tuple(text.split(","))

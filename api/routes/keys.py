@@ -8,7 +8,7 @@ from api.access import Access
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.admin import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
 from core.requests import keys
@@ -19,7 +19,7 @@ router = make_router("keys")
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-@router.post("/v1/keys", status_code=201, response_model=NewKey, responses=responses(409))
+@router.post("/v1/keys", status_code=201, response_model=NewKey, responses=problem_responses(409))
 def create(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Create a key; its secret is only in this response."""
     key_response = keys.create(
@@ -40,7 +40,7 @@ def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None)
     return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
 
 
-@router.delete("/v1/keys/{key}", status_code=204, responses=responses(409))
+@router.delete("/v1/keys/{key}", status_code=204, responses=problem_responses(409))
 def revoke(
     request: Request,
     key: Annotated[str, Path(description="Id of the key", max_length=40)],

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Header, Query, Response
 from pydantic import JsonValue
 
-from api.answers import matches
+from api.answers import matches_tag
 from api.dependencies import Db, MetricsKept, Read
 from api.described import make_router
 from api.schemas.common import ModelPath
@@ -59,6 +59,6 @@ def model_metrics(
     window = Window((from_, to), columns)
     cached_response = metrics.kept_metrics(db, actor, model, kept, version=version, window=window)
     headers = {"ETag": cached_response.tag}
-    if if_none_match is not None and matches(if_none_match, cached_response.tag):
+    if if_none_match is not None and matches_tag(if_none_match, cached_response.tag):
         return Response(status_code=304, headers=headers)
     return Response(cached_response.body, 200, headers, "application/json")

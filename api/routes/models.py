@@ -20,7 +20,7 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
 from core.protocol.answers.model import ModelOut, ModelPage
@@ -31,7 +31,9 @@ from core.requests.admission import Admission
 router = make_router("models")
 
 
-@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=responses(404, 409, 429))
+@router.post(
+    "/v1/models", status_code=201, response_model=ModelOut, responses=problem_responses(404, 409, 429)
+)
 def create(
     body: ModelIn,
     actor: Write,
@@ -48,10 +50,10 @@ def create(
     # Only the fields that the request contains: `create` reports which defaults it chose.
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
-    if (key := idempotency.checked(idempotency_key)) is not None:
+    if (key := idempotency.check_key(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
-    bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
+    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
     model_response, replay = models.create(db, blobs, catalogue(), actor, new_model, repeat, bounds, terms)
     if model_response["job"] is not None and not replay:
         bell.ring(model_response["job"])
@@ -89,7 +91,7 @@ def change(
 ) -> Response:
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
-    return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.of(settings)))
+    return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.from_settings(settings)))
 
 
 @router.delete("/v1/models/{model}", status_code=204)

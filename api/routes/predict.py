@@ -8,10 +8,10 @@ from pydantic import JsonValue
 from api.dependencies import BlobStore, Config, Db, Predict
 from api.described import make_router
 from api.predict.answer import HeldResponse
-from api.predict.asking import Asked, ask
+from api.predict.asking import Asked, predict_images
 from api.predict.form import FIELDS
 from api.predict.images import FILES
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.ingest.limits import PREDICT_IMAGES
@@ -35,7 +35,7 @@ _base64: JsonValue = {
 }
 
 
-def _list(name: str, description: str, items: JsonValue) -> JsonValue:
+def _build_list_schema(name: str, description: str, items: JsonValue) -> JsonValue:
     """Return the schema of a body that contains only a list of images."""
     listed: JsonValue = {"type": "array", "items": items, "minItems": 1, "maxItems": PREDICT_IMAGES}
     return {
@@ -66,8 +66,10 @@ _body: dict[str, JsonValue] = {
             "application/json": {
                 "schema": {
                     "oneOf": [
-                        _list("instances", "Image files in base64, without line breaks.", _base64),
-                        _list("images", "Nested arrays.", _pixels),
+                        _build_list_schema(
+                            "instances", "Image files in base64, without line breaks.", _base64
+                        ),
+                        _build_list_schema("images", "Nested arrays.", _pixels),
                     ]
                 }
             },
@@ -79,7 +81,7 @@ _body: dict[str, JsonValue] = {
 @router.post(
     "/v1/models/{model}/versions/{version}/predict",
     response_model=PredictOut,
-    responses=responses(409),
+    responses=problem_responses(409),
     openapi_extra=_body,
 )
 async def predict(
@@ -99,10 +101,10 @@ async def predict(
     it is the only image, the response is a 422.
     """
     question = Asked(actor, model, version, task, top_k)
-    predictions, images, place = await ask(request, question, db, blobs, settings)
+    predictions, images, place = await predict_images(request, question, db, blobs, settings)
     del images
     try:
-        place.exchange(len(predictions))
+        place.count_response(len(predictions))
         return HeldResponse(predictions, place, settings)
     except BaseException:
         place.leave()

@@ -4,7 +4,7 @@ from fastapi import Request, Response
 
 from api.dependencies import Db, Scrape
 from api.described import make_router
-from api.observe import page
+from api.observe import render_metrics
 from core.requests.queue import queue_metrics
 from core.telemetry import CONTENT_TYPE
 
@@ -21,4 +21,6 @@ def metrics(request: Request, actor: Scrape, db: Db) -> Response:
     processes.
     """
     del actor
-    return Response(page(queue_metrics(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})
+    return Response(
+        render_metrics(queue_metrics(db), request.app.version), headers={"Content-Type": CONTENT_TYPE}
+    )

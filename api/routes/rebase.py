@@ -17,7 +17,7 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
 from core.protocol.answers.rebase import RebaseOut
@@ -29,7 +29,10 @@ router = make_router("models")
 
 
 @router.post(
-    "/v1/models/{model}/rebase", status_code=201, response_model=RebaseOut, responses=responses(409, 429)
+    "/v1/models/{model}/rebase",
+    status_code=201,
+    response_model=RebaseOut,
+    responses=problem_responses(409, 429),
 )
 def begin(
     model: ModelPath,
@@ -50,10 +53,10 @@ def begin(
     fields = body.model_dump(exclude_unset=True)
     new_base = rebase.Asked(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
-    if (key := idempotency.checked(idempotency_key)) is not None:
+    if (key := idempotency.check_key(idempotency_key)) is not None:
         mark = idempotency.fingerprint(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
-    bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
+    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
     rebase_response, queued_jobs, replay = rebase.begin(
         db, blobs, catalogue(), actor, model, new_base, repeat, bounds, terms
     )
@@ -70,7 +73,7 @@ async def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: Pi
     return json_answer(rebase_response)
 
 
-@router.post("/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=responses(409))
+@router.post("/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=problem_responses(409))
 async def finish(
     model: ModelPath,
     actor: Write,
@@ -85,7 +88,7 @@ async def finish(
     """
     request = body or RebaseFinish()
 
-    def moved() -> RebaseOut:
+    def finish_rebase() -> RebaseOut:
         return rebase_finish.finish(db, blobs, actor, model, request.reason, request.missing)
 
-    return json_answer(await work.run(actor.owner_id, moved))
+    return json_answer(await work.run(actor.owner_id, finish_rebase))

@@ -11,7 +11,7 @@ from fastapi import Depends, Header, Path, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
 
-from api.answers import json_answer, queued
+from api.answers import answer_queued, json_answer
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -26,14 +26,14 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.fair_share import pause, resume
+from api.fair_share import release_slot, retake_slot
 from api.guard import MAX_JSON_BYTES, read_body
-from api.problems import responses
+from api.problems import problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
 from api.schemas.tasks import FromUpload, Settle
-from api.strict_json import parse
-from api.uploads.assembled import assembled
+from api.strict_json import parse_json
+from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
 from api.uploads.order import Asked, Order, options_in, recipe_in
@@ -42,7 +42,7 @@ from api.uploads.upload import Upload, upload_by
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
-from core.ingest.sniff import sniff
+from core.ingest.sniff import detect_format
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
@@ -56,7 +56,7 @@ router = make_router("tasks")
 log = structlog.get_logger(__name__)
 
 ARCHIVE = Terms(
-    "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=sniff
+    "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=detect_format
 )
 JSON = "application/json"
 
@@ -88,7 +88,7 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-async def _asked(
+async def _parse_query(
     model: ModelPath,
     name: TaskName | None = None,
     validate: Annotated[
@@ -163,12 +163,12 @@ async def _asked(
             "description": "`?validate=only`; or the model has a task of the same content, and `repeats` says which",
         },
         202: {"description": "The task and its job; with `?validate=full` the job alone"},
-        **responses(409, 429),
+        **problem_responses(409, 429),
     },
     openapi_extra=_upload,
 )
 async def submit(
-    asked: Annotated[Asked, Depends(_asked)],
+    asked: Annotated[Asked, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(upload_by(ARCHIVE))],
     store: ObjectStore,
@@ -178,30 +178,30 @@ async def submit(
     """Submit a batch: it becomes the model's next task, unless the model has one of the same
     content.
     """
-    head = upload.head(Limits.of(upload.settings).body_bytes)
+    head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
     override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
     if asked.validate == "only":
         upload = replace(upload, key=None)  # It changes nothing, so a repetition is processed again.
     order = Order(asked, override, actor, upload, store, bell, catalogue)
-    with upload.place():
+    with upload.take_place():
         if head.media_type == JSON:
             return await _from_upload(order, head)
-        return await upload.answer(head, order.precheck, partial(_done, order))
+        return await upload.receive_and_commit(head, order.precheck, partial(_process_file, order))
 
 
-async def _done(
+async def _process_file(
     order: Order, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
 ) -> Response:
-    """Validate or submit the file; `whole`: the upload in pieces that it comes from."""
-    batch_submission = await order.submission(file, repeat, whole)
+    """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
+    batch_submission = await order.build_submission(file, repeat, whole)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.asked.validate == "only":
         return json_answer(await to_thread.run_sync(batch_submission.preview))
     if order.asked.validate == "full":
         validation = await to_thread.run_sync(validations.begin, batch_submission)
-        return _accepted(validation, validation.answer, order.bell)
+        return _answer_accepted(validation, validation.answer, order.bell)
     result = await to_thread.run_sync(batch_submission.submit)
-    return _accepted(result, result.answer["job"], order.bell)
+    return _answer_accepted(result, result.answer["job"], order.bell)
 
 
 async def _from_upload(order: Order, head: Head) -> Response:
@@ -209,17 +209,17 @@ async def _from_upload(order: Order, head: Head) -> Response:
     it.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.requests.whole_uploads.whole`.
+        NotFound, UploadIncomplete: see `core.requests.whole_uploads.find_whole`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
     await to_thread.run_sync(submission.require_model, db, actor, order.asked.model)
-    pause()
+    release_slot()
     body = await read_body(upload.request.receive, MAX_JSON_BYTES, head.length)
-    await resume()
+    await retake_slot()
     sha256 = hashlib.sha256(body).hexdigest()
     check_digest(head, sha256)
-    fields = _given(body)
+    fields = _parse_body(body)
     settings_of_batch, override = _named_once(order.asked, fields), _recipe_once(order.override, fields)
     order = replace(order, asked=settings_of_batch, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
@@ -228,16 +228,16 @@ async def _from_upload(order: Order, head: Head) -> Response:
         if repeat.earlier is not None:
             return repeat.answer_to(request)
         await to_thread.run_sync(order.precheck, None)
-        whole = await to_thread.run_sync(whole_uploads.whole, db, actor, fields.upload)
-        async with assembled(db, order.store, actor, whole, sniff, settings) as file:
-            response = await _done(order, file, request, whole)
+        whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, fields.upload)
+        async with assemble_upload(db, order.store, actor, whole, detect_format, settings) as file:
+            response = await _process_file(order, file, request, whole)
             repeat.is_done = True
             return response
 
 
-def _given(body: bytes) -> FromUpload:
+def _parse_body(body: bytes) -> FromUpload:
     """Parse the JSON body. Raises RequestValidationError, like bodies that FastAPI reads."""
-    value = parse(body)
+    value = parse_json(body)
     try:
         return FromUpload.model_validate(value)
     except ValidationError as error:
@@ -257,7 +257,7 @@ def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch
     return override if given.recipe is None else given.recipe
 
 
-def _accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
+def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
     """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.answer else "task accepted"
@@ -280,29 +280,33 @@ def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     return json_answer(tasks.read(db, actor, model, n))
 
 
-@router.post("/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=responses(409))
+@router.post(
+    "/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=problem_responses(409)
+)
 def go_on(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Continue the lineage without a task whose version is held: the version stays, the task is
     skipped.
     """
-    return _settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
+    return _answer_settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
 
 
-@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=responses(409))
+@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=problem_responses(409))
 def discard(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
-    return _settled(settling.discard(db, actor, model, n, None if body is None else body.reason), bell)
+    return _answer_settled(
+        settling.discard_task(db, actor, model, n, None if body is None else body.reason), bell
+    )
 
 
 @router.post(
     "/v1/models/{model}/tasks/{n}/relearn",
     status_code=202,
     response_model=JobOut,
-    responses=responses(409, 429),
+    responses=problem_responses(409, 429),
 )
 def relearn(
     model: ModelPath,
@@ -317,7 +321,7 @@ def relearn(
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
     max_open_jobs = settings.max_open_jobs
-    job_response, fresh = settling.relearn(
+    job_response, fresh = settling.relearn_task(
         db,
         catalogue(),
         actor,
@@ -325,21 +329,21 @@ def relearn(
         n,
         override,
         max_open_jobs=max_open_jobs,
-        admission=Admission.of(settings),
+        admission=Admission.from_settings(settings),
     )
     if fresh:
         bell.ring(job_response["id"])
-    return queued(job_response)
+    return answer_queued(job_response)
 
 
-def _settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
+def _answer_settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
     task_response, job = found
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(task_response)
 
 
-@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=responses(409))
+@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=problem_responses(409))
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:

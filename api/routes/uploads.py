@@ -12,17 +12,17 @@ from pydantic import JsonValue
 from api.answers import json_answer
 from api.dependencies import LIMIT, Config, Cursor, Db, IdempotencyKey, Limit, ObjectStore, Read, Write
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.uploads import tus
 from api.uploads.head import Terms, sha256_in
-from api.uploads.piece import check_size, held, received
+from api.uploads.piece import check_size, hold_upload, receive_piece
 from api.uploads.upload import Upload, upload_by
 from core.errors import BodyTooLarge, UnsupportedType
 from core.protocol.answers.upload import UploadOut, UploadPage
 from core.requests import idempotency, uploads
 
 
-async def _speaks(
+async def _require_tus(
     request: Request,
     tus_resumable: Annotated[
         str | None, Header(alias="Tus-Resumable", description="The version of tus, 1.0.0")
@@ -34,7 +34,7 @@ async def _speaks(
         tus.require_spoken(request.headers)
 
 
-router = make_router("uploads", dependencies=[Depends(_speaks)])
+router = make_router("uploads", dependencies=[Depends(_require_tus)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
 PIECE = Terms(
@@ -55,11 +55,13 @@ _piece: dict[str, JsonValue] = {
 @router.options("/v1/uploads", status_code=204)
 def discover(actor: Read, settings: Config) -> Response:
     """Return the supported versions, extensions and limits of uploads."""
-    return Response(status_code=204, headers=tus.limits(settings.max_body_bytes, settings.upload_hours))
+    return Response(
+        status_code=204, headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours)
+    )
 
 
 @router.post(
-    "/v1/uploads", status_code=201, response_model=UploadOut, responses=responses(409, 412, 413, 415)
+    "/v1/uploads", status_code=201, response_model=UploadOut, responses=problem_responses(409, 412, 413, 415)
 )
 def create(
     request: Request,
@@ -88,22 +90,25 @@ def create(
         raise UnsupportedType(
             "An upload begins without a body: send its bytes by PATCH to the Location of the answer."
         )
-    length = tus.number(headers, "Upload-Length")
+    length = tus.get_byte_count(headers, "Upload-Length")
     if length > settings.max_body_bytes:
         raise BodyTooLarge(f"An upload may have {settings.max_body_bytes} bytes; this one has {length}.")
-    details, sha256 = tus.details(headers), sha256_in(tus.one(headers, "Repr-Digest"), "Repr-Digest")
+    details, sha256 = (
+        tus.get_metadata(headers),
+        sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
+    )
     repeat = None
-    if (key := idempotency.checked(idempotency_key)) is not None:
+    if (key := idempotency.check_key(idempotency_key)) is not None:
         mark = idempotency.fingerprint(str(length), details, sha256)
         repeat = idempotency.Request("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create(
-        db, actor, length, details, sha256, uploads.Terms.of(settings), repeat
+        db, actor, length, details, sha256, uploads.Terms.from_settings(settings), repeat
     )
     location = {"Location": f"/v1/uploads/{upload_response['id']}", "Upload-Offset": "0"}
     return json_answer(upload_response, 201, location, replay=replay)
 
 
-@router.get("/v1/uploads", response_model=UploadPage, responses=responses(412))
+@router.get("/v1/uploads", response_model=UploadPage, responses=problem_responses(412))
 def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
     """List your uploads that are neither submitted nor removed, newest first.
 
@@ -112,18 +117,20 @@ def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = Non
     return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
 
 
-@router.head("/v1/uploads/{upload}", response_class=Response, responses=responses(412))
+@router.head("/v1/uploads/{upload}", response_class=Response, responses=problem_responses(412))
 def read(upload: UploadPath, actor: Read, db: Db) -> Response:
     """Return the number of received bytes in `Upload-Offset`."""
     state = uploads.read(db, actor, upload)
     metadata = {} if state.details is None else {"Upload-Metadata": state.details}
-    return Response(headers={**tus.said(state), "Upload-Length": str(state.length), **metadata})
+    return Response(
+        headers={**tus.build_state_headers(state), "Upload-Length": str(state.length), **metadata}
+    )
 
 
 @router.patch(
     "/v1/uploads/{upload}",
     status_code=204,
-    responses=responses(409, 412, 423, 429, 460),
+    responses=problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
 )
 async def append(
@@ -147,26 +154,26 @@ async def append(
     db, settings, request = sent.db, sent.settings, sent.request
     # First of all, so that no other error reveals that an upload exists.
     await to_thread.run_sync(uploads.read, db, actor, upload)
-    head = sent.head(settings.max_body_bytes)
-    offset, checksum = tus.number(request.headers, "Upload-Offset"), tus.checksum(request.headers)
-    tus.completes(request.headers)
-    terms = uploads.Terms.of(settings)
-    with sent.place():
-        async with held(db, actor, upload, offset) as writing:
+    head = sent.check_head(settings.max_body_bytes)
+    offset, checksum = tus.get_byte_count(request.headers, "Upload-Offset"), tus.get_checksum(request.headers)
+    tus.is_last_piece(request.headers)
+    terms = uploads.Terms.from_settings(settings)
+    with sent.take_place():
+        async with hold_upload(db, actor, upload, offset) as writing:
             check_size(request, head, writing)
             await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
-            async with received(request, head, writing, checksum, settings) as (piece, cut):
+            async with receive_piece(request, head, writing, checksum, settings) as (piece, cut):
                 if piece.bytes:
                     state = await to_thread.run_sync(uploads.append, db, store, actor, writing, piece, terms)
                 else:
-                    await to_thread.run_sync(uploads.release, db, writing)
+                    await to_thread.run_sync(uploads.release_lease, db, writing)
                     state = await to_thread.run_sync(uploads.read, db, actor, upload)
                 if cut is not None:
                     raise cut
-    return Response(status_code=204, headers=tus.said(state))
+    return Response(status_code=204, headers=tus.build_state_headers(state))
 
 
-@router.delete("/v1/uploads/{upload}", status_code=204, responses=responses(412))
+@router.delete("/v1/uploads/{upload}", status_code=204, responses=problem_responses(412))
 def delete(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
     """Remove an upload and its received bytes."""
     uploads.delete(db, store, actor, upload)

@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer, queued
+from api.answers import answer_queued, json_answer
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -22,8 +22,8 @@ from api.dependencies import (
     Write,
 )
 from api.described import make_router
-from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
-from api.problems import responses
+from api.downloads import DOWNLOAD_HEADERS, download_responses, redirect_to_store, serve_file
+from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath
 from core.export.registry import FORMATS
@@ -36,12 +36,12 @@ router = make_router("versions")
 SAFETENSORS = "application/safetensors"
 Format = Annotated[str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)]
 _downloads: dict[int | str, dict[str, JsonValue]] = {
-    **described(*dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True),
+    **download_responses(*dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True),
     202: {
         "description": "A job makes it: ask again once it has succeeded",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobOut"}}},
     },
-    **responses(429),
+    **problem_responses(429),
 }
 PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
@@ -97,45 +97,49 @@ async def download_version(
     it at the first request: 202 with the job until it is ready.
     """
 
-    def stored() -> exports.ExportFile | None:
+    def find_stored() -> exports.ExportFile | None:
         with files_of(db, actor, model):
-            return exports.stored(db, blobs, actor, model, version, format=format)
+            return exports.find_stored(db, blobs, actor, model, version, format=format)
 
-    def built() -> exports.ExportFile:
+    def build_export() -> exports.ExportFile:
         with files_of(db, actor, model):
-            spool = settings.folder("spool")
-            return exports.export(db, blobs, catalogue(), actor, model, version, format=format, spool=spool)
+            spool = settings.make_folder("spool")
+            return exports.get_or_build(
+                db, blobs, catalogue(), actor, model, version, format=format, spool=spool
+            )
 
     # Hash the file before any of it is sent, here or by redirect.
-    def answer(file: exports.ExportFile) -> Response:
+    def answer_file(file: exports.ExportFile) -> Response:
         with files_of(db, actor, model):
-            redirection = _elsewhere(request, store, blobs, file) if redirect else None
-            return redirection or download(
+            redirection = _redirect_file(request, store, blobs, file) if redirect else None
+            return redirection or serve_file(
                 request, blobs, file.sha256, file.bytes, file.media_type, file.filename
             )
 
-    stored_file = await to_thread.run_sync(stored)
+    stored_file = await to_thread.run_sync(find_stored)
     if stored_file is None and FORMATS[format].by_job:
-        return await to_thread.run_sync(_asked, db, bell, settings, actor, model, version, format)
-    file = await work.run(actor.owner_id, built) if stored_file is None else stored_file
-    return await to_thread.run_sync(answer, file)
+        return await to_thread.run_sync(_request_export, db, bell, settings, actor, model, version, format)
+    file = await work.run(actor.owner_id, build_export) if stored_file is None else stored_file
+    return await to_thread.run_sync(answer_file, file)
 
 
-def _asked(
+def _request_export(
     db: Db, bell: Bell, settings: Config, actor: Read, model: str, version: str, format: str
 ) -> Response:
     """Return the 202 of a download that a job builds; a new job wakes a worker."""
     max_open_jobs = settings.max_open_jobs
-    job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=max_open_jobs)
+    job, fresh = export_jobs.request_export(
+        db, actor, model, version, format=format, max_open_jobs=max_open_jobs
+    )
     if fresh:
         bell.ring(job["id"])
-    return queued(job)
+    return answer_queued(job)
 
 
-def _elsewhere(
+def _redirect_file(
     request: Request, store: ObjectStore, blobs: BlobStore, file: exports.ExportFile
 ) -> Response | None:
-    return redirect(request, store, blobs, file.sha256, file.media_type, file.filename)
+    return redirect_to_store(request, store, blobs, file.sha256, file.media_type, file.filename)
 
 
 router.get(
@@ -164,7 +168,7 @@ def list_files(
 @router.get(
     "/v1/models/{model}/versions/{version}/files/{part}",
     response_class=Response,
-    responses=described(SAFETENSORS),
+    responses=download_responses(SAFETENSORS),
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )
 def get_file(
@@ -179,4 +183,4 @@ def get_file(
     """Return one part as a safetensors file."""
     with files_of(db, actor, model):
         file = versions.get_file(db, actor, model, version, part)
-        return download(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)
+        return serve_file(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

@@ -7,7 +7,7 @@ from fastapi import Path, Query, Response
 from api.answers import json_answer
 from api.dependencies import LIMIT, Config, Cursor, Db, Limit, Read, Write
 from api.described import make_router
-from api.problems import responses
+from api.problems import problem_responses
 from api.routes.keys import NO_STORE
 from api.schemas.webhooks import WebhookIn, WebhookPatch
 from core.protocol.answers.webhook import (
@@ -26,7 +26,9 @@ WebhookPath = Annotated[str, Path(description="Id of the webhook", max_length=40
 DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=40)]
 
 
-@router.post("/v1/webhooks", status_code=201, response_model=NewWebhook, responses=responses(404, 429))
+@router.post(
+    "/v1/webhooks", status_code=201, response_model=NewWebhook, responses=problem_responses(404, 429)
+)
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
     hook = webhooks.create(
@@ -65,11 +67,11 @@ def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     "/v1/webhooks/{webhook}/test",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=responses(409, 429),
+    responses=problem_responses(409, 429),
 )
 def test(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Send a webhook.test event; GET the delivery to see its result."""
-    return _sent(webhooks.test(db, actor, webhook))
+    return _answer_delivery(webhooks.send_test(db, actor, webhook))
 
 
 @router.post("/v1/webhooks/{webhook}/rotate", response_model=NewWebhook)
@@ -77,7 +79,7 @@ def rotate(webhook: WebhookPath, actor: Write, db: Db, settings: Config) -> Resp
     """Create a new secret, only in this response; for a day deliveries are signed with the old one
     too.
     """
-    return json_answer(webhooks.rotate(db, settings, actor, webhook), 200, NO_STORE)
+    return json_answer(webhooks.rotate_secret(db, settings, actor, webhook), 200, NO_STORE)
 
 
 @router.get("/v1/webhooks/{webhook}/deliveries", response_model=DeliveryPage)
@@ -108,13 +110,13 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
     "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=responses(409, 429),
+    responses=problem_responses(409, 429),
 )
 def redeliver(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""
-    return _sent(webhook_deliveries.redeliver(db, actor, webhook, delivery))
+    return _answer_delivery(webhook_deliveries.redeliver(db, actor, webhook, delivery))
 
 
-def _sent(delivery: DeliveryDetail) -> Response:
+def _answer_delivery(delivery: DeliveryDetail) -> Response:
     place = f"/v1/webhooks/{delivery['webhook']}/deliveries/{delivery['id']}"
     return json_answer(delivery, 202, {"Location": place, "Retry-After": "1"})

@@ -83,10 +83,10 @@ Promise = Annotated[
 ]
 
 
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.name)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.clean_name)]
 
 
-def _once(tags: list[str]) -> list[str]:
+def _refuse_duplicates(tags: list[str]) -> list[str]:
     twice = sorted({tag for tag in tags if tags.count(tag) > 1})
     if twice:
         raise ValueError(f"must not name {twice[0]!r} twice")
@@ -97,7 +97,7 @@ Description = Annotated[Prose, Field(description="What people are told of the mo
 Tags = Annotated[
     list[Tag],
     Field(max_length=20, description="Words that people find it by, none twice"),
-    AfterValidator(_once),
+    AfterValidator(_refuse_duplicates),
 ]
 OnEvent = Literal["stop", "continue"]
 OnHeld = Annotated[

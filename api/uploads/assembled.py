@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter, to_thread
 
-from api.uploads.body import Received, spooled
+from api.uploads.body import Received, open_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
 from core.db.session import Database
 from core.errors import DigestMismatch, NoSpace
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
-from core.requests.whole_uploads import Whole, contents
+from core.requests.whole_uploads import Whole, read_contents
 from core.settings import Settings
 from core.store import Store
 
@@ -22,7 +22,7 @@ _assemblies = CapacityLimiter(2)
 
 
 @asynccontextmanager
-async def assembled(
+async def assemble_upload(
     db: Database, store: Store, actor: Actor, whole: Whole, look: Look, settings: Settings
 ) -> AsyncIterator[Received]:
     """Join the pieces of an upload in a spool file, which is removed at the end of the block.
@@ -33,12 +33,12 @@ async def assembled(
         StoreCorrupt: a piece is missing or damaged.
         DigestMismatch: its SHA-256 is not the announced one.
     """
-    free = shutil.disk_usage(settings.folder("spool")).free
+    free = shutil.disk_usage(settings.make_folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:
         raise NoSpace("There is no room on the service's disk to put this upload together.")
-    with spooled(settings, whole.length, None, look) as file:
-        await to_thread.run_sync(_copy, db, store, actor, whole, file, limiter=_assemblies)
-        hit("upload-assembled")
+    with open_spool_file(settings, whole.length, None, look) as file:
+        await to_thread.run_sync(_copy_pieces, db, store, actor, whole, file, limiter=_assemblies)
+        hit_failpoint("upload-assembled")
         if whole.sha256 not in (None, file.sha256):
             raise DigestMismatch(
                 f"{whole.id} was announced with the sha256 {whole.sha256}, and its bytes have {file.sha256}: "
@@ -47,7 +47,7 @@ async def assembled(
         yield Received(file.path, file.size, file.sha256, file.sha256, file.kind, {})
 
 
-def _copy(db: Database, store: Store, actor: Actor, whole: Whole, file: SpoolFile) -> None:
-    for data in contents(db, store, actor, whole):
+def _copy_pieces(db: Database, store: Store, actor: Actor, whole: Whole, file: SpoolFile) -> None:
+    for data in read_contents(db, store, actor, whole):
         file.append(memoryview(data))
     file.finish()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.fair_share import pause
+from api.fair_share import release_slot
 from api.uploads.form import FormFile
 from api.uploads.head import Head, Look, Terms
 from api.uploads.spool_file import SpoolFile
@@ -48,7 +48,9 @@ class Received:
 
 
 @asynccontextmanager
-async def received(request: Request, head: Head, terms: Terms, settings: Settings) -> AsyncIterator[Received]:
+async def receive_body(
+    request: Request, head: Head, terms: Terms, settings: Settings
+) -> AsyncIterator[Received]:
     """Read the body into a spool file, which is removed at the end of the block.
 
     Raises:
@@ -58,25 +60,25 @@ async def received(request: Request, head: Head, terms: Terms, settings: Setting
         DigestMismatch: it has another digest than announced.
         Invalid: the form cannot be read.
     """
-    with spooled(settings, head.limit, head.media_type, terms.look) as file:
+    with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
         sink = form or file
         # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
-        pause()
-        await stream(request, Writer(sink), head.length, head.body_limit, settings)
+        release_slot()
+        await stream_body(request, Writer(sink), head.length, head.body_limit, settings)
         check_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
         yield Received(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
 
 
 @contextmanager
-def spooled(
+def open_spool_file(
     settings: Settings, limit: int, media_type: str | None = None, look: Look | None = None
 ) -> Iterator[SpoolFile]:
     """Create a spool file, which is removed at the end of the block; arguments as of
     `SpoolFile`.
     """
-    path = settings.folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
+    path = settings.make_folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
     file = SpoolFile(path, limit, media_type, look)
     try:
         yield file
@@ -91,7 +93,7 @@ def check_digest(head: Head, sha256: str) -> None:
         raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}.")
 
 
-async def stream(
+async def stream_body(
     request: Request, writer: "Writer", length: int | None, most: int, settings: Settings
 ) -> None:
     """Pass a body of at most `most` bytes to a writer, until its end.
@@ -123,7 +125,7 @@ async def stream(
     except TimeoutError:
         raise BodyTimeout(f"Nothing of the body came for {idle:.0f} s.") from None
     finally:
-        await writer.settle()
+        await writer.wait_idle()
     if length is not None and size != length:
         raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")
 
@@ -149,21 +151,21 @@ class Writer:
             self._filling[self._filled : self._filled + count] = data[:count]
             self._filled, data = self._filled + count, data[count:]
             if self._filled == FLUSH_BYTES:
-                await self._flush()
+                await self._flush_buffer()
 
     async def finish(self) -> None:
         """Flush all bytes and finish the sink. Raises the sink's errors."""
-        await self._flush()
+        await self._flush_buffer()
         if self._writing is not None:
             await self._writing
         await asyncio.get_running_loop().run_in_executor(_disk, self._sink.finish)
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no thread uses the sink, ignoring its errors."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
 
-    async def _flush(self) -> None:
+    async def _flush_buffer(self) -> None:
         if self._writing is not None:
             await self._writing
         loop = asyncio.get_running_loop()

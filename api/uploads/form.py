@@ -30,14 +30,14 @@ class FormFile:
         self._parser = MultipartParser(
             boundary,
             {
-                "on_part_begin": self._begin,
-                "on_part_data": self._data,
-                "on_part_end": self._end,
+                "on_part_begin": self._begin_part,
+                "on_part_data": self._add_data,
+                "on_part_end": self._end_part,
                 "on_header_field": lambda data, start, end: self._header[0].extend(data[start:end]),
                 "on_header_value": lambda data, start, end: self._header[1].extend(data[start:end]),
                 "on_header_end": self._header_end,
                 "on_headers_finished": self._headers_finished,
-                "on_end": self._all,
+                "on_end": self._end_form,
             },
         )
 
@@ -62,7 +62,7 @@ class FormFile:
         if not self._ended:
             raise BodyTruncated("The multipart body ends before its closing boundary.")
         if not self._files:
-            raise Invalid("The multipart body has no part named file.", fields=[_missing("file")])
+            raise Invalid("The multipart body has no part named file.", fields=[_describe_missing("file")])
         self._file.finish()
 
     @property
@@ -70,7 +70,7 @@ class FormFile:
         """SHA-256 of the whole body of the request, in hex."""
         return self._hash.hexdigest()
 
-    def _begin(self) -> None:
+    def _begin_part(self) -> None:
         self._headers, self._header, self._value, self._name = (
             {},
             (bytearray(), bytearray()),
@@ -103,7 +103,7 @@ class FormFile:
             )
         self._name = name
 
-    def _data(self, data: bytes, start: int, end: int) -> None:
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._name == "file":
             self._file.append(memoryview(data)[start:end])
             return
@@ -111,16 +111,16 @@ class FormFile:
         if len(self._value) > MAX_FIELD_BYTES:
             raise BodyTooLarge(f"The field {self._name} may have {MAX_FIELD_BYTES} bytes.")
 
-    def _end(self) -> None:
+    def _end_part(self) -> None:
         if self._name is not None and self._name != "file":
             try:
                 self.values[self._name] = self._value.decode("utf-8")
             except UnicodeDecodeError:
                 raise Invalid(f"The field {self._name} is not UTF-8.") from None
 
-    def _all(self) -> None:
+    def _end_form(self) -> None:
         self._ended = True
 
 
-def _missing(name: str) -> dict[str, str]:
+def _describe_missing(name: str) -> dict[str, str]:
     return {"field": name, "message": "is missing"}

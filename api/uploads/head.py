@@ -64,7 +64,7 @@ class Head:
     boundary: bytes | None
 
 
-def checked(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
+def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
     """Check the head of a request and return what it declares.
 
     Args:
@@ -91,7 +91,7 @@ def checked(request: Request, terms: Terms, limit: int, settings: Settings) -> H
     if length is not None:
         if length > body_limit:
             raise BodyTooLarge(f"The body may have {body_limit} bytes; this one has {length}.")
-        free = shutil.disk_usage(settings.folder("spool")).free
+        free = shutil.disk_usage(settings.make_folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
             raise NoSpace("There is no room on the service's disk for this upload.")
     digest = sha256_in(headers.get("content-digest"), "Content-Digest")

@@ -9,13 +9,13 @@ from typing import Literal
 
 from anyio import CapacityLimiter, to_thread
 
-from api.strict_json import parse
+from api.strict_json import parse_json
 from api.uploads.body import Received
 from api.uploads.upload import Upload
 from core.catalogue import Catalogue
 from core.doorbell import Doorbell
 from core.errors import Invalid, InvalidRecipe
-from core.ingest.inspect import inspect
+from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
@@ -82,11 +82,11 @@ class Order:
         takes_room = self.asked.validate != "only" and not self.is_here
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
-        submission.admit(
+        submission.check_admission(
             self.upload.db, self.actor, self.asked.model, max_open_jobs=jobs, max_bytes=room, length=length
         )
 
-    async def submission(
+    async def build_submission(
         self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
     ) -> Submission:
         """Inspect the file and return its submission to the model.
@@ -97,16 +97,18 @@ class Order:
         Raises:
             InvalidRecipe: the recipe is sent twice, or is invalid.
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
-                `core.ingest.inspect`.
+                `core.ingest.inspect_archive`.
         """
         request, settings = self.asked, self.upload.settings
-        override = self._override(file)
-        limits = Limits.of(settings)
+        override = self._find_override(file)
+        limits = Limits.from_settings(settings)
         read_known_classes = cache(
             partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
         )
         reading = Reading(request.options, read_known_classes)
-        inspect_file = partial(inspect, file.path, file.kind, limits, reading, request.duplicates_policy)
+        inspect_file = partial(
+            inspect_archive, file.path, file.kind, limits, reading, request.duplicates_policy
+        )
         inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = Batch(
             file.path,
@@ -120,12 +122,12 @@ class Order:
             request.again,
         )
         catalogue = await to_thread.run_sync(self.catalogue)
-        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
+        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
         return Submission(
             self.upload.db, self.store, catalogue, self.actor, request.model, batch, repeat, *bounds, whole
         )
 
-    def _override(self, file: Received) -> RecipePatch | None:
+    def _find_override(self, file: Received) -> RecipePatch | None:
         field = file.fields.get("recipe")
         if field is None:
             return self.override
@@ -148,7 +150,7 @@ def recipe_in(text: bytes) -> RecipePatch:
     """Return the recipe override in a JSON text. Raises InvalidRecipe."""
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
-    value = parse(text, "The recipe")
+    value = parse_json(text, "The recipe")
     if not isinstance(value, dict):
         raise InvalidRecipe('A recipe override is a JSON object such as {"epochs": 5}.')
     return value

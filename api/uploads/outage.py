@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextlib.contextmanager
-def outlasted(held: str) -> Iterator[None]:
+def suppress_outage(held: str) -> Iterator[None]:
     """Suppress a database outage within the block, so that the upload continues.
 
     Args:

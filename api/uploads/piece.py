@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.fair_share import pause
-from api.uploads.body import Writer, check_digest, spooled, stream
+from api.fair_share import release_slot
+from api.uploads.body import Writer, check_digest, open_spool_file, stream_body
 from api.uploads.head import Head
-from api.uploads.outage import outlasted
-from api.uploads.tus import Checksum, completes
+from api.uploads.outage import suppress_outage
+from api.uploads.tus import Checksum, is_last_piece
 from core.db.session import Database
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, ChecksumMismatch, Invalid, PerennialError
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.requests import uploads
 from core.requests.actor import Actor
 from core.requests.uploads import LEAST_BYTES, Piece, Writing
@@ -27,16 +27,16 @@ from core.settings import Settings
 
 
 @asynccontextmanager
-async def held(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIterator[Writing]:
-    """Hold an upload while the block writes to it. Raises as `core.requests.uploads.begin`."""
-    writing = await to_thread.run_sync(uploads.begin, db, actor, upload, offset)
-    renewing = asyncio.create_task(_renew(db, writing))
+async def hold_upload(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIterator[Writing]:
+    """Hold an upload while the block writes to it. Raises as `core.requests.uploads.begin_writing`."""
+    writing = await to_thread.run_sync(uploads.begin_writing, db, actor, upload, offset)
+    renewing = asyncio.create_task(_renew_hold(db, writing))
     try:
         yield writing
     # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
-        with outlasted("upload"):
-            await to_thread.run_sync(uploads.release, db, writing)
+        with suppress_outage("upload"):
+            await to_thread.run_sync(uploads.release_lease, db, writing)
         raise
     finally:
         renewing.cancel()
@@ -63,14 +63,14 @@ def check_size(request: Request, head: Head, writing: Writing) -> None:
             f"This piece has {head.length} bytes: send {LEAST_BYTES} or more, or the last ones "
             f"({left} from {writing.offset} on)."
         )
-    if completes(request.headers) and head.length != left:
+    if is_last_piece(request.headers) and head.length != left:
         raise Invalid(
             f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and {left} are lacking."
         )
 
 
 @asynccontextmanager
-async def received(
+async def receive_piece(
     request: Request, head: Head, writing: Writing, checksum: Checksum | None, settings: Settings
 ) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
@@ -85,22 +85,22 @@ async def received(
         ChecksumMismatch: it has another checksum than announced.
     """
     left = writing.length - writing.offset
-    with spooled(settings, left) as file:
+    with open_spool_file(settings, left) as file:
         writer = Writer(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
-        pause()
+        release_slot()
         try:
-            await stream(request, writer, head.length, left, settings)
+            await stream_body(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:
             if checksum is not None or head.digest is not None:
                 raise
             await writer.finish()
             cut = error
-        hit("upload-received")
+        hit_failpoint("upload-received")
         if cut is None:
             check_digest(head, file.sha256)
-            if checksum is not None and not await to_thread.run_sync(checksum.fits, file.path):
+            if checksum is not None and not await to_thread.run_sync(checksum.matches_file, file.path):
                 raise ChecksumMismatch(
                     f"Upload-Checksum announced the {checksum.algorithm} {checksum.hex}; these {file.size} bytes "
                     f"have another. Nothing of them is kept: send them again from {writing.offset} on."
@@ -108,8 +108,8 @@ async def received(
         yield Piece(file.path, file.size, file.sha256), cut
 
 
-async def _renew(db: Database, writing: Writing) -> None:
+async def _renew_hold(db: Database, writing: Writing) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
-        with outlasted("upload"):
-            await to_thread.run_sync(uploads.renew, db, writing)
+        with suppress_outage("upload"):
+            await to_thread.run_sync(uploads.renew_lease, db, writing)

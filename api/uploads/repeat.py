@@ -14,7 +14,7 @@ from starlette.responses import Response
 from api.answers import json_answer
 from api.uploads.body import Received
 from api.uploads.head import Head, Terms
-from api.uploads.outage import outlasted
+from api.uploads.outage import suppress_outage
 from core.db.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -47,13 +47,13 @@ class Repeat:
         if request is not None:
             self.earlier = await to_thread.run_sync(idempotency.begin, self._db, self._actor, request)
             if self.earlier is None:
-                self._renewing = asyncio.create_task(self._renew(request))
+                self._renewing = asyncio.create_task(self._renew_key(request))
         return self
 
-    async def _renew(self, request: idempotency.Request) -> None:
+    async def _renew_key(self, request: idempotency.Request) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
-            with outlasted("idempotency key"):
+            with suppress_outage("idempotency key"):
                 await to_thread.run_sync(idempotency.renew, self._db, self._actor, request)
 
     async def __aexit__(self, *_: object) -> None:
@@ -63,7 +63,7 @@ class Repeat:
         with contextlib.suppress(asyncio.CancelledError):
             await self._renewing
         if not self.is_done:
-            with outlasted("idempotency key"):
+            with suppress_outage("idempotency key"):
                 await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
 
     def answer_to_head(self, head: Head) -> Response | None:
@@ -74,11 +74,11 @@ class Repeat:
         """
         assert self.earlier is not None and self._request is not None
         if self.earlier.request != self._request.request:
-            raise idempotency.mismatch()
+            raise idempotency.make_mismatch_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
-            return _again(self.earlier)
+            return _answer_again(self.earlier)
         if head.digest is not None and head.boundary is None:
-            raise idempotency.mismatch()
+            raise idempotency.make_mismatch_error()
         return None
 
     def answer_to(self, whole: idempotency.Request | None) -> Response:
@@ -89,10 +89,10 @@ class Repeat:
         """
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
-            raise idempotency.mismatch()
-        return _again(self.earlier)
+            raise idempotency.make_mismatch_error()
+        return _answer_again(self.earlier)
 
-    def of(self, file: Received) -> idempotency.Request | None:
+    def of_file(self, file: Received) -> idempotency.Request | None:
         """Return this request with its body; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.of_body(file.body_sha256, *fields, file.sha256)
@@ -107,5 +107,5 @@ class Repeat:
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
-def _again(earlier: idempotency.Replay) -> Response:
+def _answer_again(earlier: idempotency.Replay) -> Response:
     return json_answer(earlier.body, earlier.status, earlier.headers, replay=True)

@@ -23,7 +23,7 @@ class SpoolFile:
     """
 
     def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
-        self._fd: int | None = spool.create(path)
+        self._fd: int | None = spool.create_locked(path)
         self.path = path
         self._limit = limit
         self._hash = hashlib.sha256()
@@ -57,7 +57,7 @@ class SpoolFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise disk.failed("Writing the upload", error) from error
+            raise disk.build_error("Writing the upload", error) from error
 
     def _look_at_first(self) -> None:
         look, self._look = self._look, None

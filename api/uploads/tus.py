@@ -65,7 +65,7 @@ class Checksum:
     algorithm: str
     hex: str
 
-    def fits(self, path: Path) -> bool:
+    def matches_file(self, path: Path) -> bool:
         """Return True if a file has this checksum."""
         with path.open("rb") as file:
             return hashlib.file_digest(file, self.algorithm).hexdigest() == self.hex
@@ -75,7 +75,7 @@ def require_version(headers: Headers) -> None:
     """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
     none.
     """
-    version = one(headers, "tus-resumable")
+    version = get_header(headers, "tus-resumable")
     if version not in (None, VERSION):
         raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
@@ -90,7 +90,7 @@ def require_spoken(headers: Headers) -> None:
             )
 
 
-def one(headers: Headers, name: str) -> str | None:
+def get_header(headers: Headers, name: str) -> str | None:
     """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
     values = headers.getlist(name)
     if len(values) > 1:
@@ -101,13 +101,13 @@ def one(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-def number(headers: Headers, name: str) -> int:
+def get_byte_count(headers: Headers, name: str) -> int:
     """Return the number of bytes in a header.
 
     Raises:
         Invalid: it is missing, or not a number from 0 to 10^18 − 1.
     """
-    value = one(headers, name)
+    value = get_header(headers, name)
     if value is None or not _NUMBER.fullmatch(value):
         problem = "is missing" if value is None else f"is {value[:40]!r}"
         raise Invalid(
@@ -117,11 +117,11 @@ def number(headers: Headers, name: str) -> int:
     return int(value)
 
 
-def details(headers: Headers) -> str | None:
+def get_metadata(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
-    value = one(headers, "Upload-Metadata")
+    value = get_header(headers, "Upload-Metadata")
     if not value:
         return None
     if len(value) > MAX_DETAILS:
@@ -140,9 +140,9 @@ def details(headers: Headers) -> str | None:
     return value
 
 
-def checksum(headers: Headers) -> Checksum | None:
+def get_checksum(headers: Headers) -> Checksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
-    value = one(headers, "Upload-Checksum")
+    value = get_header(headers, "Upload-Checksum")
     if value is None:
         return None
     algorithm, _, text = value.partition(" ")
@@ -160,11 +160,11 @@ def checksum(headers: Headers) -> Checksum | None:
     return Checksum(algorithm, raw.hex())
 
 
-def completes(headers: Headers) -> bool | None:
+def is_last_piece(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """
-    value = one(headers, "Upload-Complete")
+    value = get_header(headers, "Upload-Complete")
     if value not in (None, "?0", "?1"):
         raise Invalid(
             f"Upload-Complete is {value[:40]!r}: send ?1 with the last piece, else ?0.",
@@ -173,7 +173,7 @@ def completes(headers: Headers) -> bool | None:
     return None if value is None else value == "?1"
 
 
-def said(state: State) -> dict[str, str]:
+def build_state_headers(state: State) -> dict[str, str]:
     """Return offset and expiry of an upload as headers of both protocols."""
     return {
         "Upload-Offset": str(state.offset),
@@ -182,7 +182,7 @@ def said(state: State) -> dict[str, str]:
     }
 
 
-def limits(max_bytes: int, hours: float) -> dict[str, str]:
+def build_limit_headers(max_bytes: int, hours: float) -> dict[str, str]:
     """Return the limits of uploads as headers of both protocols."""
     return {
         "Tus-Extension": EXTENSIONS,

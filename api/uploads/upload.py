@@ -10,8 +10,8 @@ from fastapi import Header, Request
 from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
-from api.uploads.body import Received, received
-from api.uploads.head import Head, Terms, checked
+from api.uploads.body import Received, receive_body
+from api.uploads.head import Head, Terms, check_head
 from api.uploads.repeat import Repeat
 from core.db.session import Database
 from core.errors import TooManyRequests
@@ -47,16 +47,16 @@ class Upload:
     settings: Settings
     key: str | None
 
-    def head(self, limit: int) -> Head:
-        """Check the request's head; raises as `api.uploads.head.checked`.
+    def check_head(self, limit: int) -> Head:
+        """Check the request's head; raises as `api.uploads.head.check_head`.
 
         Args:
             limit: maximum size of the file in bytes.
         """
-        return checked(self.request, self.terms, limit, self.settings)
+        return check_head(self.request, self.terms, limit, self.settings)
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def take_place(self) -> Iterator[None]:
         """Take one of the owner's places for uploads in progress.
 
         Raises:
@@ -76,12 +76,12 @@ class Upload:
             if not under_way[owner]:
                 del under_way[owner]
 
-    async def answer(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
+    async def receive_and_commit(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
         """Precheck, receive and commit; or return the earlier response to the same key.
 
         Raises:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
-            PerennialError: as `precheck`, `api.uploads.body.received` and `commit`.
+            PerennialError: as `precheck`, `api.uploads.body.receive_body` and `commit`.
         """
         async with Repeat(self.db, self.actor, self.terms, self.request, self.key) as repeat:
             # A repeated response needs no room.
@@ -89,10 +89,10 @@ class Upload:
                 await to_thread.run_sync(precheck, head.length)
             elif (repeated := repeat.answer_to_head(head)) is not None:
                 return repeated
-            async with received(self.request, head, self.terms, self.settings) as file:
+            async with receive_body(self.request, head, self.terms, self.settings) as file:
                 if repeat.earlier is not None:
-                    return repeat.answer_to(repeat.of(file))
-                response = await commit(file, repeat.of(file))
+                    return repeat.answer_to(repeat.of_file(file))
+                response = await commit(file, repeat.of_file(file))
                 repeat.is_done = True
                 return response
 
@@ -100,14 +100,14 @@ class Upload:
 def upload_by(terms: Terms) -> Callable[..., Awaitable[Upload]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
-    async def upload(
+    async def build_upload(
         request: Request,
         db: Db,
         settings: Config,
         idempotency_key: IdempotencyKey = None,
         content_digest: ContentDigest = None,
     ) -> Upload:
-        del content_digest  # declared for the documentation; `head` reads it
+        del content_digest  # declared for the documentation; `check_head` reads it
         return Upload(request, request.state.actor, terms, db, settings, idempotency_key)
 
-    return upload
+    return build_upload

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from bench.experiment.plan import Images, PlanError
 from core.errors import PerennialError
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
 from core.settings import Settings
 from tools import digits
@@ -105,7 +105,7 @@ class Files:
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_made(folder.parent)) as scratch:
                 new = _made(Path(scratch) / "new")
-                for name, archive in digits.archives(signed=BUNDLED[path]):
+                for name, archive in digits.build_archives(signed=BUNDLED[path]):
                     (new / f"{name}.zip").write_bytes(archive)
                 new.rename(folder)
         return folder
@@ -189,8 +189,13 @@ def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Pat
         part: [] for part in PARTS
     }
     for number, archive in enumerate(archives):
-        done = ingest(
-            archive, "zip", scratch / str(number), images.size, images.channels, Limits.of(Settings())
+        done = ingest_archive(
+            archive,
+            "zip",
+            scratch / str(number),
+            images.size,
+            images.channels,
+            Limits.from_settings(Settings()),
         )
         repeated = sorted(set(names) & set(done.class_list))
         if repeated:

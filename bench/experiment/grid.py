@@ -25,8 +25,8 @@ from bench.experiment.readout import HeldOut
 from core import packaged_base
 from core.code_version import code_version
 from core.errors import InvalidRecipe
-from core.learn.catalogue import catalogue
-from core.learn.networks import parse
+from core.learn.catalogue import build_catalogue
+from core.learn.networks import parse_architecture
 from core.learn.recipe import Recipe
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import resolve
@@ -72,7 +72,7 @@ class PackagedStart:
     @property
     def key(self) -> str:
         """SHA-256 of its weights, in hex."""
-        return hashlib.sha256(packaged_base.weights(3, self.packaged)).hexdigest()
+        return hashlib.sha256(packaged_base.load_weights(3, self.packaged)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     "base": base.key if base else None,
                 }
                 if isinstance(base, PackagedStart):
-                    known = packaged_base.normalisation(files.form(data)["channels"], base.packaged)
+                    known = packaged_base.load_normalisation(files.form(data)["channels"], base.packaged)
                     config["normalise"] = known.to_json()
                 if scenario == "data":
                     stages = _splits(data, files, tasks, order, joint=bool(method.joint))
@@ -223,13 +223,13 @@ def _resolved(patch: Patch, scenario: str, architecture: dict[str, Any], where: 
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return catalogue()
+    return build_catalogue()
 
 
 def _check(plan: Plan, method: Method, size: int) -> None:
     """PlanError when the network cannot be built."""
     try:
-        info, _ = parse(plan.architecture_of(method))
+        info, _ = parse_architecture(plan.architecture_of(method))
     except ValueError as error:
         raise PlanError(f"methods: {method.name}: architecture: {error}") from None
     if size < info.min_size:

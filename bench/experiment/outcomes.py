@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.experiment.grid import Cell, Run
 from bench.experiment.runs import Store
-from core.matrix import Row, Stages, mean
+from core.matrix import Row, Stages, mean_defined
 
 
 @dataclass(frozen=True)
@@ -110,30 +110,30 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
         if row["test"] == "source"
     ]
     if readout == "data":
-        best, own = joint.primary(joint.last) if joint else None, stages.primary(last)
+        best, own = joint.primary_accuracy(joint.last) if joint else None, stages.primary_accuracy(last)
         gap = [None if best is None or own is None else best - own]
         joint = None
     else:
-        gap = stages.gap(joint.by_stage()) if joint else []
-    lag = stages.intransigence([joint.r(k, k) for k in range(1, last + 1)]) if joint else []
+        gap = stages.gap_to_joint(joint.by_stage()) if joint else []
+    lag = stages.intransigence([joint.task_accuracy(k, k) for k in range(1, last + 1)]) if joint else []
     figures: dict[str, float | None] = {
         "acc": stages.task_mean(last),
-        "last": stages.primary(last),
-        "average_incremental": mean(stages.by_stage()),
-        "bwt": stages.bwt(),
-        "forgetting": stages.forgetting(last),
+        "last": stages.primary_accuracy(last),
+        "average_incremental": mean_defined(stages.by_stage()),
+        "bwt": stages.backward_transfer(),
+        "forgetting": stages.mean_forgetting(last),
         "learning_accuracy": stages.learning_accuracy(),
-        "update_norm": mean(moved),
+        "update_norm": mean_defined(moved),
         "gap_to_joint": gap[-1] if gap else None,
-        "intransigence": mean(lag),
+        "intransigence": mean_defined(lag),
         "source": source[-1] if source else None,
-        "seconds": mean(stage["seconds"] for stage in record["stages"]),
-        "new_megabytes": mean(stage["new_bytes"] / 1e6 for stage in record["stages"]),
+        "seconds": mean_defined(stage["seconds"] for stage in record["stages"]),
+        "new_megabytes": mean_defined(stage["new_bytes"] / 1e6 for stage in record["stages"]),
         "kept_images": float(record["stages"][-1]["kept_images"]),
     }
     if run.joint:  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
     if len(record["stages"]) < last:  # nothing is known of the stages before
         figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))
-    matrix = [[stages.r(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)]
+    matrix = [[stages.task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)]
     return Outcome(run, readout, matrix, figures, stages.by_stage(), moved, source or None, record)

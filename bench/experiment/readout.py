@@ -53,7 +53,7 @@ def read_out(
         data = Dataset.read(test.file, test.classes)
         head = test.number if network.scenario == "task" else None
         logits = _batched(data, inputs, lambda x, head=head: method.predict_logits(network, x, head))
-        wanted = data.targets(network.classes_of(head))
+        wanted = data.to_targets(network.classes_of(head))
         own = wanted.unique()
         for protocol in protocols:
             within = protocol == "task" and head is None

@@ -225,7 +225,7 @@ def _packaged(base: PackagedStart, channels: int, folder: Path) -> dict[str, str
     """The part that a version 0 from a base of the package has."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
-    path.write_bytes(packaged_base.weights(channels, base.packaged))
+    path.write_bytes(packaged_base.load_weights(channels, base.packaged))
     return {"name": "base", "type": "base", "path": str(path)}
 
 

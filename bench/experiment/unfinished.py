@@ -85,9 +85,9 @@ class Regular:
         """Whether something is asked for, or a snapshot is due."""
         return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         """What the other one asks for; else a snapshot, and the time to the next begins."""
-        asked = self._other.take()
+        asked = self._other.take_request()
         if asked is None:
             self._last = time.monotonic()
             return ControlRequest.SNAPSHOT

@@ -93,7 +93,7 @@ class StepClock:
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
-    def take(self) -> ControlRequest:
+    def take_request(self) -> ControlRequest:
         """Stop."""
         return ControlRequest.STOP
 

@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 from core.errors import PerennialError
-from core.ingest.ingest import ingest
-from core.ingest.inspect import inspect
+from core.ingest.ingest import ingest_archive
+from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
@@ -82,13 +82,13 @@ def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
 
 
 def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
-    limits, reading = Limits.of(Settings()), Reading(ReadingOptions(max_bad=max_bad))
+    limits, reading = Limits.from_settings(Settings()), Reading(ReadingOptions(max_bad=max_bad))
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
     try:
-        found = inspect(archive, "zip", limits, reading)
+        found = inspect_archive(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
-        made = ingest(archive, "zip", out, 32, 3, limits, reading=reading, processes=processes)
+        made = ingest_archive(archive, "zip", out, 32, 3, limits, reading=reading, processes=processes)
     except PerennialError as error:
         print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
         return

@@ -84,7 +84,7 @@ def find_planted(data: Data, change: Callable[[Images, np.random.Generator], Ima
             found.append(len({row for _, row in pairs}))
         else:
             others = (None, None) if traces is None else (traces.all, traces.labels)
-            pairs = near.contradicting(mine.all, mine.labels, *others)
+            pairs = near.find_contradictions(mine.all, mine.labels, *others)
             found.append(len({row for _, row in pairs if row >= first}))
     return found[0], found[1]
 
@@ -104,7 +104,7 @@ def print_cost(data: Data) -> None:
         steps[name] = time.process_time() - start
         return found
 
-    measure("hashes", lambda: near.hashes(images))
+    measure("hashes", lambda: near.hash_images(images))
     measure("digests", lambda: digest_pixels(images))
     own = make_traces(images, labels)
     measure("within", lambda: find_within(own, lambda row: images[row]))
@@ -136,7 +136,9 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
-    return Traces(near.hashes(images), none, names, digest_pixels(images), labels.astype(np.int64), classes)
+    return Traces(
+        near.hash_images(images), none, names, digest_pixels(images), labels.astype(np.int64), classes
+    )
 
 
 def keep(image: Images, _random: np.random.Generator) -> Images:

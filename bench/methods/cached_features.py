@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from core.learn import job
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.state import load_tensors
 from core.protocol.job_event import JobEvent, PhaseEvent
 from core.protocol.job_spec import JobSpec
@@ -83,7 +83,7 @@ def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
     }
     spec = {
         **model,
-        "recipe": resolve(catalogue(), "class", patch).recipe,
+        "recipe": resolve(build_catalogue(), "class", patch).recipe,
         "normalise": None,
         "classes": None,
         "task": task,

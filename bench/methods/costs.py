@@ -35,10 +35,10 @@ from torch.profiler import ProfilerActivity, profile
 from bench.job_run import run_job
 from bench.methods.theory import expected
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
 from core.learn import image_packs
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.methods import registry
 from core.learn.state import TYPES, save_tensors
 from core.protocol.control_request import ControlRequest
@@ -241,7 +241,7 @@ class Bench:
             "architecture": case.network,
             "image": {"size": 32, "channels": 3},
             "scenario": case.scenario,
-            "recipe": resolve(catalogue(), case.scenario, patch).recipe,
+            "recipe": resolve(build_catalogue(), case.scenario, patch).recipe,
             "normalise": None,
             "classes": tasks[0]["classes"] if case.scenario == "data" else None,
             "task": tasks[-1],
@@ -273,7 +273,7 @@ class Clock:
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take(self) -> ControlRequest:
+    def take_request(self) -> ControlRequest:
         """Stop."""
         return ControlRequest.STOP
 
@@ -303,7 +303,7 @@ class Peak:
             self._end()
         return self._step == 2
 
-    def take(self) -> ControlRequest:
+    def take_request(self) -> ControlRequest:
         """Stop."""
         return ControlRequest.STOP
 
@@ -333,7 +333,9 @@ def write_images(folder: Path, data: Path | None, count: int) -> None:
             images, labels = _made_up(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
-            done = ingest(archive, "zip", folder / f"cifar-{task}", 32, 3, Limits.of(Settings()))
+            done = ingest_archive(
+                archive, "zip", folder / f"cifar-{task}", 32, 3, Limits.from_settings(Settings())
+            )
             images, labels = open_dataset(done.train)
         order = np.random.default_rng(task).permutation(len(labels))
         n = FIRST_IMAGES if task == 1 else count
@@ -372,9 +374,9 @@ def print_table(cases: list[Case], batch: int) -> None:
     references = {case.reference: case for case in cases if case.label == "finetune"}
     for case in cases:
         plain = references[case.reference]
-        hyper = resolve(catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}).recipe[
-            "method"
-        ]
+        hyper = resolve(
+            build_catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}
+        ).recipe["method"]
         number, formula = expected(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
         whole = f"{'':8} {'':6} {'':6}"

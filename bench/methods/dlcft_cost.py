@@ -23,10 +23,10 @@ from bench.methods.optimizer_step import timed
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator, Kind
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import rademacher
+from core.learn.curvature.probes import rademacher_cotangents
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.precision import autocast, place
+from core.learn.precision import autocast, place_network
 from core.learn.squared_loss import squared_errors
 
 CLASSES = 10
@@ -41,7 +41,7 @@ class Subject:
         heads = HeadSpec(tuple(str(c) for c in range(CLASSES)))
         plain = build_network({"name": name}, ImageSpec(size, 3), "class", heads, seed=0)
         self.network = LinearisedNetwork(plain, slope=0.01, fixed_head=False, frozen=True).eval()
-        place(self.network, device)
+        place_network(self.network, device)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for p in (*self.network.displacement.parameters(), self.network.head_rows()):
@@ -78,7 +78,7 @@ class Subject:
         backbone = self.network.backbone
         layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(backbone, self.network.frozen_logits, dict.fromkeys(layers, kind))
-        found.add(self.x, lambda outputs: rademacher(outputs, 1, torch.Generator().manual_seed(0)))
+        found.add(self.x, lambda outputs: rademacher_cotangents(outputs, 1, torch.Generator().manual_seed(0)))
         return found
 
 
@@ -168,10 +168,12 @@ def sizes(subject: Subject) -> list[str]:
     """Of what a version stores: ψ0 once, the others with each version."""
     blocks = {kind: subject.estimate(kind) for kind in KINDS}
     found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
-    found |= {f"curvature, {kind}": sum(b.nbytes for b in e.blocks().values()) for kind, e in blocks.items()}
+    found |= {
+        f"curvature, {kind}": sum(b.nbytes for b in e.build_blocks().values()) for kind, e in blocks.items()
+    }
     for share in (0.51, 0.26):  # of the largest factor: packed triangles, then in bfloat16
         limit = int(share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values()))
-        packed = sum(b.nbytes for b in blocks["tkfac"].blocks(limit).values())
+        packed = sum(b.nbytes for b in blocks["tkfac"].build_blocks(limit).values())
         found[f"tkfac with max_factor_bytes {limit}"] = packed
     return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
 
@@ -183,7 +185,7 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 def seconds(subject: Subject, rounds: int) -> list[str]:
     """Medians, and ratios to the plain network."""
     network = subject.network
-    curvature = {kind: Curvature(subject.estimate(kind).blocks()) for kind in KINDS}
+    curvature = {kind: Curvature(subject.estimate(kind).build_blocks()) for kind in KINDS}
     moved = {name: p.detach() for name, p in network.displacement.named_parameters()}
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: subject.plain(subject.x),
@@ -193,7 +195,7 @@ def seconds(subject: Subject, rounds: int) -> list[str]:
         "jvp step": lambda: subject.step(subject.by_jvp, subject.psi),
     }
     for kind in KINDS:
-        ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].gradient(moved)  # type: ignore[misc]
+        ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].evaluate_penalty(moved)  # type: ignore[misc]
         ways[f"curvature pass, {kind}"] = lambda kind=kind: subject.estimate(kind)  # type: ignore[misc]
     took: dict[str, list[float]] = {way: [] for way in ways}
     for lap in range(rounds + 1):

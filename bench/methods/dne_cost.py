@@ -26,7 +26,7 @@ from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.packed import Packed, packing_is_faster
 from core.learn.networks.dne.task_attention import TaskAttention
 from core.learn.networks.growing import Classifier, OlderFeatures, blockwise_linear
-from core.learn.precision import autocast, place
+from core.learn.precision import autocast, place_network
 
 PER_TASK = 10
 
@@ -49,7 +49,7 @@ def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
     network = ExpandedNetwork(plain)
     classifiers = [copy.deepcopy(network.head)]
     for task in range(2, tasks + 1):
-        network.expand(heads)
+        network.schedule_expert(heads)
         names = [f"{task}-{c}" for c in range(PER_TASK)]
         network.grow(task, names, "default", torch.Generator().manual_seed(task))
         classifiers.append(copy.deepcopy(network.head))
@@ -81,13 +81,13 @@ class Step:
     def older(self, packed: Packed | None) -> OlderFeatures:
         """What the newest expert and the teacher read."""
         with autocast(self.x.device):
-            return self.network.older(self.x, packed)
+            return self.network.forward_older(self.x, packed)
 
     def shared(self) -> None:
         """The pass through older experts once, for teacher and student."""
         old = self.older(self.packed if packing_is_faster(self.x.device) else None)
         with autocast(self.x.device):
-            newest = self.network.newest(old, self.x)
+            newest = self.network.forward_newest(old, self.x)
             with torch.no_grad():
                 before = self.before
                 teacher = blockwise_linear(
@@ -132,7 +132,7 @@ def main() -> None:
         network, classifiers = chain(options.tasks, heads)
         print(f"\n{heads} heads per task: bytes that a version adds")
         sources = 0
-        for version, expert in enumerate(network.chain(), 1):
+        for version, expert in enumerate(network.list_experts(), 1):
             sources += expert.heads
             shard = sum(p.nbytes for p in expert.parameters())
             head = sum(p.nbytes for p in classifiers[version - 1].parameters())
@@ -141,7 +141,7 @@ def main() -> None:
                 f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
                 f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
             )
-        place(network, device)
+        place_network(network, device)
         classifiers = [classifier.to(device) for classifier in classifiers]
         x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(device)
         _turns("all versions over the last", _answers(network, classifiers, x), options.rounds, device)

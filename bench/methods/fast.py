@@ -146,7 +146,7 @@ class Bench:
 
     def _learn(self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
         from bench.job_run import run_job
-        from core.learn.catalogue import catalogue
+        from core.learn.catalogue import build_catalogue
         from core.recipe.resolve import resolve
 
         self._runs += 1
@@ -155,7 +155,7 @@ class Bench:
             "architecture": self._architecture,
             "image": IMAGE,
             "scenario": "task",
-            "recipe": resolve(catalogue(), "task", recipe).recipe,
+            "recipe": resolve(build_catalogue(), "task", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": tasks[-1].describe(),
@@ -185,13 +185,15 @@ def _read(data: Path, folder: Path) -> tuple[Part, Part]:
 
 
 def _ingested(data: Path, folder: Path, first: int) -> Any:
-    from core.ingest.ingest import ingest
+    from core.ingest.ingest import ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings
 
     name = f"classes_{first:02d}-{first + 9:02d}"
     archive = data / "cifar100" / f"{name}.zip"
-    return ingest(archive, "zip", folder / name, IMAGE["size"], IMAGE["channels"], Limits.of(Settings()))
+    return ingest_archive(
+        archive, "zip", folder / name, IMAGE["size"], IMAGE["channels"], Limits.from_settings(Settings())
+    )
 
 
 def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None) -> Part:
@@ -256,7 +258,7 @@ def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
             axis.plot(steps, curves.mean(0), label=name)
             axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2)
         axis.set(xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}")
-    axes[0].legend()
+    axes[0].format_legend()
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")

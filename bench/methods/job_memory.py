@@ -17,13 +17,13 @@ from safetensors.torch import save_file
 from bench.job_run import whole
 from core.catalogue import load_catalogue
 from core.protocol.job_event import DoneEvent, JobEvent
-from core.recipe.architecture import architecture
+from core.recipe.architecture import complete_architecture
 from core.recipe.resolve import resolve
-from core.requests.admission import Work, estimated
+from core.requests.admission import Work, estimate_memory
 from core.requests.network_size import size_of
 from core.settings import Settings
 from worker.child import Zygote
-from worker.memory import resident
+from worker.memory import read_resident_bytes
 
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "mlp": ({"name": "mlp", "hidden": [4096, 4096]}, 32),
@@ -41,7 +41,7 @@ def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method:
     asked, size = NETWORKS[network]
     image = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
-    asked_for = architecture(catalogue, scenario, asked, image)
+    asked_for = complete_architecture(catalogue, scenario, asked, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}
     recipe = resolve(catalogue, scenario, patch, architecture=asked_for).recipe
     start = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []}}
@@ -60,7 +60,7 @@ def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method:
         parent = _as_parent(number, Path(result))
     entry, found = catalogue["methods"][method], size_of(asked_for, image)
     assert found is not None
-    return peak, estimated(entry, found, image, recipe, Work(2, 2 * TRAIN)).bytes
+    return peak, estimate_memory(entry, found, image, recipe, Work(2, 2 * TRAIN)).bytes
 
 
 def _task(folder: Path, number: int, size: int) -> Json:
@@ -75,12 +75,12 @@ def _task(folder: Path, number: int, size: int) -> Json:
 
 def _run(zygote: Zygote, spec: Path) -> tuple[int, str]:
     child = zygote.spawn(spec)
-    start, peak = resident(child.pid) or 0, 0
+    start, peak = read_resident_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
     while not child.ended:
         for event in child.events(0.01):
             last = event
-        peak = max(peak, resident(child.pid) or 0)
+        peak = max(peak, read_resident_bytes(child.pid) or 0)
     child.finish()
     if not isinstance(last, DoneEvent):
         raise RuntimeError(f"the job ended with {last}")

@@ -20,7 +20,7 @@ from torch.nn import functional
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import Anchored, layer_iotas
-from core.learn.precision import autocast, place
+from core.learn.precision import autocast, place_network
 from core.learn.recipe import OlorRecipe, OptimizerRecipe
 
 WARM = 3
@@ -62,7 +62,7 @@ def measure(
     network = build_network(
         {"name": "resnet18"}, ImageSpec(size, 3), "class", HeadSpec(tuple("0123456789")), seed=0
     )
-    place(network, device)
+    place_network(network, device)
     network.train()
     x = torch.randn(batch, 3, size, size, device=device).to(memory_format=torch.channels_last)
     y = torch.arange(batch, device=device) % 10

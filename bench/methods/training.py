@@ -122,7 +122,7 @@ def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tune
     y = torch.from_numpy(labels.copy())
     classes = tuple(str(c) for c in range(10))
     network = build_network(
-        case["architecture"], ImageSpec.of(case["image"]), "class", HeadSpec(classes), seed=0
+        case["architecture"], ImageSpec.from_field(case["image"]), "class", HeadSpec(classes), seed=0
     )
     network.train()
     last = tuned and any(isinstance(module, nn.Conv2d) for module in network.modules())
@@ -165,7 +165,7 @@ def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> f
     """Images per second of the job that a worker runs."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
-    from core.learn.catalogue import catalogue
+    from core.learn.catalogue import build_catalogue
     from core.recipe.resolve import resolve
 
     count = len(open_dataset(file)[1])
@@ -184,7 +184,7 @@ def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> f
             "architecture": case["architecture"],
             "image": case["image"],
             "scenario": "class",
-            "recipe": resolve(catalogue(), "class", recipe).recipe,
+            "recipe": resolve(build_catalogue(), "class", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": {"number": 1, "classes": classes, "train": str(file), "held_out": None},
@@ -235,12 +235,17 @@ def _write_mnist(data: Path, file: Path) -> None:
 
 def _write_cifar(data: Path, file: Path) -> None:
     """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own ingest."""
-    from core.ingest.ingest import ingest
+    from core.ingest.ingest import ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings
 
-    done = ingest(
-        data / "cifar100" / "classes_00-09.zip", "zip", file.parent / "cifar", 32, 3, Limits.of(Settings())
+    done = ingest_archive(
+        data / "cifar100" / "classes_00-09.zip",
+        "zip",
+        file.parent / "cifar",
+        32,
+        3,
+        Limits.from_settings(Settings()),
     )
     done.train.rename(file)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from core.learn.analytic import ridge
-from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.projection import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.requests.admission import SOLVING
@@ -59,18 +59,18 @@ def pass_over(images: int) -> tuple[Tensor, float]:
 
 def beside_the_pass(features: Tensor, labels: Tensor, classes: int, projection: int, passed: float) -> None:
     """Sums and solve of one task on these features."""
-    drawn = matrix(projection, features.shape[1], 0) if projection else None
+    drawn = draw_matrix(projection, features.shape[1], 0) if projection else None
 
     def add() -> Sums:
-        h = append_ones(features) if drawn is None else project(features, drawn)
+        h = append_ones(features) if drawn is None else project_features(features, drawn)
         sums = Sums.zero(h.shape[1], classes)
         sums.add(h, labels)
         return sums
 
     sums, added = timed(add)
-    (_, weight), solved = timed(lambda: ridge.choose(sums))
+    (_, weight), solved = timed(lambda: ridge.choose_strength(sums))
     ratio = (passed + added + solved) / passed
-    stored = sum(t.nbytes for t in sums.packed().values()), weight.float().nbytes
+    stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
         f"D = {features.shape[1]}, projection {projection}, {len(labels):,} images, {classes} classes: "
         f"pass {passed:.2f} s, sums {added:.2f} s, solve {solved:.2f} s, ratio {ratio:.2f} (goal {GOAL}); "
@@ -85,7 +85,7 @@ def large() -> None:
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add(append_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, chosen = timed(lambda: ridge.choose(sums))
+    _, chosen = timed(lambda: ridge.choose_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
     _, solved = timed(lambda: ridge.solve(sums, 1.0))
     print(

@@ -210,9 +210,9 @@ def nearest_class(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor],
     """Return what gives minus the squared Mahalanobis distance to the nearest class mean."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
-    sigma = discriminant.covariance(sums)
-    sigma = discriminant.shrunk(sigma, discriminant.oas(sigma, sums.examples))
-    inverse, means = torch.linalg.inv(sigma), discriminant.means(sums)
+    sigma = discriminant.shared_covariance(sums)
+    sigma = discriminant.shrink_covariance(sigma, discriminant.oas_shrinkage(sigma, sums.examples))
+    inverse, means = torch.linalg.inv(sigma), discriminant.class_means(sums)
 
     def near(features: Tensor) -> Tensor:
         found = []

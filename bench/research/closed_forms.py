@@ -23,13 +23,13 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core import helper_process, imagenet_base, packaged_base
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.resizing import Resizing
 from core.learn.analytic import balance, choice, discriminant, ridge
-from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.projection import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.networks import ImageSpec, build_backbone
-from core.learn.networks.timm_names import pretrained
+from core.learn.networks.timm_names import find_pretrained
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors, save_tensors
 from core.protocol.architecture import Normalisation
@@ -165,12 +165,12 @@ def read_imagenet(cache: Path) -> dict[str, Tensor]:
 
 def read_backbones(cache: Path) -> dict[str, Prepared]:
     """Return the two bases of the package by name."""
-    packaged = packaged_base.packaged()
+    packaged = packaged_base.load_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
-    small.load_state_dict(load(packaged_base.weights(3)))
-    known = pretrained(imagenet_base.MODEL)
+    small.load_state_dict(load(packaged_base.load_weights(3)))
+    known = find_pretrained(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(read_imagenet(cache))
     return {
@@ -206,7 +206,7 @@ def pass_images(images: Labelled, prepared: Prepared) -> Tensor:
     with torch.no_grad():
         for start in range(0, len(images), BATCH):
             rows = [
-                decode(content, prepared.size, 3, 1 << 26, prepared.resizing)
+                decode_image(content, prepared.size, 3, 1 << 26, prepared.resizing)
                 for content, _ in images[start : start + BATCH]
             ]
             found.append(prepared.network(prepared.inputs(torch.from_numpy(np.stack(rows)))))
@@ -218,18 +218,20 @@ Scores = Callable[[Tensor], Tensor]
 
 def fit_ridge(h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False) -> Scores:
     """Solve a ridge on features, or on `columns` random ones."""
-    drawn = matrix(columns, h.shape[1], 0) if columns else None
+    drawn = draw_matrix(columns, h.shape[1], 0) if columns else None
 
     def widen(features: Tensor) -> Tensor:
-        return append_ones(features) if drawn is None else project(features, drawn)
+        return append_ones(features) if drawn is None else project_features(features, drawn)
 
     sums = Sums.zero(columns or h.shape[1] + 1, classes)
     sums.add(widen(h), labels)
     if balanced:
-        strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(balance.balance(sums))
-        weight = ridge.solve(balance.balance(sums), strength)
+        strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(
+            balance.balance_sums(sums)
+        )
+        weight = ridge.solve(balance.balance_sums(sums), strength)
     else:
-        _, weight = ridge.choose(sums)
+        _, weight = ridge.choose_strength(sums)
     return lambda features: widen(features).double() @ weight
 
 
@@ -237,7 +239,7 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
-    linear = discriminant.discriminant(
+    linear = discriminant.solve_classifier(
         sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_share()
     )
     return lambda features: linear(features.double())
@@ -247,12 +249,12 @@ def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv 2309.14062)."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
-    mu, common = discriminant.means(sums), discriminant.covariance(sums)
+    mu, common = discriminant.class_means(sums), discriminant.shared_covariance(sums)
     inverses = []
     for c in range(classes):
         own = h[labels == c].double() - mu[c]
         sigma = (own.T @ own / max(len(own) - 1, 1) + common) / 2
-        sigma = discriminant.shrunk(sigma, discriminant.oas(sigma, len(own)))
+        sigma = discriminant.shrink_covariance(sigma, discriminant.oas_shrinkage(sigma, len(own)))
         scale = sigma.diagonal().sqrt()
         inverses.append(torch.linalg.inv(sigma / scale[:, None] / scale) / scale[:, None] / scale)
 
@@ -273,7 +275,9 @@ def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = N
     plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
     plain.add(h, labels)
     sums.add(append_ones(h), labels)
-    strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(balance.balance(sums))
+    strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(
+        balance.balance_sums(sums)
+    )
     share = discriminant.LeftOut(plain, h.double(), labels).choose_share()
     scores = {
         "lda": discriminant.LeftOut(plain, h.double(), labels).score(share),

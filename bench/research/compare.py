@@ -26,9 +26,9 @@ from PIL import Image
 
 from bench.experiment.data import read_idx
 from tools import digits
-from tools.compare_methods.comparison import Options, compare, count_cores
+from tools.compare_methods.comparison import Options, compare_methods, count_cores
 from tools.compare_methods.split import Sample
-from tools.compare_methods.table import WORDS, markdown
+from tools.compare_methods.table import WORDS, render_markdown
 
 CIFAR_FILE = "classes_60-69.zip"
 """Classes that `perennial/resnet20-cifar100` was not trained on."""
@@ -55,12 +55,12 @@ def main() -> None:
         for stream in streams(Path(scratch), options.data, options.photos):
             sample = Sample(stream.batches, options.images, options.held_out, options.seed)
             chosen = Options(sample, options.epochs, rows=rows, model=options.model)
-            found = compare(stream.folder, chosen, _say)
+            found = compare_methods(stream.folder, chosen, _say)
             documents[stream.name] = found.document
             learned, held_out = found.document["learned"], found.document["held_out"]
             print(
                 f"\n{stream.name}: {len(found.document['classes'])} classes in {stream.batches} batches, "
-                f"{learned:,} images to learn from, {held_out:,} held out\n\n{markdown(found.outcomes)}",
+                f"{learned:,} images to learn from, {held_out:,} held out\n\n{render_markdown(found.outcomes)}",
                 flush=True,
             )
             if options.json:
@@ -80,7 +80,7 @@ def streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[S
 
 def write_digits(folder: Path) -> Path:
     """Write scikit-learn's digits as `folder/<digit>/<image>.png`."""
-    for _, archive in digits.archives():
+    for _, archive in digits.build_archives():
         unpack(io.BytesIO(archive), folder)
     return folder
 

@@ -31,16 +31,16 @@ from bench.job_run import run_job
 from core import near, packaged_base
 from core.ingest.dataset import open_dataset
 from core.ingest.images import square_array
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import sniff
-from core.learn.catalogue import catalogue
+from core.ingest.sniff import detect_format
+from core.learn.catalogue import build_catalogue
 from core.learn.data_findings import SUSPECTS
 from core.learn.networks import HeadSpec, ImageSpec, empty_network
 from core.learn.precision import Inputs
-from core.learn.probe import features
-from core.learn.shift import Labelled, compared, light
-from core.learn.suspects import probabilities, suspects
+from core.learn.probe import compute_features
+from core.learn.shift import Labelled, compare_samples, measure_light
+from core.learn.suspects import estimate_probabilities, find_suspects
 from core.recipe.resolve import resolve
 from core.settings import Settings
 
@@ -85,13 +85,13 @@ def near_duplicates(cifar: list[Data]) -> None:
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
-    hashes = near.hashes(images)
+    hashes = near.hash_images(images)
     for name, copy in {"saved again (JPEG 60 to 95)": _saved, "resized (0.6 to 2 times)": _resized}.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
-        found = near.between(near.hashes(copies), hashes[:100]).near == np.arange(100)
+        found = near.find_duplicates_between(near.hash_images(copies), hashes[:100]).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
-    told = near.within(hashes)
+    told = near.find_duplicates_within(hashes)
     pairs = _all_pairs(hashes)
     print(
         f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an earlier one "
@@ -119,7 +119,7 @@ def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
         rows = [_planted(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
         mean = np.mean([row[:6] for row in rows], axis=0)
         others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
-        clean = len(suspects(h, torch.from_numpy(right), torch.Generator()).rows) / len(right)
+        clean = len(find_suspects(h, torch.from_numpy(right), torch.Generator()).rows) / len(right)
         print(
             f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | {clean:.1%} | {others} |",
             flush=True,
@@ -154,7 +154,7 @@ def cost(cifar: list[Data], folder: Path) -> None:
     large = np.stack([square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
-    base: dict[str, Any] = packaged_base.packaged().architecture
+    base: dict[str, Any] = packaged_base.load_description().architecture
     runs = [
         ("digits, small-cnn", {"name": "small-cnn"}, large[:1_000], digits[:1_000]),
         ("CIFAR-100, ResNet-20", base, x[some], y[some]),
@@ -184,7 +184,7 @@ def _job(
         )
         task[part] = str(path)
     earlier["held_out"] = task["held_out"]
-    recipe = resolve(catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
+    recipe = resolve(build_catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
     start = {
         "version": 0,
         "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
@@ -228,8 +228,8 @@ def _planted(
     given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
     wrong = given != right
     label = torch.from_numpy(given)
-    accused = suspects(h, label, torch.Generator()).rows.numpy()
-    p = probabilities(h, label).numpy()
+    accused = find_suspects(h, label, torch.Generator()).rows.numpy()
+    p = estimate_probabilities(h, label).numpy()
     seen = float((p.argmax(1) == right).mean())
     others = _by_cleanlab(cleanlab, folder, p, given) if cleanlab else np.zeros(0, np.int64)
     return (*_quality(accused, wrong), seen, len(accused) / len(right), *_quality(others, wrong))
@@ -251,18 +251,18 @@ def _p(one: Labelled, other: Labelled, side: int, generator: torch.Generator) ->
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
     first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
-    return compared(first, second, generator).p
+    return compare_samples(first, second, generator).p
 
 
 def _seen(images: Images) -> Labelled:
-    return Labelled(_features(images), light(torch.from_numpy(images)), [])
+    return Labelled(_features(images), measure_light(torch.from_numpy(images)), [])
 
 
 def _features(images: Images) -> Tensor:
-    known = packaged_base.packaged()
+    known = packaged_base.load_description()
     network = empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
-    network.backbone.load_base(load(packaged_base.weights(3)))
-    return features(
+    network.backbone.load_base(load(packaged_base.load_weights(3)))
+    return compute_features(
         network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
     ).clone()
 
@@ -275,13 +275,13 @@ def _digits() -> tuple[Tensor, np.ndarray]:
 
 def _cifar(data: Path, folder: Path) -> list[Data]:
     """Training images of each archive as the service decodes them, and their labels from 0."""
-    limits = Limits.of(Settings(data_dir=folder))
+    limits = Limits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
-            media_type = sniff(file.read(1024), None)
-        made = ingest(path, media_type, folder / name, SIZE, 3, limits)
+            media_type = detect_format(file.read(1024), None)
+        made = ingest_archive(path, media_type, folder / name, SIZE, 3, limits)
         images, numbers = open_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))
     return found
@@ -303,7 +303,7 @@ def _all_pairs(hashes: np.ndarray) -> int:
     """Near pairs, by comparing all."""
     total = 0
     for at in range(0, len(hashes), 500):
-        close = near.distances(hashes[at : at + 500, None], hashes[None]) <= near.MOST_BITS
+        close = near.hamming_distances(hashes[at : at + 500, None], hashes[None]) <= near.MOST_BITS
         total += int(np.triu(close, at + 1).sum())
     return total
 

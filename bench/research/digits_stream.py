@@ -46,7 +46,7 @@ def _stream(client: Perennial, model: str, method: dict[str, Any], seed: int) ->
         architecture="small-cnn",
         gate={"checks": "off"},
     )
-    _learn(client, model, [archive for _, archive in digits.archives()])
+    _learn(client, model, [archive for _, archive in digits.build_archives()])
     metrics = client.metrics.retrieve(model)
     if seed == 0:
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
@@ -60,7 +60,7 @@ def _stream(client: Perennial, model: str, method: dict[str, Any], seed: int) ->
 def _joint(client: Perennial, model: str, seed: int) -> float:
     merged = io.BytesIO()
     with zipfile.ZipFile(merged, "w") as out:
-        for _, data in digits.archives():
+        for _, data in digits.build_archives():
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 for name in archive.namelist():
                     out.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), archive.read(name))

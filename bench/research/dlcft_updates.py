@@ -38,7 +38,7 @@ from bench.experiment.data import Files
 from bench.experiment.plan import DataSet, Images
 from bench.job_run import run_job
 from bench.research.dlcft_figures import Said, Terms, Update, changed, costs, forecasts
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.dataset import Dataset
 from core.learn.method import Method
 from core.learn.methods.dlcft_memory import CurvatureMemory
@@ -106,7 +106,7 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
         "train": str(files.file(BASE, base_classes, "train")),
         "held_out": str(files.file(BASE, base_classes, "test")),
     }
-    spec = _spec(options, "class", resolve(catalogue(), "class", recipe).recipe, task, first, first)
+    spec = _spec(options, "class", resolve(build_catalogue(), "class", recipe).recipe, task, first, first)
     begun = time.monotonic()
     in_child(run_base, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
@@ -131,7 +131,7 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
             patch["optimizer"] = {"name": "adam", "lr": rate, "head_lr": 10 * rate, "weight_decay": 1e-5}
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
-            recipe = resolve(catalogue(), "data", patch).recipe
+            recipe = resolve(build_catalogue(), "data", patch).recipe
             task = {"number": i + 1, "classes": zero["manifest"]["classes"], "train": str(tasks[-1])}
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
             spec = _spec(options, "data", recipe, {**task, "held_out": None}, parent, zero)
@@ -207,7 +207,7 @@ def ask(network: Network, method: Method, inputs: Inputs, path: Path, classes: l
         method.predict_logits(network, inputs(images), None).cpu()
         for images in data.images[rows].split(BATCH)
     ]
-    return Said(torch.cat(logits).double().numpy(), data.targets(network.classes)[rows].numpy())
+    return Said(torch.cat(logits).double().numpy(), data.to_targets(network.classes)[rows].numpy())
 
 
 def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
@@ -220,7 +220,7 @@ def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
     section.load(kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu"))
     memory = CurvatureMemory(section)
     moved = {n: t - old[n] for n, t in new.items() if n.startswith(("displacement.", "head.")) and n in old}
-    blocks, rise = float(memory.curvature.gradient(moved)[1]), result["forecast"]["predicted"]
+    blocks, rise = float(memory.curvature.evaluate_penalty(moved)[1]), result["forecast"]["predicted"]
     bend = memory.coupling * blocks
     own = result["method"]["state"]["curvature"]["coupling"]
     return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)

@@ -57,7 +57,7 @@ def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
 def _learn(client: Perennial, name: str, method: Any, seed: int) -> Iterator[tuple[float, bool]]:
     """Learn a stream; the loss of each version that was compared, and whether the limit of a new model holds it."""
     model = _create(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
-    for _, archive in digits.archives():
+    for _, archive in digits.build_archives():
         job = client.submit(model, archive).wait()
         found = _compare(client, model, job.version)
         if found is not None:
@@ -66,7 +66,7 @@ def _learn(client: Perennial, name: str, method: Any, seed: int) -> Iterator[tup
 
 def _learn_absurdly(client: Perennial, seed: int) -> tuple[float, bool]:
     model = _create(client, f"absurd-{seed}", METHODS["er"], seed)
-    archives = [archive for _, archive in digits.archives()]
+    archives = [archive for _, archive in digits.build_archives()]
     for archive in archives[:-1]:
         client.submit(model, archive).wait()
     found = _compare(client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version)

@@ -38,9 +38,9 @@ from core.learn.analytic.projection import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.networks import ImageSpec, empty_network
 from core.learn.networks.network import HeadSpec
-from core.learn.precision import Inputs, place
+from core.learn.precision import Inputs, place_network
 from core.line.checks import CHECKS, NEW_GATE, check_losses
-from core.power import detection
+from core.power import detection_probability
 from core.protocol.gate import GateCheck, GateLimits
 from core.protocol.losses import DriftCount, LossCount, Losses, TaskLoss
 
@@ -126,7 +126,7 @@ def _print_power() -> None:
     print(f"probability that a loss of {100 * LOSS:.0f} points is seen, exact")
     print("| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |")
     for images in HELD_OUT:
-        shares = [detection(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0) for gain in GAINS]
+        shares = [detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0) for gain in GAINS]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
@@ -168,13 +168,13 @@ def _extract(files: Files, images: Images) -> Features:
     """Features of the packaged base, of both parts."""
     source = files.source(images)
     channels = files.form(images)["channels"]
-    base = packaged_base.packaged()
+    base = packaged_base.load_description()
     form = ImageSpec(files.form(images)["size"], channels)
     network = empty_network(base.architecture, form, "class", HeadSpec())
-    network.backbone.load_base(load(packaged_base.weights(channels)))
+    network.backbone.load_base(load(packaged_base.load_weights(channels)))
     device = torch.device("cpu")
-    place(network, device)
-    inputs = Inputs(packaged_base.normalisation(channels), channels, device)
+    place_network(network, device)
+    inputs = Inputs(packaged_base.load_normalisation(channels), channels, device)
     network.eval()
 
     def compute(part: str) -> tuple[Tensor, Tensor]:
@@ -201,12 +201,12 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _learn_ridge(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    _, weight = ridge.choose(_sums(h, labels, classes))
+    _, weight = ridge.choose_strength(_sums(h, labels, classes))
     return lambda features: features @ weight, "ridge"
 
 
 def _learn_lda(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.discriminant(_sums(h, labels, classes).without_last())
+    head = discriminant.solve_classifier(_sums(h, labels, classes).without_last())
     return lambda features: head(features[:, :-1]), "lda"
 
 

@@ -78,7 +78,7 @@ def learn_all(
     Raises:
         JobEnded: a job did not end with a published version.
     """
-    batches = digits.archives()[:tasks]
+    batches = digits.build_archives()[:tasks]
     families = {one.name: one.family for one in client.architectures.list()}
     models, jobs = [], []
     for entry in methods:
@@ -176,7 +176,7 @@ def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn")
         recipe={**recipe, "method": "ewc-online"},
         gate={"checks": "off"},
     )
-    for (name, archive), method in zip(digits.archives(), ("ewc-online", "er"), strict=False):
+    for (name, archive), method in zip(digits.build_archives(), ("ewc-online", "er"), strict=False):
         client.submit("midlife", archive, name=name, recipe={"method": method}).wait()
     changed = [w for w in client.tasks.retrieve("midlife", 2).warnings if "method changes" in w]
     if not changed:

@@ -28,8 +28,8 @@ from bench.job_run import whole
 from bench.research import closed_forms
 from bench.research.new_user import photo
 from core import imagenet_base, packaged_base
-from core.ingest.images import decode
-from core.learn.catalogue import catalogue
+from core.ingest.images import decode_image
+from core.learn.catalogue import build_catalogue
 from core.learn.control import NoControl
 from core.learn.job import Job
 from core.learn.known_features import KnownFeatures
@@ -185,9 +185,9 @@ class Start:
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
         self._prepared = prepared = closed_forms.read_backbones(cache)[name]
         architecture = (
-            imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.packaged().architecture
+            imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.load_description().architecture
         )
-        known = cast(Catalogue, catalogue())
+        known = cast(Catalogue, build_catalogue())
         self._recipe = resolve(known, "class", new_recipe(known, patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
@@ -271,7 +271,7 @@ class Start:
 
         known = self._known if self._is_frozen else None
         learning = Job(whole(spec), lambda event: None, NoControl(), judge, inputs=known)
-        with learning.numerics.applied():
+        with learning.numerics.apply_flags():
             learning.run()
         return self._read_version(out / "result", number, kept)
 
@@ -324,7 +324,7 @@ class Start:
     def _decode(self, content: bytes) -> Tensor:
         """uint8 [S, S, 3]."""
         if content not in self._decoded:
-            pixels = decode(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
+            pixels = decode_image(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
             self._decoded[content] = torch.from_numpy(np.ascontiguousarray(pixels))
         return self._decoded[content]
 

@@ -123,7 +123,7 @@ class Stream:
             "/v1/models/aging/tasks", content=archive, headers={"Content-Type": "application/octet-stream"}
         )
         assert answer.status_code == 202, answer.text
-        zygote = psutil.Process(self._worker.zygote().pid)
+        zygote = psutil.Process(self._worker.ensure_zygote().pid)
         here = psutil.Process()
         self._store.counts.clear()
         cpu, own, begin = _cpu(zygote), _cpu(here), time.perf_counter()

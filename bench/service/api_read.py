@@ -33,7 +33,7 @@ def main() -> None:
         data = Path(folder) / "data"
         with service.running(data) as running, _bare(data / "perennial.db") as bare:
             client = Perennial(running.key, base_url=running.url)
-            archives = digits.archives()
+            archives = digits.build_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
             job = client.submit("polled", archives[0][1]).wait().id
             _compare("idle", running, bare, job, seconds)

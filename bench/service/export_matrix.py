@@ -23,7 +23,7 @@ from bench.service.exported_networks import (
     prompts,
 )
 from core.learn.methods import registry
-from core.learn.networks import architectures
+from core.learn.networks import get_architectures
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.timm_names import RECOMMENDED
@@ -82,7 +82,7 @@ def no_such_version(architecture: str, way: str) -> str | None:
     """
     name = WAYS[way].method
     accepts = registry.get(name).accepts
-    family = architectures()[architecture.partition("/")[0]].family
+    family = get_architectures()[architecture.partition("/")[0]].family
     if accepts.architectures is not None and family not in accepts.architectures:
         return f"{name} works on {', '.join(accepts.architectures)} alone"
     if family in accepts.unfit and not accepts.unfit[family]:

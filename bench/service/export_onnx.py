@@ -25,7 +25,7 @@ import torch
 from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
 from bench.service.exported_networks import CHANNELS, MORE, NORMALISE, QUICK, Case
 from core.learn.onnx import graph
-from core.learn.onnx.check import check
+from core.learn.onnx.check import compare_graph
 from core.learn.onnx.graph import ExportFailed
 from core.learn.torchvision_import import torchvision_models
 
@@ -88,7 +88,7 @@ def _measured(name: str, case: Case) -> Line:
             (file, *_) = graph.write(answers, CHANNELS, case.size, Path(folder))
             exported = time.perf_counter()
             path = Path(folder, file)
-            found = check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+            found = compare_graph(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
         except ExportFailed as error:
             return Line(name, refused=str(error))
         end = time.perf_counter()

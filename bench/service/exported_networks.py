@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.linear import Linear
-from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.projection import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.calibration.temperature import fit_temperature
 from core.learn.method import Method
@@ -109,8 +109,8 @@ def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: 
         with torch.no_grad():
             h = torch.cat([built.eval().features(some) for some in images.split(20)])
         if projection:
-            state["projection"] = {"matrix": matrix(projection, h.shape[1], seed=1)}
-            h = project(h, state["projection"]["matrix"])
+            state["projection"] = {"matrix": draw_matrix(projection, h.shape[1], seed=1)}
+            h = project_features(h, state["projection"]["matrix"])
         linear, told = _solved(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
         made = method("analytic", state, head=head, projection=projection)
@@ -126,11 +126,11 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
     sums = Sums.zero(columns.shape[1], len(CLASSES))
     sums.add(columns, labels)
     if head == "lda":
-        return discriminant.discriminant(sums), {}
+        return discriminant.solve_classifier(sums), {}
     if head == "ncm":
-        means = functional.normalize(discriminant.means(sums)) / COSINE_TEMPERATURE
+        means = functional.normalize(discriminant.class_means(sums)) / COSINE_TEMPERATURE
         return Linear(means, means.new_zeros(len(means))), {}
-    strength, weight = ridge.choose(sums)
+    strength, weight = ridge.choose_strength(sums)
     cool = fit_temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = Linear(weight[:, :-1], weight[:, -1]) if ones else Linear(weight, weight.new_zeros(len(weight)))
@@ -181,7 +181,7 @@ def experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size:
         built = family(network(architecture, size))
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
-            built.expand(width)
+            built.schedule_expert(width)
             built.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
         built.auxiliary = None
         with torch.no_grad():

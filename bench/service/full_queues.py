@@ -125,7 +125,7 @@ def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     found["look where it is"] = _timed(calls, lambda: uploads.read(db, actor, made[0]))
     found["list uploads"] = _timed(calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None))
     found["hold and release it"] = _timed(
-        calls, lambda: uploads.release(db, uploads.begin(db, actor, made[0], 0))
+        calls, lambda: uploads.release_lease(db, uploads.begin_writing(db, actor, made[0], 0))
     )
     with db.write() as session:
         session.execute(delete(Upload).where(Upload.id.in_(made)))
@@ -141,11 +141,11 @@ def _jobs(db: Database, count: int, calls: int) -> int:
         _queue(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
     many = _job_calls(db, mine, calls)
     wrong = _compared(few, many, f"{count:,} queued jobs of one owner")
-    claims.claim(db, "w", 60.0)
+    claims.claim_job(db, "w", 60.0)
     other = _owner(db, "of-one-job")
     _queue(db, other.owner_id, _model(db, other.owner_id, "one"), 1, 1)
     begun = time.perf_counter()
-    claim = claims.claim(db, "w", 60.0)
+    claim = claims.claim_job(db, "w", 60.0)
     took = 1000 * (time.perf_counter() - begun)
     with db.read() as session:
         is_first = claim is not None and session.get_one(Job, claim.job_id).owner_id == other.owner_id
@@ -195,9 +195,9 @@ def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None
 
 def _job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     def claimed() -> None:
-        claim = claims.claim(db, "w", 60.0)
+        claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None
-        claims.stopped(db, claim)
+        claims.complete_stop(db, claim)
 
     return {
         "claim a job and give it back": _timed(calls, claimed),

@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
-    archive = digits.archives()[0][1]
+    archive = digits.build_archives()[0][1]
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         waits = []

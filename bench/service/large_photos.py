@@ -2,10 +2,11 @@
 
     PYTHONPATH=.:FOLDER python -m bench.service.large_photos [--photos DIR] [--only heic]
 
-Each photo goes alone through `ingest` with one real decoder process, whose peak of memory and CPU time the system
-counts. Photos are made where DIR lacks them, of a texture that packs badly; the HEIC needs pillow-heif, which has an
-encoder, in FOLDER: `pip install --no-deps --target FOLDER pillow-heif`. The line `nothing` is the decoder with one
-pixel. Goal: at most 1,000 MB and 5 s, after which a prediction gives an image up; the last two photos are refused.
+Each photo goes alone through `ingest_archive` with one real decoder process, whose peak of memory and CPU time the
+system counts. Photos are made where DIR lacks them, of a texture that packs badly; the HEIC needs pillow-heif,
+which has an encoder, in FOLDER: `pip install --no-deps --target FOLDER pillow-heif`. The line `nothing` is the
+decoder with one pixel. Goal: at most 1,000 MB and 5 s, after which a prediction gives an image up; the last two
+photos are refused.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import Rejected
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.resizing import LATEST, Resizing
 
@@ -123,7 +124,7 @@ def measure(photo: Path) -> dict[str, float | str]:
             file.write(photo, f"cat/{photo.stem}.png")
         begin, said = time.perf_counter(), ""
         try:
-            ingest(
+            ingest_archive(
                 archive,
                 "zip",
                 Path(folder) / "made",

@@ -34,7 +34,7 @@ from core.db.session import Database
 from core.settings import Settings
 from core.store import open_store
 from core.work import claim as claims
-from core.work.publish import publish
+from core.work.publish import publish_result
 from tools import service
 
 CLIENTS = 4
@@ -43,7 +43,7 @@ ANEW = 10
 PUBLISHED = 15
 LABELS = ("cat", "dog")
 SCHEMA = "0011"
-HAS_WINDOWS = migrate.head() > SCHEMA
+HAS_WINDOWS = migrate.find_head() > SCHEMA
 Json = dict[str, Any]
 
 
@@ -158,11 +158,11 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
         for (size, most), times in zip(cases, taken, strict=True):
             last[size] += 1
             _submit(db, size, last[size])
-            claim = claims.claim(db, "bench", 600.0)
+            claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
             _result(folder, last[size], most)
             began = time.perf_counter()
-            publish(db, store, claim, folder)
+            publish_result(db, store, claim, folder)
             if turn:
                 times.append((time.perf_counter() - began) * 1e3)
     first = statistics.median(taken[0])

@@ -232,15 +232,15 @@ def _worker(sides: list[Side], only: str) -> list[str]:
         settings = side.settings.model_copy(update={"event_days": 10_000.0})  # all events are of this morning
 
         def take(db: Database = db) -> None:
-            held = claims.claim(db, "bench", 60.0)
+            held = claims.claim_job(db, "bench", 60.0)
             assert held is not None
-            claims.stopped(db, held)
+            claims.complete_stop(db, held)
 
         names.append(
             {
                 "claim and give back": take,
-                "reap": lambda db=db: claims.reap(db),
-                "ring": lambda db=db: sweep.unrung(db),
+                "reap": lambda db=db: claims.reap_expired(db),
+                "ring": lambda db=db: sweep.find_unrung(db),
                 "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),
                 "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
                     db, st, s, "snapshot", "snapshots/"
@@ -277,7 +277,7 @@ def _worker(sides: list[Side], only: str) -> list[str]:
 def _blobs(side: Side, store: object) -> object:
     from core.store import Blobs
 
-    return Blobs(store, side.settings.folder("cache"))  # type: ignore[arg-type]
+    return Blobs(store, side.settings.make_folder("cache"))  # type: ignore[arg-type]
 
 
 def _used(db: Database) -> None:
@@ -285,7 +285,7 @@ def _used(db: Database) -> None:
     from core.db import references
 
     with db.read() as session:
-        references.used(session, [digest(kind, n) for n in range(40) for kind in "bcdef"])
+        references.find_used(session, [digest(kind, n) for n in range(40) for kind in "bcdef"])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def add_files(db: Database, store: Store, settings: Settings, size: Size) -> Non
             "tasks": np.ones(200, np.int64),
         },
     }
-    blobs = Blobs(store, settings.folder("cache"))
+    blobs = Blobs(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
         model = id_of("mdl", 0)
         newest = session.scalars(

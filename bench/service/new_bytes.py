@@ -59,7 +59,7 @@ def main() -> None:
 def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) -> str:
     """What versions 2 … 4 add, on average."""
     client.models.create(model, recipe={**recipe, "epochs": 1}, architecture="small-cnn", gate=OFF)
-    for _, archive in digits.archives()[:4]:
+    for _, archive in digits.build_archives()[:4]:
         client.submit(model, archive).wait()
     tensors = [_tensors(client, model, version) for version in range(1, 5)]
     changed = sum(_changed(old, new) for old, new in pairwise(tensors))

@@ -70,7 +70,7 @@ def _paused(running: service.Service) -> str:
     """A job that has learned for a moment."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)
-        name, batch = digits.archives()[0]
+        name, batch = digits.build_archives()[0]
         job = client.submit(MODEL, batch, name=name)
         while client.jobs.retrieve(job.id).state != "running":
             time.sleep(0.2)
@@ -106,7 +106,7 @@ class _Writer(threading.Thread):
                         self.steps += 1
                     else:
                         text = f"This is line {self.lines} of a log that says much and often."
-                        job_log.add(session, self._job, ("info", text), now)
+                        job_log.add_line(session, self._job, ("info", text), now)
                         self.lines += 1
             self.written += self._per_second
 

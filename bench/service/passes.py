@@ -28,7 +28,7 @@ def main() -> None:
     torch.set_num_threads(1)
     architectures = {
         imagenet_base.NAME: imagenet_base.ARCHITECTURE,
-        packaged_base.PACKAGED: packaged_base.packaged().architecture,
+        packaged_base.PACKAGED: packaged_base.load_description().architecture,
     }
     for name, passes in PASSES.items():
         for known in passes:

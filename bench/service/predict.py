@@ -37,7 +37,7 @@ from sqlalchemy import select
 from core import imagenet_base
 from core.db.session import Database
 from core.db.tables import Owner
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.resizing import FIRST, Resizing
 from core.learn import predicting
 from core.learn.method import Method
@@ -48,7 +48,7 @@ from core.packaged_base import PACKAGED
 from core.protocol.export_job import INPUT
 from core.protocol.manifest import Manifest
 from core.requests.actor import Actor
-from core.requests.predictions import predictable
+from core.requests.predictions import find_predictable
 from core.settings import Settings
 from core.store import open_store
 from core.store.blobs import Blobs
@@ -80,14 +80,15 @@ class Bare:
         image = self.manifest.image
         resizing = Resizing(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
-            decode(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing) for photo in photos
+            decode_image(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing)
+            for photo in photos
         ]
         return np.stack(pixels)
 
     def probabilities(self, pixels: NDArray[np.uint8]) -> tuple[list[str], NDArray[np.float32]]:
         """Return labels and probabilities as the version answers in torch."""
         manifest = self.manifest
-        return predicting.predict(
+        return predicting.predict_images(
             self.network,
             pixels,
             normalise=manifest.normalise,
@@ -226,12 +227,12 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
     db = Database(settings.resolved_database_url)
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
-    found = predictable(db, Actor(owner_id, None, "read"), "photos", "production", None)
-    blobs = Blobs(open_store(settings), settings.folder("cache"))
-    paths = {name: Path(path) for name, path in found.paths(blobs).items()}
+    found = find_predictable(db, Actor(owner_id, None, "read"), "photos", "production", None)
+    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
+    paths = {name: Path(path) for name, path in found.fetch_paths(blobs).items()}
     db.close()
     manifest = found.manifest
-    network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+    network, method = predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
     answers = Answers(network, method, manifest.normalise, manifest.image.channels, manifest.divisor)
     folder.mkdir()
     file = graph.write(answers, manifest.image.channels, manifest.image.size, folder)[0]

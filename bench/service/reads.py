@@ -88,7 +88,7 @@ def _add_images(side: Side) -> None:
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)
-    blobs = Blobs(open_store(side.settings), side.settings.folder("cache"))
+    blobs = Blobs(open_store(side.settings), side.settings.make_folder("cache"))
     path = side.settings.data_dir / "images"
     write_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
     sha256, _ = blobs.put_file(path, move=True)

@@ -43,7 +43,7 @@ def main() -> None:
             client = Perennial(running.key, base_url=running.url, timeout=600)
             settings = Settings(data_dir=data, scrub_bytes_per_s=options.rate, scrub_hours=0)
             _fill(settings, options.megabytes * MB)
-            archive = digits.archives()[0][1]
+            archive = digits.build_archives()[0][1]
             _learned(client, archive, "warm", options.epochs)
             ratios = []
             for pair in range(options.pairs):
@@ -105,8 +105,8 @@ def _scrubbed(db: Database) -> int:
 def _fill(settings: Settings, size: int) -> None:
     """Bases of random bytes, named by rows."""
     db = Database(settings.resolved_database_url)
-    blobs = Blobs(open_store(settings), settings.folder("cache"))
-    source = settings.folder("spool") / "base"
+    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
+    source = settings.make_folder("spool") / "base"
     with db.read() as session:
         owner = session.query(Owner.id).limit(1).scalar()
     for _ in range(max(1, size // FILE_BYTES)):

@@ -80,7 +80,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
     nobody = Actor("", None, "admin")
     for who, owner, scope in (("owner", owner_name(0), "write"), ("admin", keys.ADMIN_OWNER, "admin")):
         with db.write() as session:  # the audit row of a new key needs an owner
-            nobody = Actor(keys._owner(session, owner, db.now(session)).id, None, "admin")
+            nobody = Actor(keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin")
         made = keys.create(db, nobody, name="bench", owner=owner, scope=scope, expires_at=None)
         side.keys[who] = str(made["secret"])
     db.close()

@@ -127,7 +127,7 @@ def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Ite
 
 def _submit(db: Database, settings: Settings, count: int) -> None:
     """As many models with one decoded task each; the chores of the workers ring for the jobs."""
-    blobs = Blobs(open_store(settings), settings.folder("cache"))
+    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"
     path.write_bytes(b"never read")
     sha256, _ = blobs.put_file(path)

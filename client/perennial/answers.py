@@ -80,7 +80,7 @@ def read_json(content: bytes) -> Any:
         BadAnswer: it is not JSON, is nested too deeply, or contains NaN or an infinity.
     """
     try:
-        return json.loads(content, parse_constant=_refuse)
+        return json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"
         raise BadAnswer(
@@ -88,5 +88,5 @@ def read_json(content: bytes) -> Any:
         ) from error
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(constant)

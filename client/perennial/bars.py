@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from perennial.text import one_line, printable
-from perennial.words import by_commands, duration, lacks_base
+from perennial.text import escape_controls, one_line
+from perennial.words import by_commands, format_duration, lacks_base
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -26,7 +26,7 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
     if progress and _is_notebook():
         yield _bytes_in_notebook(title)
         return
-    with _bars(progress, is_bytes=True) as bars:
+    with _open_bars(progress, is_bytes=True) as bars:
         if bars is None:
             yield None
             return
@@ -41,7 +41,7 @@ class ShownJob(Protocol):
     def __call__(self, job: Job) -> None:
         """Show the job as it is now."""
 
-    def away(self, seconds: float) -> None:
+    def show_outage(self, seconds: float) -> None:
         """Show that the service has not answered for some time."""
 
 
@@ -55,7 +55,7 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
     if progress and _is_notebook():
         yield _Called(_job_in_notebook())
         return
-    with _bars(progress, is_bytes=False) as bars:
+    with _open_bars(progress, is_bytes=False) as bars:
         yield _Called(lambda job: None) if bars is None else _Drawn(bars)
 
 
@@ -68,7 +68,7 @@ class _Called:
     def __call__(self, job: Job) -> None:
         self._show(job)
 
-    def away(self, seconds: float) -> None:
+    def show_outage(self, seconds: float) -> None:
         """Do nothing: a plain function has no way to show an outage."""
 
 
@@ -82,15 +82,19 @@ class _Drawn:
         self._state = "job"
 
     def __call__(self, job: Job) -> None:
-        self._state = one_line(state(job) + _of_base(job))
-        self._bars.update(self._row, completed=share(job), description=self._state, left=left(job))
+        self._state = one_line(describe_state(job) + _of_base(job))
+        self._bars.update(
+            self._row, completed=share_done(job), description=self._state, left=describe_time_left(job)
+        )
         why = why_waiting(job)
         if why and why not in self._told:
             self._told.add(why)
-            self._bars.console.print(printable(why), markup=False, highlight=False)
+            self._bars.console.print(escape_controls(why), markup=False, highlight=False)
 
-    def away(self, seconds: float) -> None:
-        self._bars.update(self._row, description=self._state, left=f"no answer for {duration(seconds)}")
+    def show_outage(self, seconds: float) -> None:
+        self._bars.update(
+            self._row, description=self._state, left=f"no answer for {format_duration(seconds)}"
+        )
 
 
 @contextmanager
@@ -102,7 +106,7 @@ def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress 
     Args:
         title: the label of the bar, such as "listing".
     """
-    with _bars(is_wanted, is_bytes=False) as bars:
+    with _open_bars(is_wanted, is_bytes=False) as bars:
         if bars is None:
             yield None
             return
@@ -112,7 +116,7 @@ def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress 
         )
 
 
-def share(job: Job) -> float:
+def share_done(job: Job) -> float:
     """Return the share of a whole job that is done, 0 to 1; for an older service, of its phase."""
     if job.state == "succeeded":
         return 1.0
@@ -122,7 +126,7 @@ def share(job: Job) -> float:
     return done / total if total else 0.0
 
 
-def state(job: Job) -> str:
+def describe_state(job: Job) -> str:
     """Return the state of a job as one word, such as its phase while it runs."""
     if job.state == "succeeded" and job.outcome == "held":
         return "held"
@@ -131,17 +135,17 @@ def state(job: Job) -> str:
     return (job.progress.phase if job.state == "running" else None) or job.state
 
 
-def left(job: Job) -> str:
+def describe_time_left(job: Job) -> str:
     """Return the time a job still takes, in words; empty if it is not known."""
     seconds = None if job.is_terminal else job.progress.left_s
-    return "" if seconds is None else f"about {duration(seconds)} left"
+    return "" if seconds is None else f"about {format_duration(seconds)} left"
 
 
-def told(job: Job) -> str:
+def describe_progress(job: Job) -> str:
     """Return state, share done and time left of a job on one line: "train 43%, about 2 min
     left"."""
-    done = f" {share(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
-    return ", ".join(filter(None, (f"{state(job)}{_of_base(job)}{done}", left(job))))
+    done = f" {share_done(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
+    return ", ".join(filter(None, (f"{describe_state(job)}{_of_base(job)}{done}", describe_time_left(job))))
 
 
 def why_waiting(job: Job) -> str:
@@ -172,14 +176,14 @@ def _bytes_in_notebook(title: str) -> Progress:
 
 
 def _job_in_notebook() -> Callable[[Job], None]:
-    from perennial.notebook import LiveHtml, describe
+    from perennial.notebook import LiveHtml, render_answer
 
     place = LiveHtml()
-    return lambda job: place.show(describe(job) or "", is_last=job.is_terminal)
+    return lambda job: place.show(render_answer(job) or "", is_last=job.is_terminal)
 
 
 @contextmanager
-def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
+def _open_bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     if not is_wanted:
         yield None
         return

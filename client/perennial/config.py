@@ -50,7 +50,7 @@ class Connection:
             )
 
 
-def connection(url: str | None = None, key: str | None = None, profile: str | None = None) -> Connection:
+def find_connection(url: str | None = None, key: str | None = None, profile: str | None = None) -> Connection:
     """Return the service to connect to.
 
     Raises:
@@ -60,7 +60,7 @@ def connection(url: str | None = None, key: str | None = None, profile: str | No
     """
     profile_name = profile or os.environ.get("PERENNIAL_PROFILE") or None
     name = profile_name or DEFAULT_PROFILE
-    stored = profiles().get(name)
+    stored = read_profiles().get(name)
     if (
         profile_name is not None and stored is None and not (url and key)
     ):  # with URL and key given, no profile is needed
@@ -92,7 +92,7 @@ def checked_url(url: str) -> str:
         ConfigError: it is not an http or https URL.
     """
     text = url.strip()
-    parts = _split(text)
+    parts = _split_url(text)
     is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
     if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
         raise ConfigError(f"{url!r} is no address of a service: write it as https://perennial.example.org.")
@@ -104,7 +104,7 @@ def checked_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{'/'.join(segments)}".rstrip("/")
 
 
-def _split(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     """Return the parts of an http or https URL with a host, or None."""
     try:
         parts = urlsplit(url)
@@ -126,7 +126,7 @@ def config_file() -> Path:
     return platformdirs.user_config_path("perennial", appauthor=False) / "config.toml"
 
 
-def profiles() -> dict[str, dict[str, str]]:
+def read_profiles() -> dict[str, dict[str, str]]:
     """Return the stored profiles by name.
 
     Raises:
@@ -146,41 +146,41 @@ def profiles() -> dict[str, dict[str, str]]:
     return {name: {key: str(value) for key, value in table.items()} for name, table in tables.items()}
 
 
-def store(profile: str, url: str, key: str) -> str:
+def store_profile(profile: str, url: str, key: str) -> str:
     """Store a service's URL and key under a profile name; return a description of where the
     key is.
     """
     in_keyring = _put_in_keyring(profile, key)
-    _write({**profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}})
+    _write_profiles({**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}})
     return "the system's keyring" if in_keyring else str(config_file())
 
 
-def forget(profile: str) -> bool:
+def remove_profile(profile: str) -> bool:
     """Remove a profile with its key; return True if it existed."""
-    remaining = profiles()
+    remaining = read_profiles()
     if profile not in remaining:
         return False
     if remaining.pop(profile).get("key") == IN_KEYRING:
         _remove_from_keyring(profile)
-    _write(remaining)
+    _write_profiles(remaining)
     return True
 
 
-def _write(tables: dict[str, dict[str, str]]) -> None:
+def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
     """Write the profiles atomically, readable only by their owner (0600)."""
     file = config_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     toml_lines = []
     for name, table in tables.items():
-        toml_lines.append(f"[{_quoted(name)}]")
-        toml_lines += [f"{key} = {_quoted(value)}" for key, value in table.items()] + [""]
+        toml_lines.append(f"[{_quote_toml(name)}]")
+        toml_lines += [f"{key} = {_quote_toml(value)}" for key, value in table.items()] + [""]
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
         opened.write("\n".join(toml_lines))
     fresh.replace(file)
 
 
-def _quoted(text: str) -> str:
+def _quote_toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a JSON string is a valid TOML string
 
 

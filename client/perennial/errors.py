@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perennial.text import one_line, printable
+from perennial.text import escape_controls, one_line
 
 if TYPE_CHECKING:
     from perennial._types import Attention, Job
@@ -41,7 +41,7 @@ class PerennialError(Exception):
     """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return escape_controls(super().__str__())
 
 
 class ConfigError(PerennialError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perennial._types import Compare, Metrics, Predict, Prediction
-from perennial.pack.extras import needed
+from perennial.pack.extras import import_optional
 from perennial.shapes import Shape, Table
 
 DataFrame = Any
@@ -27,9 +27,9 @@ def table_of(answer: Table) -> DataFrame:
         TypeError: the response is not a table.
     """
     if isinstance(answer, Metrics):
-        return _matrix(answer)
+        return _build_matrix(answer)
     if isinstance(answer, Predict):
-        return _predictions(answer)
+        return _build_predictions(answer)
     if isinstance(answer, Compare):
         return frame_of(answer.classes)
     raise TypeError(f"A {type(answer).__name__} is no table.")
@@ -47,8 +47,8 @@ def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
     Raises:
         ExtraMissing: pandas is not installed.
     """
-    pandas = needed("pandas", "A DataFrame", "pandas")
-    rows = [_flat(item.to_dict() if isinstance(item, Shape) else item) for item in items]
+    pandas = import_optional("pandas", "A DataFrame", "pandas")
+    rows = [_flatten_item(item.to_dict() if isinstance(item, Shape) else item) for item in items]
     if not rows and dataclasses.is_dataclass(kind):
         return pandas.DataFrame(
             columns=[field.name for field in dataclasses.fields(kind) if field.name != "extra"]
@@ -59,17 +59,17 @@ def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
     return frame
 
 
-def _matrix(metrics: Metrics) -> DataFrame:
-    pandas = needed("pandas", "A DataFrame", "pandas")
+def _build_matrix(metrics: Metrics) -> DataFrame:
+    pandas = import_optional("pandas", "A DataFrame", "pandas")
     index = pandas.Index([row.version for row in metrics.rows], name="version")
     columns = pandas.Index([column.task for column in metrics.columns], name="task")
     cells = [[float("nan") if one is None else one for one in row] for row in metrics.accuracy_matrix]
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 
-def _predictions(answer: Predict) -> DataFrame:
+def _build_predictions(answer: Predict) -> DataFrame:
     """Return one row per image; probabilities stay in one column, since labels may be any text."""
-    pandas = needed("pandas", "A DataFrame", "pandas")
+    pandas = import_optional("pandas", "A DataFrame", "pandas")
     names = ("name", "label", "probability", "sure", "probabilities")
     rows = [
         {
@@ -81,11 +81,11 @@ def _predictions(answer: Predict) -> DataFrame:
     return pandas.DataFrame(rows, columns=[*names, "error"])
 
 
-def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_item(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in item.items():
         if isinstance(value, Mapping):
-            row |= _flat(value, f"{prefix}{name}.")
+            row |= _flatten_item(value, f"{prefix}{name}.")
         else:
             row[f"{prefix}{name}"] = value
     return row

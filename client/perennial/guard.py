@@ -1,7 +1,7 @@
 """Checks of values from the service before they reach terminals, files, shells or URLs.
 
-The client trusts no response. `printable` makes a value a line, `safe_filename` a file name, and
-`shell_word` a word of a suggested command. `path` and `same_origin` make it a path of the API. Each
+The client trusts no response. `escape_controls` makes a value a line, `safe_filename` a file name, and
+`shell_word` a word of a suggested command. `api_path` and `same_origin` make it a path of the API. Each
 refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
 """
 
@@ -13,7 +13,7 @@ import unicodedata
 from urllib.parse import quote, urlsplit
 
 from perennial.errors import BadAnswer
-from perennial.text import one_line, printable
+from perennial.text import escape_controls, one_line
 
 MAX_NAME_BYTES = 200
 """Maximum bytes of a file name: file systems allow 255, and a suffix follows."""
@@ -35,7 +35,7 @@ def safe_filename(text: object) -> str:
     name = text if isinstance(text, str) else ""
     is_safe = (
         _NAME.fullmatch(name) is not None
-        and printable(name) == name
+        and escape_controls(name) == name
         and not name.startswith((".", "-", " "))
         and not name.endswith((".", " "))
         and _RESERVED.fullmatch(name) is None
@@ -43,7 +43,7 @@ def safe_filename(text: object) -> str:
     )
     if not is_safe:
         raise BadAnswer(
-            f"The service names a file {shown(text)}, which is no safe name. Nothing was written to it."
+            f"The service names a file {quote_value(text)}, which is no safe name. Nothing was written to it."
         )
     return name
 
@@ -57,11 +57,11 @@ def shell_word(text: object) -> str:
     """
     word = str(text)
     if not word or word.startswith("-") or one_line(word) != word:
-        raise BadAnswer(f"The service names something {shown(text)}, which is no name or id.")
+        raise BadAnswer(f"The service names something {quote_value(text)}, which is no name or id.")
     return shlex.quote(word)
 
 
-def path(*parts: str | int) -> str:
+def api_path(*parts: str | int) -> str:
     """Return `/v1/…` of these parts, each as one segment.
 
     Raises:
@@ -70,7 +70,7 @@ def path(*parts: str | int) -> str:
     for part in parts:
         text = str(part)
         if text in ("", ".", "..") or len(text) > MAX_ECHOED_CHARS or _has_surrogates(text):
-            raise BadAnswer(f"{shown(part)} is no name or id of the service.")
+            raise BadAnswer(f"{quote_value(part)} is no name or id of the service.")
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
@@ -95,7 +95,7 @@ def same_origin(location: str, base_url: str, below: str) -> str:
     child = parts.path.removeprefix(below) if is_here and parts.path.startswith(below) else ""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", child) or parts.query or parts.fragment:
         raise BadAnswer(
-            f"The service sends this client to {shown(location)}, which is no path below {below}."
+            f"The service sends this client to {quote_value(location)}, which is no path below {below}."
         )
     return below + child
 
@@ -107,7 +107,7 @@ def whole_number(value: object, name: str) -> int:
         BadAnswer: it is not an integer, or is negative.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise BadAnswer(f"The service says {shown(value)} where the {name} should be a whole number.")
+        raise BadAnswer(f"The service says {quote_value(value)} where the {name} should be a whole number.")
     return value
 
 
@@ -118,11 +118,11 @@ def header_number(value: str | None, name: str) -> int:
         BadAnswer: the header is missing, or is not a number.
     """
     if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
-        raise BadAnswer(f"The service sends {shown(value)} as {name}, where a number belongs.")
+        raise BadAnswer(f"The service sends {quote_value(value)} as {name}, where a number belongs.")
     return int(value)
 
 
-def echoed(value: str | None) -> str:
+def safe_echo(value: str | None) -> str:
     """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
@@ -134,16 +134,18 @@ def json_text(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(one if one in _LAYOUT or printable(one) == one else _escaped(one) for one in text)
+    return "".join(
+        one if one in _LAYOUT or escape_controls(one) == one else _escape_character(one) for one in text
+    )
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a refused value for an error message: on one line, quoted, and short."""
     text = one_line(str(value))
     return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
-from perennial.bars import left, share, state
+from perennial.bars import describe_state, describe_time_left, share_done
 from perennial.text import one_line
-from perennial.words import by_commands, command
+from perennial.words import by_commands, format_command
 
 if TYPE_CHECKING:
     from perennial._types import Attention, GateCheck
@@ -41,7 +41,7 @@ _FIGURE = "display:inline-block;width:9em;margin:0 .8em .8em 0;vertical-align:to
 _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
-def describe(answer: Any) -> str | None:
+def render_answer(answer: Any) -> str | None:
     """Return the HTML of a model, version, job, comparison or matrix; None for any other
     response."""
     for kind, show in _SHOWN.items():
@@ -57,13 +57,13 @@ def describe_comparison(comparison: Comparison) -> str:
     for image, content in zip(comparison.images, comparison.pictures, strict=True):
         source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
         lines = [
-            f"<b>{_text(image.label)}</b>",
-            f"{a}: {_answer(image.a.label, image.a.probability)}",
-            f"{b}: {_answer(image.b.label, image.b.probability)}",
+            f"<b>{_escape_text(image.label)}</b>",
+            f"{a}: {_format_prediction(image.a.label, image.a.probability)}",
+            f"{b}: {_format_prediction(image.b.label, image.b.probability)}",
         ]
-        shown = f'<img src="{source}" alt="{_text(image.label)}" style="{_IMAGE}">'
+        shown = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
         figures.append(f'<div style="{_FIGURE}">{shown}{"<br>".join(lines)}</div>')
-    return f'<div style="{_BOX}">{_compare(comparison.compare)}<div>{"".join(figures)}</div></div>'
+    return f'<div style="{_BOX}">{_render_compare(comparison.compare)}<div>{"".join(figures)}</div></div>'
 
 
 def is_notebook() -> bool:
@@ -96,11 +96,12 @@ class LiveHtml:
 
 def bar_of_bytes(title: str, done: int, total: int | None) -> str:
     """Return the HTML bar of a transfer, in bytes."""
-    amount = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
-    return f'<div style="{_BOX}">{_text(title)}: {amount}{_bar(done / total if total else 0.0, _GOOD)}</div>'
+    amount = f"{_format_bytes(done)} of {_format_bytes(total)}" if total else _format_bytes(done)
+    bar = _render_bar(done / total if total else 0.0, _GOOD)
+    return f'<div style="{_BOX}">{_escape_text(title)}: {amount}{bar}</div>'
 
 
-def _model(model: Model | ListedModel) -> str:
+def _render_model(model: Model | ListedModel) -> str:
     production = model.aliases.get("production")
     where = "none yet" if production is None else f"version {production}"
     rows = [
@@ -114,52 +115,61 @@ def _model(model: Model | ListedModel) -> str:
         ),
         ("tags", ", ".join(model.tags)),
     ]
-    about = f"<div>{_text(model.description)}</div>" if model.description else ""
-    waits = "".join(_waits(entry, model.name) for entry in model.attention[:MOST_ROWS])
-    return f"{_head('Model', model.name, model.id)}{about}{_pairs(rows)}{waits}"
+    about = f"<div>{_escape_text(model.description)}</div>" if model.description else ""
+    waits = "".join(_render_attention(entry, model.name) for entry in model.attention[:MOST_ROWS])
+    return f"{_render_heading('Model', model.name, model.id)}{about}{_render_pairs(rows)}{waits}"
 
 
-def _waits(entry: Attention, model: str) -> str:
+def _render_attention(entry: Attention, model: str) -> str:
     """Return the HTML of an item that waits for a person, with the commands that settle it."""
-    commands = [f"<li><code>{_text(command(action, model))}</code></li>" for action in entry.actions]
-    said = f'<span style="color:{_WAITS}">●</span> {_text(by_commands(entry.detail))}'
+    commands = [
+        f"<li><code>{_escape_text(format_command(action, model))}</code></li>" for action in entry.actions
+    ]
+    said = f'<span style="color:{_WAITS}">●</span> {_escape_text(by_commands(entry.detail))}'
     return f"<div>{said}<ul>{''.join(commands)}</ul></div>"
 
 
-def _version(version: Version) -> str:
+def _render_version(version: Version) -> str:
     name = version.manifest.name or ""
     rows = [
         ("status", version.status),
         ("learned", "" if version.task is None else f"task {version.task}"),
         ("from", "" if version.parent is None else f"version {version.parent}"),
-        ("size", f"{_bytes(version.bytes)}, {_bytes(version.bytes_new)} of them new"),
-        ("accuracy", _mean(version.accuracy)),
+        ("size", f"{_format_bytes(version.bytes)}, {_format_bytes(version.bytes_new)} of them new"),
+        ("accuracy", _format_mean(version.accuracy)),
         ("note", version.note or ""),
     ]
-    checks = [_check(check) for check in version.gate.checks[:MOST_ROWS]]
-    gate = _table(("gate", "found", "limit", ""), checks) if checks else ""
-    warned = "".join(f"<div>{_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS])
-    mark = _mark(version.gate.passed)
-    title = _head("Version", f"{version.number} of {name}" if name else str(version.number), version.id)
+    checks = [_build_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
+    gate = _render_table(("gate", "found", "limit", ""), checks) if checks else ""
+    warned = "".join(f"<div>{_escape_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS])
+    mark = _render_mark(version.gate.passed)
+    title = _render_heading(
+        "Version", f"{version.number} of {name}" if name else str(version.number), version.id
+    )
     verdict = f"<div>{mark} its gate {'passed' if version.gate.passed else 'failed'}</div>"
-    return f"{title}{_pairs(rows)}{verdict}{gate}{warned}"
+    return f"{title}{_render_pairs(rows)}{verdict}{gate}{warned}"
 
 
-def _check(check: GateCheck) -> tuple[str, str, str, str]:
-    value = "not measured" if check.not_measured is not None else _number(check.value)
-    return _text(check.name), _text(value), _text(_number(check.limit)), _mark(check.passed)
+def _build_check_row(check: GateCheck) -> tuple[str, str, str, str]:
+    value = "not measured" if check.not_measured is not None else _format_number(check.value)
+    return (
+        _escape_text(check.name),
+        _escape_text(value),
+        _escape_text(_format_number(check.limit)),
+        _render_mark(check.passed),
+    )
 
 
-def _job(job: Job) -> str:
-    state_word, progress = state(job), job.progress
+def _render_job(job: Job) -> str:
+    state_word, progress = describe_state(job), job.progress
     color = {"held": _WAITS, "waiting": _WAITS, "paused": _WAITS, "failed": _BAD, "rejected": _BAD}
     numbers = []
     if progress.step is not None and progress.total_steps:
         numbers.append(f"step {progress.step:,} of {progress.total_steps:,}")
     if progress.images_per_s is not None and not job.is_terminal:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
-    if left(job):
-        numbers.append(left(job))
+    if describe_time_left(job):
+        numbers.append(describe_time_left(job))
     kind = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
         ("state", ", ".join([state_word, *numbers])),
@@ -167,11 +177,11 @@ def _job(job: Job) -> str:
         ("waits", by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
-    bar = _bar(share(job), color.get(state_word, _GOOD))
-    return f"{_head('Job', kind, job.id)}{bar}{_pairs(rows)}"
+    bar = _render_bar(share_done(job), color.get(state_word, _GOOD))
+    return f"{_render_heading('Job', kind, job.id)}{bar}{_render_pairs(rows)}"
 
 
-def _compare(compare: Compare) -> str:
+def _render_compare(compare: Compare) -> str:
     a, b, total = compare.a.version, compare.b.version, compare.totals
     rows = [
         ("images", f"{total.n:,}"),
@@ -179,78 +189,83 @@ def _compare(compare: Compare) -> str:
         (f"only {a} right", f"{total.negative:,}"),
         (f"only {b} right", f"{total.positive:,}"),
         ("both wrong", f"{total.both_wrong:,}"),
-        ("p that they are equally good", _number(total.mcnemar_p)),
+        ("p that they are equally good", _format_number(total.mcnemar_p)),
     ]
     classes = [
-        (_text(one.label), _text(one.n), _text(one.negative), _text(one.positive))
+        (_escape_text(one.label), _escape_text(one.n), _escape_text(one.negative), _escape_text(one.positive))
         for one in compare.classes[:MOST_ROWS]
     ]
     more = compare.classes_total - len(classes)
     rest = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
-    left = "".join(f'<div style="{_QUIET}">{_text(one.detail)}</div>' for one in compare.left_out[:MOST_ROWS])
-    table = (
-        _table(("class", "images", f"only {a} right", f"only {b} right"), classes) + rest if classes else ""
+    left = "".join(
+        f'<div style="{_QUIET}">{_escape_text(one.detail)}</div>' for one in compare.left_out[:MOST_ROWS]
     )
-    return f"{_head('Versions', f'{a} and {b}', compare.model)}{_pairs(rows)}{table}{left}"
+    table = (
+        _render_table(("class", "images", f"only {a} right", f"only {b} right"), classes) + rest
+        if classes
+        else ""
+    )
+    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_pairs(rows)}{table}{left}"
 
 
-def _metrics(metrics: Metrics) -> str:
+def _render_metrics(metrics: Metrics) -> str:
     columns = metrics.columns[-MOST_CELLS:]
     head = "".join(
-        f'<th style="{_NUMBER}" title="{_text(column.name or "")}">task {column.task}</th>'
+        f'<th style="{_NUMBER}" title="{_escape_text(column.name or "")}">task {column.task}</th>'
         for column in columns
     )
     rows = []
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        cells_html = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        cells_html = "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
         rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
     table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(rows)}</table>'
-    return f"{_head('Accuracy', f'up to version {metrics.version}', '')}{table}"
+    return f"{_render_heading('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
-def _cell(accuracy: float | None) -> str:
+def _render_cell(accuracy: float | None) -> str:
     if accuracy is None:
         return f'<td style="{_NUMBER};{_QUIET}">–</td>'
     shade = f"background:rgba(46,158,91,{0.6 * min(1.0, max(0.0, accuracy)):.2f})"
     return f'<td style="{_NUMBER};{shade}">{accuracy:.3f}</td>'
 
 
-def _text(value: object) -> str:
+def _escape_text(value: object) -> str:
     """Escape a value as one line of text, valid between tags and in attributes; long ones are
     cut."""
     line = one_line(str(value)[:MOST_CHARS])
     return html.escape(line if len(str(value)) <= MOST_CHARS else f"{line}…", quote=True)
 
 
-def _bytes(size: int) -> str:
+def _format_bytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
-def _mean(accuracy: Sequence[float | None]) -> str:
+def _format_mean(accuracy: Sequence[float | None]) -> str:
     """Return the mean of the measured accuracies as text."""
     measured = [one for one in accuracy if one is not None]
     tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
     return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _answer(label: str, probability: float | None) -> str:
-    return _text(label) if probability is None else f"{_text(label)} ({probability:.2f})"
+def _format_prediction(label: str, probability: float | None) -> str:
+    return _escape_text(label) if probability is None else f"{_escape_text(label)} ({probability:.2f})"
 
 
-def _head(kind: str, name: str, id_: str) -> str:
-    return f'<div><b>{_text(kind)} {_text(name)}</b> <span style="{_QUIET}">{_text(id_)}</span></div>'
+def _render_heading(kind: str, name: str, id_: str) -> str:
+    name_html = f"<b>{_escape_text(kind)} {_escape_text(name)}</b>"
+    return f'<div>{name_html} <span style="{_QUIET}">{_escape_text(id_)}</span></div>'
 
 
-def _mark(passed: bool) -> str:
+def _render_mark(passed: bool) -> str:
     color, sign, label = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
     return f'<span style="color:{color}" title="{label}">{sign}</span>'
 
 
-def _bar(share: float, color: str) -> str:
+def _render_bar(share: float, color: str) -> str:
     percent = 100 * min(1.0, max(0.0, share))
     inner = f'<div style="width:{percent:.0f}%;height:100%;background:{color};border-radius:3px"></div>'
     frame = "display:inline-block;width:24em;max-width:80%;height:.7em;border-radius:3px"
@@ -258,22 +273,22 @@ def _bar(share: float, color: str) -> str:
     return f"<div>{outer} {percent:.0f} %</div>"
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+def _render_pairs(rows: Iterable[tuple[str, str]]) -> str:
     """Return an HTML table of names and values, without empty values."""
     lines = [
-        f'<tr><td style="{_CELL};{_QUIET}">{_text(name)}</td><td style="{_CELL}">{_text(value)}</td></tr>'
+        f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td style="{_CELL}">{_escape_text(value)}</td></tr>'
         for name, value in rows
         if value
     ]
     return f'<table style="{_TABLE}">{"".join(lines)}</table>' if lines else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return an HTML table of cells that are HTML; the first column is text, the others are
     figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
-        f'<th style="{style}">{_text(name)}</th>' for style, name in zip(styles, head, strict=True)
+        f'<th style="{style}">{_escape_text(name)}</th>' for style, name in zip(styles, head, strict=True)
     )
     row_cells = [
         "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
@@ -283,10 +298,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 _SHOWN: dict[type[Any], Callable[[Any], str]] = {
-    Model: _model,
-    ListedModel: _model,
-    Version: _version,
-    Job: _job,
-    Compare: _compare,
-    Metrics: _metrics,
+    Model: _render_model,
+    ListedModel: _render_model,
+    Version: _render_version,
+    Job: _render_job,
+    Compare: _render_compare,
+    Metrics: _render_metrics,
 }

@@ -40,7 +40,7 @@ def read_parts(images: Images) -> list[Part] | None:
         raise TypeError(
             f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not mixed."
         )
-    return [("image", _read(item, number)) for number, item in enumerate(items)]
+    return [("image", _read_image(item, number)) for number, item in enumerate(items)]
 
 
 def as_numbers(images: Any) -> Any:
@@ -60,7 +60,7 @@ def _is_picture(image: Any) -> bool:
     return pil is not None and isinstance(image, pil.Image)
 
 
-def _read(image: Any, number: int) -> tuple[str, bytes]:
+def _read_image(image: Any, number: int) -> tuple[str, bytes]:
     """Return the name that the prediction will have, and the bytes of a file."""
     unnamed = f"image-{number}"
     if isinstance(image, bytes):
@@ -68,14 +68,14 @@ def _read(image: Any, number: int) -> tuple[str, bytes]:
     if isinstance(image, (str, os.PathLike)):
         return Path(image).name, Path(image).read_bytes()
     if _is_picture(image):
-        return _name(getattr(image, "filename", None)) or unnamed, _as_png(image)
+        return _base_name(getattr(image, "filename", None)) or unnamed, _as_png(image)
     content = image.read()
     if not isinstance(content, (bytes, bytearray, memoryview)):
         raise TypeError(f"{image!r} gives {type(content).__name__}, not bytes: open it with mode 'rb'.")
-    return _name(getattr(image, "name", None)) or unnamed, bytes(content)
+    return _base_name(getattr(image, "name", None)) or unnamed, bytes(content)
 
 
-def _name(path: Any) -> str:
+def _base_name(path: Any) -> str:
     """Return the last part of a path, or "".
 
     The name of an opened file may be a number, and a PIL image often has none.

@@ -78,7 +78,7 @@ class Target:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def networks(text: str) -> tuple[Network, ...]:
+def parse_networks(text: str) -> tuple[Network, ...]:
     """Parse networks separated by commas.
 
     Raises:
@@ -102,21 +102,23 @@ def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
         raise Refused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
     match = _URL.fullmatch(url)
     if match is None:
-        raise Refused(_form(url))
+        raise Refused(_explain_bad_url(url))
     scheme, host = match["scheme"].lower(), match["host"].lower()
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
         raise Refused(f"{port} is no port: ports are 1 to 65535.")
-    return Target(scheme, _host(host), port, match["target"] or "/")
+    return Target(scheme, _normalise_host(host), port, match["target"] or "/")
 
 
-def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None = None) -> list[IPAddress]:
+def resolve_allowed(
+    target: Target, allow: Sequence[Network], resolve: Resolver | None = None
+) -> list[IPAddress]:
     """Return the addresses of a target after checking that each of them may be contacted.
 
     Args:
         target: the target of a request.
         allow: networks that an operator allows.
-        resolve: function that resolves names; `lookup` if None.
+        resolve: function that resolves names; `resolve_name` if None.
 
     Raises:
         Refused: the name has no address or a non-public one, or http leads to an address that is
@@ -124,7 +126,7 @@ def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None =
     """
     if is_metadata_name(target.host):
         raise Refused(f"{target.host} is a cloud's own service for its machines, and no webhook goes there.")
-    addresses = _addresses(target, resolve or lookup)
+    addresses = _resolve_addresses(target, resolve or resolve_name)
     for address in addresses:
         if _is_in(address, allow):
             continue
@@ -142,7 +144,7 @@ def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None =
     return addresses
 
 
-def lookup(host: str, port: int) -> list[str]:
+def resolve_name(host: str, port: int) -> list[str]:
     """Return the addresses of a name as the system resolves it.
 
     Raises:
@@ -159,7 +161,7 @@ def is_metadata_name(host: str) -> bool:
 
 def not_public(address: IPAddress) -> str | None:
     """Return a description of an address that is not public, or None if it is public."""
-    inner = embedded(address)
+    inner = find_embedded_ipv4(address)
     if inner is not None:
         why = not_public(inner)
         return None if why is None else f"{address} stands for {inner}, and {why}"
@@ -180,7 +182,7 @@ def not_public(address: IPAddress) -> str | None:
     return None if public else f"{address} is a private or reserved address"
 
 
-def embedded(address: IPAddress) -> ipaddress.IPv4Address | None:
+def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that an IPv6 address embeds, or None.
 
     Mapped, NAT64, 6to4, compatible, translated and ISATAP addresses are recognised.
@@ -198,7 +200,7 @@ def embedded(address: IPAddress) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(low) if address in _NAT64 or compatible or translated or isatap else None
 
 
-def _addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
+def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     try:
         return [ipaddress.ip_address(target.host)]
     except ValueError:
@@ -212,7 +214,7 @@ def _addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     return addresses
 
 
-def _host(host: str) -> str:
+def _normalise_host(host: str) -> str:
     """Return a host in its canonical form.
 
     Raises:
@@ -235,11 +237,11 @@ def _host(host: str) -> str:
 
 
 def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
-    inner = embedded(address)
+    inner = find_embedded_ipv4(address)
     return any(candidate in net for net in nets for candidate in (address, inner) if candidate is not None)
 
 
-def _form(url: str) -> str:
+def _explain_bad_url(url: str) -> str:
     advice = "Give it as https://host/path"
     if "@" in url.partition("://")[2].partition("/")[0]:
         return f"A URL with a user name is not taken: the signature says who sends. {advice}."

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from perennial.errors import BadAnswer
-from perennial.guard import shown
+from perennial.guard import quote_value
 
 if TYPE_CHECKING:
     from perennial.frames import DataFrame
@@ -57,9 +57,9 @@ class Shape:
 
     def _repr_html_(self) -> str | None:
         """Return HTML for notebooks, or None for types that have none."""
-        from perennial.notebook import describe
+        from perennial.notebook import render_answer
 
-        return describe(self)
+        return render_answer(self)
 
 
 class Table(Shape):
@@ -96,32 +96,32 @@ def read_as(kind: type[T], value: Any) -> T:
         BadAnswer: a value in it has another type.
     """
     try:
-        shape: T = _reader(kind)(value)
+        shape: T = _get_reader(kind)(value)
     except _Mismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return shape
 
 
-def _reader(kind: Any) -> Read:
+def _get_reader(kind: Any) -> Read:
     """Return the function that converts JSON to a type in the annotations of a shape."""
     if kind not in _readers:
-        _readers[kind] = _made(kind)
+        _readers[kind] = _build_reader(kind)
     return _readers[kind]
 
 
-def _made(kind: Any) -> Read:
+def _build_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _of_shape(kind)
     if origin in (Union, types.UnionType):
         return _of_union(arguments)
     if origin is list:
-        item = _reader(arguments[0])
-        return lambda value: [item(one) for one in _require(list, value)]
+        item = _get_reader(arguments[0])
+        return lambda value: [item(one) for one in _require_type(list, value)]
     if origin is dict:
-        item = _reader(arguments[1])
-        return lambda value: {key: item(one) for key, one in _require(dict, value).items()}
-    scalars = _scalars(kind)
+        item = _get_reader(arguments[1])
+        return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
+    scalars = _scalar_types(kind)
     return (lambda value: _require_any(scalars, value)) if scalars else _as_it_is
 
 
@@ -129,7 +129,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _scalars(kind: Any) -> tuple[type, ...]:
+def _scalar_types(kind: Any) -> tuple[type, ...]:
     """Return the plain types of an annotation; for an enumeration, those of its values."""
     if typing.get_origin(kind) is Literal:
         return tuple({type(one) for one in typing.get_args(kind)})
@@ -144,7 +144,7 @@ def _is_a(kind: type, value: Any) -> bool:
     return type(value) is kind
 
 
-def _require(kind: type, value: Any) -> Any:
+def _require_type(kind: type, value: Any) -> Any:
     return _require_any((kind,), value)
 
 
@@ -152,7 +152,7 @@ def _require_any(kinds: tuple[type, ...], value: Any) -> Any:
     if any(_is_a(kind, value) for kind in kinds):
         return value
     allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise _Mismatch(f"it has {shown(value)} where {allowed} belongs")
+    raise _Mismatch(f"it has {quote_value(value)} where {allowed} belongs")
 
 
 def _of_union(kinds: tuple[Any, ...]) -> Read:
@@ -160,20 +160,22 @@ def _of_union(kinds: tuple[Any, ...]) -> Read:
     type.
     """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    by_type = {origin: _reader(kind) for kind in kinds if (origin := typing.get_origin(kind)) in (list, dict)}
-    scalars = tuple(one for kind in kinds for one in _scalars(kind))
+    by_type = {
+        origin: _get_reader(kind) for kind in kinds if (origin := typing.get_origin(kind)) in (list, dict)
+    }
+    scalars = tuple(one for kind in kinds for one in _scalar_types(kind))
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
-    def read(value: Any) -> Any:
+    def read_union(value: Any) -> Any:
         if isinstance(value, dict) and shapes:
-            return _reader(max(shapes, key=lambda kind: _fit(kind, value)))(value)
+            return _get_reader(max(shapes, key=lambda kind: _rank_fit(kind, value)))(value)
         read_typed = by_type.get(type(value))
         return _require_any(allowed, value) if read_typed is None else read_typed(value)
 
-    return read
+    return read_union
 
 
-def _fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
+def _rank_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     """Return a sort key of an object's fit to a shape.
 
     It is (all required fields are present, minus the number of unknown fields, number of required
@@ -188,13 +190,13 @@ def _fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
 def _of_shape(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
-    def read(value: Any) -> Any:
-        _require(dict, value)
+    def read_shape(value: Any) -> Any:
+        _require_type(dict, value)
         # Build it at first use, because shapes may refer to each other in a cycle.
         if not plan:
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
-            plan.extend((name, _name_in_json(name), _reader(hints[name])) for name in names)
+            plan.extend((name, _name_in_json(name), _get_reader(hints[name])) for name in names)
         values = {}
         for name, key, of in plan:
             try:
@@ -206,7 +208,7 @@ def _of_shape(kind: type[Any]) -> Read:
         keys = {key for _, key, _ in plan}
         return kind(**values, extra={key: one for key, one in value.items() if key not in keys})
 
-    return read
+    return read_shape
 
 
 def _name_in_json(name: str) -> str:

@@ -34,7 +34,7 @@ _HOLE = re.compile(r"\{(\w+)\}")
 _MAYBE = re.compile(r" \[([^\]]+)\]")
 
 
-def _quote(value: object) -> str:
+def _quote_value(value: object) -> str:
     return shlex.quote(str(value))
 
 
@@ -160,14 +160,16 @@ class Step:
             text += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
         return text
 
-    def as_command(self, word: Callable[[object], str] = _quote, model: str | None = None) -> str | None:
+    def as_command(
+        self, word: Callable[[object], str] = _quote_value, model: str | None = None
+    ) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
 
         Args:
             word: returns a value as one word of a shell.
             model: the model's name, in place of the id in the path.
         """
-        match = self._operation()
+        match = self._find_operation()
         if match is None:
             return None
         operation, named = match
@@ -182,30 +184,30 @@ class Step:
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
-        def fill(hole: re.Match[str]) -> str:
+        def fill_hole(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-        def keep(chunk: re.Match[str]) -> str:
+        def drop_unfilled(chunk: re.Match[str]) -> str:
             return (
                 f" {chunk[1]}"
                 if all(values.get(name) is not None for name in _HOLE.findall(chunk[1]))
                 else ""
             )
 
-        return f"perennial {_HOLE.sub(fill, _MAYBE.sub(keep, operation.command))}"
+        return f"perennial {_HOLE.sub(fill_hole, _MAYBE.sub(drop_unfilled, operation.command))}"
 
     def as_button(self) -> str | None:
         """Return the label of the button or link that makes the request; None if no page has
         one."""
-        match = self._operation()
+        match = self._find_operation()
         if match is None or match[0].button is None:
             return None
         return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
-    def _operation(self) -> tuple[Operation, dict[str, str]] | None:
+    def _find_operation(self) -> tuple[Operation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)

@@ -14,7 +14,7 @@ _PLAIN = frozenset("\n\t\u200c\u200d")
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return the text with controls written out, such as `\x1b`; line ends and tabs stay."""
     if text.isascii():
         return _ASCII_CONTROL.sub(lambda found: _written_out(found[0]), text)
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return printable text on a single line, so that it cannot imitate a line of this client."""
-    return printable(" ".join(text.split()))
+    return escape_controls(" ".join(text.split()))
 
 
 def _is_hidden(character: str) -> bool:

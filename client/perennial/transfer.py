@@ -106,21 +106,21 @@ class PackedSource:
 
     @property
     def size(self) -> int:
-        with _said():
+        with _translate_errors():
             return self.batch.size
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        with _said():
+        with _translate_errors():
             yield from self.batch.read_chunks(start)
 
     def sha256(self) -> str:
-        with _said():
+        with _translate_errors():
             return self.batch.sha256()
 
     def identity(self) -> str:
         """Return a text that identifies these bytes."""
         batch_identity = getattr(self.batch, "identity", None)
-        with _said():
+        with _translate_errors():
             return (
                 str(batch_identity())
                 if batch_identity is not None
@@ -129,7 +129,7 @@ class PackedSource:
 
     def describe(self) -> str:
         """Return a sentence with the number of images, their classes, and their origin."""
-        with _said():
+        with _translate_errors():
             return str(self.batch.describe()) if hasattr(self.batch, "describe") else ""
 
     @property
@@ -139,7 +139,7 @@ class PackedSource:
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # The message is a sentence for a person: a file changed, or cannot be read.
@@ -164,22 +164,22 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
         ConfigError: there is no such file or folder, or it cannot be packed.
     """
     if isinstance(batch, bytes):
-        return BytesSource(batch, _reading(options))
+        return BytesSource(batch, _encode_options(options))
     if isinstance(batch, Mapping):
-        return _packed(batch, options)
+        return _pack_source(batch, options)
     from perennial.pack.remote.address import is_address
 
     if not isinstance(batch, (str, os.PathLike)):
         return batch if isinstance(batch, (BytesSource, FileSource, PackedSource)) else PackedSource(batch)
     if isinstance(batch, str) and is_address(batch):
-        return _packed(batch, options)
+        return _pack_source(batch, options)
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
     is_archive = path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS)
     if is_archive and _are_of_reading(options) and not _is_shard(path):
-        return FileSource.of(path, _reading(options))
-    return _packed(path, options)
+        return FileSource.of(path, _encode_options(options))
+    return _pack_source(path, options)
 
 
 def _is_shard(path: Path) -> bool:
@@ -199,7 +199,7 @@ def _are_of_reading(options: Mapping[str, Any]) -> bool:
     return not set(options) - {*OPTIONS, "known_classes"}
 
 
-def _reading(options: Mapping[str, Any]) -> dict[str, str]:
+def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the reading options as they are sent. Raises ConfigError."""
     if not options:
         return {}
@@ -214,7 +214,7 @@ def _reading(options: Mapping[str, Any]) -> dict[str, str]:
         raise ConfigError(str(error)) from error
 
 
-def _packed(source: Any, options: Mapping[str, Any]) -> Source:
+def _pack_source(source: Any, options: Mapping[str, Any]) -> Source:
     from perennial.pack import Undecided, open_batch
 
     try:
@@ -225,7 +225,7 @@ def _packed(source: Any, options: Mapping[str, Any]) -> Source:
         raise ConfigError(str(error)) from error
 
 
-def identity(source: Source) -> str:
+def identify_source(source: Source) -> str:
     """Return a text that identifies a source's bytes also in a later run."""
     source_identity = getattr(source, "identity", None)
     return str(source_identity()) if source_identity is not None else f"{source.size}:{source.sha256()}"
@@ -255,7 +255,7 @@ class UploadMemory:
 
     Args:
         url, model: URL of the service, and the model that the batch is for.
-        batch: `identity` of the source.
+        batch: `identify_source` of the source.
     """
 
     def __init__(self, url: str, model: str, batch: str) -> None:

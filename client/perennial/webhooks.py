@@ -59,7 +59,7 @@ def verify(
         ) from None
     if abs(time.time() - at) > tolerance_s:
         raise NotVerified(f"The request was signed {time.time() - at:.0f} s ago by this machine's clock.")
-    signed = hmac.digest(_key(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
+    signed = hmac.digest(_decode_secret(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
     expected_signature = f"v1,{base64.b64encode(signed).decode()}"
     # Compare every signature, in a list rather than a generator, so that the time reveals no match.
     if not any(
@@ -70,7 +70,7 @@ def verify(
     return event
 
 
-def _key(secret: str) -> bytes:
+def _decode_secret(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:

@@ -61,12 +61,12 @@ _BACK = re.compile(r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts")
 move."""
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in words, at least a second: "40 s", "3 min"."""
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
 
 
-def repeated(model: str, repeats: Repeats) -> str:
+def describe_repeat(model: str, repeats: Repeats) -> str:
     """Return a sentence saying that a model has a batch already, with the standing of its task."""
     version = f", version {repeats.version}" if repeats.version is not None else ""
     return (
@@ -75,7 +75,7 @@ def repeated(model: str, repeats: Repeats) -> str:
     )
 
 
-def held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
+def describe_held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
     """Return why a version is held and how to continue.
 
     Args:
@@ -91,12 +91,14 @@ def held(model: Model, version: Version, entry: Attention | None, job: str) -> s
         else "go on without it. You can choose one of"
     )
     rest = (
-        [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else _retry(job)
+        [f"Later batches {waits}:", *_format_actions(model.name, entry)]
+        if entry and entry.actions
+        else _suggest_retry(job)
     )
-    return "\n".join([first, *(f"  {reason}" for reason in reasons(version)), *rest])
+    return "\n".join([first, *(f"  {reason}" for reason in describe_failures(version)), *rest])
 
 
-def _retry(job: str) -> list[str]:
+def _suggest_retry(job: str) -> list[str]:
     try:
         return [
             f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} --recipe '{{}}'"
@@ -112,28 +114,28 @@ def lacks_base(job: Job) -> str | None:
     return one_line(why.detail) if why is not None and why.failed else None
 
 
-def attention(model: str, entry: Attention | None) -> list[str]:
+def describe_attention(model: str, entry: Attention | None) -> list[str]:
     """Return an item that waits for a person, and the commands that settle it."""
     if entry is None:
         return []
-    settle = _settle(model, entry)
+    settle = _format_actions(model, entry)
     return [about_task(entry.detail, model, entry.task), *(["To go on, one of:", *settle] if settle else [])]
 
 
-def _settle(model: str, entry: Attention) -> list[str]:
-    return [f"  {command(action, model)}\n      {one_line(action.title)}" for action in entry.actions]
+def _format_actions(model: str, entry: Attention) -> list[str]:
+    return [f"  {format_command(action, model)}\n      {one_line(action.title)}" for action in entry.actions]
 
 
-def reasons(version: Version) -> Iterator[str]:
+def describe_failures(version: Version) -> Iterator[str]:
     """Yield the checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
-            yield one_line(f"{CHECKS.get(check.name, check.name)}{_numbers(check)}")
+            yield one_line(f"{CHECKS.get(check.name, check.name)}{_format_numbers(check)}")
             for picture in check.pictures or []:
                 yield "  " + one_line(f"{picture.label}, now called {picture.now}: {picture.image}")
 
 
-def compared(version: Version) -> Iterator[str]:
+def describe_compared(version: Version) -> Iterator[str]:
     """Yield a sentence about the versions a published version was compared with; none for a first
     one."""
     if version.gate.visible is not None:
@@ -144,7 +146,7 @@ def compared(version: Version) -> Iterator[str]:
                 yield f"Not compared with the version before: {check.not_measured}."
 
 
-def unmeasured(version: Version) -> Iterator[str]:
+def describe_unmeasured(version: Version) -> Iterator[str]:
     """Yield the checks that had nothing to compare, and the losses that the others can detect."""
     for check in version.gate.checks:
         if check.not_measured is not None:
@@ -153,7 +155,7 @@ def unmeasured(version: Version) -> Iterator[str]:
         yield version.gate.visible.detail
 
 
-def _numbers(check: GateCheck) -> str:
+def _format_numbers(check: GateCheck) -> str:
     if check.name == "lost_tasks":
         tasks = ", ".join(str(task) for task in check.tasks or [])
         classes = ", ".join(check.classes or [])
@@ -164,11 +166,11 @@ def _numbers(check: GateCheck) -> str:
     return f": {value}" + ("" if check.limit is None else f", the limit is {check.limit:.4g}")
 
 
-def command(action: Action, model: str) -> str:
+def format_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
     step = Step(action.method, action.path, body=body)
-    return _command(step, model) or one_line(f"{action.method} {action.path}")
+    return _find_command(step, model) or one_line(f"{action.method} {action.path}")
 
 
 def about_task(text: str, model: str, task: int | None) -> str:
@@ -196,11 +198,11 @@ def by_commands(text: str) -> str:
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
-    def put(step: Step) -> str | None:
-        pattern = _command(step, None)
+    def render_command(step: Step) -> str | None:
+        pattern = _find_command(step, None)
         return None if pattern is None else f"`{pattern}`"
 
-    text = replace_steps(text, put)
+    text = replace_steps(text, render_command)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
     return _LAST_CREATE.sub(r"\n  \1", text)
 
@@ -212,7 +214,7 @@ def _take_back(found: re.Match[str]) -> str:
         return found[0]
 
 
-def _command(step: Step, model: str | None) -> str | None:
+def _find_command(step: Step, model: str | None) -> str | None:
     try:
         return step.as_command(shell_word, model)
     except BadAnswer:  # the name contains characters that no shell may receive: keep the request

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.db.tables import Result, Task
 
 
-def forget(session: Session, model_id: str, task: int | None = None) -> list[str]:
+def remove_predictions(session: Session, model_id: str, task: int | None = None) -> list[str]:
     """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
 
     Returns:

@@ -12,7 +12,7 @@ PREFIX = "archives/"
 _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 
-def named(session: Session, keys: Collection[str]) -> set[str]:
+def find_used(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that a task or a job refers to."""
     used_keys: set[str] = set()
     for key, _ in _OF:
@@ -29,7 +29,7 @@ def sha256_of(session: Session, archive: str) -> str | None:
     return None
 
 
-def after(session: Session, cursor: str, prefix: str, limit: int) -> list[tuple[str, str]]:
+def list_used_after(session: Session, cursor: str, prefix: str, limit: int) -> list[tuple[str, str]]:
     """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""
     archives: set[tuple[str, str]] = set()
     for key, sha256 in _OF:

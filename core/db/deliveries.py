@@ -64,7 +64,7 @@ def of_job(
         data["error"] = error
     if outcome is not None:
         data["outcome"] = outcome
-    tell(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
+    record_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
 def of_export(session: Session, job: Job, now: float) -> None:
@@ -73,7 +73,7 @@ def of_export(session: Session, job: Job, now: float) -> None:
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
         data["sha256"], data["bytes"] = report["sha256"], report["bytes"]
-    tell(session, "export.ready", job.owner_id, job.model_id, data, now)
+    record_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
 def of_version(session: Session, model: Model, version: Version, now: float) -> None:
@@ -84,30 +84,32 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "job": version.job_id,
         "status": version.status,
     }
-    _add(session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version))
+    _append_event(session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version))
 
 
-def tell(session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float) -> None:
+def record_event(
+    session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
+) -> None:
     """Record an event of a model, for the webhooks of its owner once this transaction is committed.
 
     Args:
         type: one of `core.protocol.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _add(session, _Told(type, owner_id, model_id, data, now))
+    _append_event(session, _Told(type, owner_id, model_id, data, now))
 
 
-def _add(session: Session, told: _Told) -> None:
+def _append_event(session: Session, told: _Told) -> None:
     session.info.setdefault(_TOLD, []).append(told)
 
 
-def write(session: Session) -> None:
+def write_recorded(session: Session) -> None:
     """Write the recorded events for each webhook that wants them.
 
     Call this last before the commit.
     """
     recorded: list[_Told] = session.info.pop(_TOLD, [])
-    webhook_ids = _wanted(session, recorded) if recorded else []
+    webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
     session.flush()
@@ -119,21 +121,21 @@ def write(session: Session) -> None:
         query.with_for_update(key_share=True).execution_options(populate_existing=True)
     ).all()
     owners = {hook.owner_id for hook in hooks}
-    room = {owner: MAX_PENDING - pending(session, owner) for owner in owners}
-    names = _names(session, {one.model_id for one in recorded})
-    payloads = [_payload(one, names.get(one.model_id, "")) for one in recorded]
+    room = {owner: MAX_PENDING - count_pending(session, owner) for owner in owners}
+    names = _read_model_names(session, {one.model_id for one in recorded})
+    payloads = [_build_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
         for one, payload in zip(recorded, payloads, strict=True):
-            if not _wants(hook, one):
+            if not _is_subscribed(hook, one):
                 continue
             if room[hook.owner_id] <= 0:
                 hook.dropped += 1
                 continue
             room[hook.owner_id] -= 1
-            add(session, hook, one.type, payload, one.at, model_id=one.model_id)
+            add_for_webhook(session, hook, one.type, payload, one.at, model_id=one.model_id)
 
 
-def add(
+def add_for_webhook(
     session: Session, hook: Webhook, type: str, payload: str, now: float, *, model_id: str | None = None
 ) -> Delivery:
     """Add a delivery for a webhook whose row is locked; it is due at once."""
@@ -157,48 +159,48 @@ def add(
 
 def test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
-    return _json({"type": TEST, "timestamp": _rfc3339(now), "data": {"webhook": hook.id}})
+    return _encode_payload({"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}})
 
 
-def pending(session: Session, owner_id: str) -> int:
+def count_pending(session: Session, owner_id: str) -> int:
     """Return the number of an owner's waiting deliveries."""
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _wanted(session: Session, told: list[_Told]) -> list[str]:
+def _find_webhook_ids(session: Session, told: list[_Told]) -> list[str]:
     """Return the ids of webhooks that want any of the events.
 
     Most transactions have none, and lock nothing.
     """
     owners = {one.owner_id for one in told}
     query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))
-    return [hook.id for hook in session.scalars(query) if any(_wants(hook, one) for one in told)]
+    return [hook.id for hook in session.scalars(query) if any(_is_subscribed(hook, one) for one in told)]
 
 
-def _wants(hook: Webhook, one: _Told) -> bool:
+def _is_subscribed(hook: Webhook, one: _Told) -> bool:
     """Return True if a webhook wants an event."""
     return hook.owner_id == one.owner_id and one.type in hook.events and hook.model_id in (None, one.model_id)
 
 
-def _names(session: Session, models: set[str]) -> dict[str, str]:
+def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     return {
         id_: name for id_, name in session.execute(select(Model.id, Model.name).where(Model.id.in_(models)))
     }
 
 
-def _payload(one: _Told, name: str) -> str:
+def _build_payload(one: _Told, name: str) -> str:
     """Return the payload of an event as JSON."""
     data: WebhookData = {"model": one.model_id, "name": name, **one.data}
     if one.version is not None:
         gate = one.version.gate
         large = len(json.dumps(gate).encode()) > MAX_GATE_BYTES
         data["gate"] = {"passed": gate["passed"], "checks": []} if large else gate
-    return _json({"type": one.type, "timestamp": _rfc3339(one.at), "data": data})
+    return _encode_payload({"type": one.type, "timestamp": _format_rfc3339(one.at), "data": data})
 
 
-def _json(payload: WebhookPayload) -> str:
+def _encode_payload(payload: WebhookPayload) -> str:
     return json.dumps(payload, separators=(",", ":"))
 
 
-def _rfc3339(at: float) -> str:
+def _format_rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

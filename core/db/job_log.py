@@ -17,7 +17,7 @@ Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
 
 
-def add(session: Session, job_id: str, line: Line, now: float) -> None:
+def add_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Write a line in the caller's transaction."""
     session.add(Event(job_id=job_id, type="log", data=data_of(line), at=now))
 
@@ -25,14 +25,14 @@ def add(session: Session, job_id: str, line: Line, now: float) -> None:
 def lines_of_task(task: Task) -> list[Line]:
     """Return the first lines of a job's log: the submitted batch, and warnings about it."""
     named = f" ({task.name})" if task.name else ""
-    counts_text = _many(sum(task.classes.values()), len(task.classes))
+    counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
     accepted = f"Accepted as task {task.number}{named}: {counts_text} by their names, {task.bytes:,} bytes."
     return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
 def line_to_check(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
-    counts_text = _many(images, classes)
+    counts_text = _format_counts(images, classes)
     text = f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; nothing is learned."
     return ("info", text)
 
@@ -43,7 +43,7 @@ def data_of(line: Line) -> LogData:
     return {"level": level, "message": message}
 
 
-def _many(images: int, classes: int) -> str:
+def _format_counts(images: int, classes: int) -> str:
     return f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
 
 
@@ -69,7 +69,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
         )
         return "info", f"Attempt {job.attempt} began; {first}."
     if state is State.QUEUED:
-        return _queued(action, reason, int(data.get("strikes", 0)))
+        return _build_queued_line(action, reason, int(data.get("strikes", 0)))
     if state in (State.REJECTED, State.FAILED):
         error = data.get("error")
         detail = (error["detail"] if error else "") or reason
@@ -88,7 +88,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
     return ("info", ended[state]) if state in ended else None
 
 
-def _queued(action: Action, reason: str, strikes: int) -> Line:
+def _build_queued_line(action: Action, reason: str, strikes: int) -> Line:
     """Return the log line for a job that waits in the queue again."""
     if action is Action.RETRY:
         return "info", "A retry was asked for: the job waits for a worker."

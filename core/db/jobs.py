@@ -1,6 +1,6 @@
 """The only way to change a job's state: table, revision, times and event together.
 
-The caller holds the lock on the job's row (`locked`), so decisions rest on the present state. This
+The caller holds the lock on the job's row (`lock_job`), so decisions rest on the present state. This
 module also defines what a state means for the lease: a job that no worker owns has no fence, so a
 worker that lost it cannot write any more.
 """
@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from core.db import job_log, owner_events
-from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
+from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, find_next_state
 from core.db.tables import Event, Job
 from core.errors import DataHeld
 from core.protocol.answers.event import StateData
@@ -34,7 +34,7 @@ def held_for_data(job: Job) -> bool:
     return job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
 
 
-def locked(session: Session, job_id: str) -> Job | None:
+def lock_job(session: Session, job_id: str) -> Job | None:
     """Read a job and lock its row until the transaction ends.
 
     PostgreSQL locks the row; on SQLite, a writing transaction is alone anyway. Jobs are always
@@ -45,7 +45,9 @@ def locked(session: Session, job_id: str) -> Job | None:
     return session.execute(query.execution_options(populate_existing=True)).scalar_one_or_none()
 
 
-def move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
+def change_state(
+    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
+) -> State:
     """Apply `action` to a locked job, record the event and its log line, and return the new state.
 
     If the state does not change, nothing is written. The log line is written first, because readers
@@ -58,7 +60,7 @@ def move(session: Session, job: Job, action: Action, now: float, data: StateData
         WrongState: the action is not allowed in the job's state.
     """
     former_state = State(job.state)
-    state = after(former_state, action)
+    state = find_next_state(former_state, action)
     if state == former_state:
         return state
     job.state = str(state)
@@ -71,12 +73,12 @@ def move(session: Session, job: Job, action: Action, now: float, data: StateData
         job.finished_at = job.rung_at = None
     log_line = job_log.of_change(job, former_state, action, data or {})
     if log_line is not None:
-        job_log.add(session, job.id, log_line, now)
-    _tell(session, job, data or {}, now)
+        job_log.add_line(session, job.id, log_line, now)
+    _record_state(session, job, data or {}, now)
     return state
 
 
-def made(
+def record_creation(
     session: Session,
     job: Job,
     now: float,
@@ -96,7 +98,7 @@ def made(
     owner_events.of_job(session, job, data or {}, now)
 
 
-def _tell(session: Session, job: Job, data: StateData, now: float) -> None:
+def _record_state(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record the event of a state, for readers of the job and of its owner's events."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
     owner_events.of_job(session, job, data, now)

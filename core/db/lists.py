@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, String, cast, func
 from sqlalchemy.orm import InstrumentedAttribute
 
 
-def listed(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
+def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
     """Return expressions that select each of these columns as a text, in one order.
 
     No value may be null.
@@ -21,6 +21,6 @@ def listed(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]
     return [func.aggregate_strings(cast(column, String), ",") for column in columns]
 
 
-def lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
+def parse_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
     """Return the lists of a row of such texts; a list is empty if there were no values."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

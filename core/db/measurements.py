@@ -1,7 +1,7 @@
 """Measurements of a version as rows: one for each figure, and one more if it is given by task.
 
-A job's result and the manifest in a response have each figure as one document. `rows` takes it
-apart, and `documents` puts it together again. The figures of many versions can thus be read without
+A job's result and the manifest in a response have each figure as one document. `build_rows` takes it
+apart, and `build_documents` puts it together again. The figures of many versions can thus be read without
 the part that grows with the tasks. `ROW` has figures derived from the version's own row of the
 accuracy matrix; it is not in the manifest.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from core.db.lists import listed, lists
+from core.db.lists import aggregate_columns, parse_lists
 from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
@@ -65,7 +65,7 @@ class Measured:
     detail: Any = None
 
 
-def rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
+def build_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
     """Return the rows of these figures; a figure that is null or missing has none.
 
     Args:
@@ -77,13 +77,13 @@ def rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
         document = values.get(name)
         if document is None:
             continue
-        summary, by_task = _apart(name, document)
+        summary, by_task = _split_document(name, document)
         by_task = {task: of_task for task, of_task in by_task.items() if int(task) not in without}
         detail = summary if isinstance(summary, dict) else None
-        result.append(Measured(name, ALL_TASKS, _number(summary, _VALUE.get(name)), detail))
+        result.append(Measured(name, ALL_TASKS, _extract_number(summary, _VALUE.get(name)), detail))
         if name == _CURVES:
             result += [
-                Measured(name, int(task), _number(of_task, "mean"), of_task)
+                Measured(name, int(task), _extract_number(of_task, "mean"), of_task)
                 for task, of_task in by_task.items()
             ]
         elif by_task:
@@ -91,7 +91,7 @@ def rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
     return result
 
 
-def documents(found: Iterable[Measured]) -> dict[str, Any]:
+def build_documents(found: Iterable[Measured]) -> dict[str, Any]:
     """Return the documents that these rows of one version come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
@@ -103,7 +103,9 @@ def documents(found: Iterable[Measured]) -> dict[str, Any]:
         else:
             by_task.setdefault(row.name, {})[str(row.task)] = row.detail
     return {
-        name: _together(name, summaries[name], by_task.get(name, {})) for name in NAMES if name in summaries
+        name: _join_document(name, summaries[name], by_task.get(name, {}))
+        for name in NAMES
+        if name in summaries
     }
 
 
@@ -112,7 +114,7 @@ def without_figures(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
 
-def add(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:
+def insert_rows(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:
     """Write the rows of a version."""
     of = {"model_id": model_id, "version": version}
     values = [
@@ -130,15 +132,15 @@ def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> di
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(Measured(*row))
-    by_task = select(table.version, table.name, *listed(table.task, table.detail))
+    by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
-        details = zip(*lists(texts), strict=True)
+        details = zip(*parse_lists(texts), strict=True)
         rows_by_version[version] += [Measured(name, task, None, detail) for task, detail in details]
-    return {number: documents(of_one) for number, of_one in rows_by_version.items()}
+    return {number: build_documents(of_one) for number, of_one in rows_by_version.items()}
 
 
-def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
+def _split_document(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     """Split a document into the part about all tasks and the parts by task."""
     if name in _BY_TASK:
         return {}, document
@@ -155,7 +157,7 @@ def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     return document, {}
 
 
-def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
+def _join_document(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
     """Put a document together from the part about all tasks and the parts by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
@@ -172,7 +174,7 @@ def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
     return {**rest, _TASKS[name]: ordered} if name in _TASKS else rest
 
 
-def _number(figure: Any, key: str | None) -> float | None:
+def _extract_number(figure: Any, key: str | None) -> float | None:
     """Return a figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

@@ -24,7 +24,7 @@ _REVISION = re.compile(r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)
 
 
 @cache
-def _revisions() -> dict[str, str | None]:
+def _read_revisions() -> dict[str, str | None]:
     """Return every revision in the folder with its predecessor; the files are read as text."""
     predecessors: dict[str, str | None] = {}
     for path in (_FOLDER / "versions").glob("*.py"):
@@ -35,20 +35,20 @@ def _revisions() -> dict[str, str | None]:
 
 
 @cache
-def head() -> str:
+def find_head() -> str:
     """Return the revision that this code needs.
 
     Raises:
         RuntimeError: the folder has no single newest migration.
     """
-    revisions = _revisions()
+    revisions = _read_revisions()
     heads = sorted(set(revisions) - set(revisions.values()))
     if len(heads) != 1:
         raise RuntimeError(f"{_FOLDER} must have one newest migration, not {len(heads)}.")
     return heads[0]
 
 
-def current(db: Database) -> str | None:
+def read_revision(db: Database) -> str | None:
     """Return the revision of the database, or None for an empty one."""
     with db.engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
@@ -58,16 +58,16 @@ def current(db: Database) -> str | None:
 
 
 @contextmanager
-def locked(db: Database) -> Iterator[Connection]:
+def begin_exclusive(db: Database) -> Iterator[Connection]:
     """Open a transaction that excludes a second migration: BEGIN IMMEDIATE, or an advisory lock."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             connection.execution_options(perennial_begin="IMMEDIATE")
         with ExitStack() as stack:
             if db.dialect == "postgresql":
-                from core.db.patience import unbounded  # psycopg is not needed for SQLite
+                from core.db.patience import wait_without_limit  # psycopg is not needed for SQLite
 
-                stack.enter_context(unbounded(connection))
+                stack.enter_context(wait_without_limit(connection))
             stack.enter_context(connection.begin())
             if db.dialect == "postgresql":
                 connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
@@ -77,19 +77,19 @@ def locked(db: Database) -> Iterator[Connection]:
 
 def upgrade(db: Database, revision: str = "head") -> None:
     """Bring the schema up to `revision`; does nothing if it is already there."""
-    _migrate(db, "upgrade", revision)
+    _run_alembic(db, "upgrade", revision)
 
 
 def downgrade(db: Database, revision: str) -> None:
     """Bring the schema back to `revision` (`base` removes every table)."""
-    _migrate(db, "downgrade", revision)
+    _run_alembic(db, "downgrade", revision)
 
 
-def _migrate(db: Database, direction: Literal["upgrade", "downgrade"], revision: str) -> None:
+def _run_alembic(db: Database, direction: Literal["upgrade", "downgrade"], revision: str) -> None:
     from alembic import command
     from alembic.config import Config
 
-    with locked(db) as connection:
+    with begin_exclusive(db) as connection:
         config = Config()
         config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
         config.attributes["connection"] = connection
@@ -103,10 +103,10 @@ def require_current(db: Database) -> None:
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    revision, needed = current(db), head()
+    revision, needed = read_revision(db), find_head()
     if revision == needed:
         return
-    if revision is None or revision in _revisions():
+    if revision is None or revision in _read_revisions():
         raise SchemaOutdated(
             f"The database schema is {revision or 'empty'}, this code needs {needed}: "
             "run `alembic upgrade head` first."

@@ -31,7 +31,7 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
         data: data of the job's own event.
     """
     version = data.get("version", job.version)
-    _tell(
+    _record_event(
         session,
         (job.owner_id, job.model_id, job.id),
         "job",
@@ -59,17 +59,17 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "task": version.task_number,
         "status": version.status,
     }
-    _tell(session, (model.owner_id, model.id, version.job_id), "version", data, now)
+    _record_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
     deliveries.of_version(session, model, version, now)
 
 
 def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """Record that an alias was moved or deleted."""
-    _tell(session, (model.owner_id, model.id, None), "alias", moved, now)
-    deliveries.tell(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
+    _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
+    deliveries.record_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
-def write(session: Session) -> None:
+def write_recorded(session: Session) -> None:
     """Write the recorded events.
 
     Call this last before the commit, when the transaction holds all its other locks.
@@ -81,10 +81,10 @@ def write(session: Session) -> None:
             for owner in sorted({event.owner_id for event in recorded}):
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
-    deliveries.write(session)
+    deliveries.write_recorded(session)
 
 
-def _tell(
+def _record_event(
     session: Session,
     of: tuple[str, str, str | None],
     type: OwnerEventType,

@@ -153,7 +153,7 @@ class About:
     owner_id: str | None = None
     model_id: str | None = None
 
-    def condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
+    def build_condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
         """Return the SQL condition for these events, to be followed by another one, and its
         values."""
         if self.model_id is not None:
@@ -169,7 +169,7 @@ def owner_events_query(
     Each type is read by itself, in the order of an index, so that a rare type is found without a
     scan.
     """
-    condition, of = about.condition(mark)
+    condition, of = about.build_condition(mark)
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
     where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
     part = (
@@ -182,7 +182,7 @@ def owner_events_query(
 
 def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
     """Return the statement of `PollingReads.newest_owner_event`, with its values."""
-    condition, of = about.condition(mark)
+    condition, of = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
     return query, tuple(value for type_ in OWNER_EVENT_TYPES for value in (*of, type_))
@@ -236,7 +236,7 @@ class Reader(Protocol):
     async def close(self) -> None:
         """Close the connections."""
 
-    def loads(self, value: Any) -> Any:
+    def decode_json(self, value: Any) -> Any:
         """Return the decoded content of a JSON column."""
 
 
@@ -274,7 +274,7 @@ class PollingReads:
         """Close the connections."""
         await self._reader.close()
 
-    async def job(self, job_id: str) -> JobRow | None:
+    async def find_job(self, job_id: str) -> JobRow | None:
         """Return a job of any owner, or None. Raises Unavailable."""
         rows = await self._reader.fetch(self._job_query, (job_id,))
         if not rows:
@@ -283,7 +283,7 @@ class PollingReads:
         remembered = self._jobs.get(job_id)
         if remembered is not None and remembered[0] == row:
             return remembered[1]
-        loads = self._reader.loads
+        loads = self._reader.decode_json
         values = list(row)
         for column in _JOB_JSON:
             values[column] = loads(values[column])
@@ -295,7 +295,7 @@ class PollingReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
+    async def find_stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
         """Return standing, newest version and whether it is being learned again, of a task that
         stops a model.
 
@@ -306,7 +306,7 @@ class PollingReads:
         )
         return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
 
-    async def events(
+    async def list_events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[EventRow]:
         """Return at most `limit` events with an id above `after_id`, in order; `types` None: of
@@ -318,7 +318,7 @@ class PollingReads:
         among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
         query = _EVENTS.format(self._mark, self._mark, among, self._mark)
         rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
-        return [EventRow(row[0], row[1], self._reader.loads(row[2]), row[3]) for row in rows]
+        return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
 
     async def owner_events(
         self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
@@ -331,7 +331,7 @@ class PollingReads:
         """
         query, values = owner_events_query(self._mark, about, after_id, limit, types)
         rows = await self._reader.fetch(query, values)
-        loads = self._reader.loads
+        loads = self._reader.decode_json
         return [
             OwnerEventRow(id_, type_, model, job, loads(data), at)
             for id_, type_, model, job, data, at in rows
@@ -342,12 +342,12 @@ class PollingReads:
         rows = await self._reader.fetch(*newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
-    async def key(self, prefix: str) -> KeyRow | None:
+    async def find_key(self, prefix: str) -> KeyRow | None:
         """Return the key with a public prefix, or None. Raises Unavailable."""
         rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
         return KeyRow(*rows[0]) if rows else None
 
-    async def session(self, digest: str) -> SessionRow | None:
+    async def find_session(self, digest: str) -> SessionRow | None:
         """Return the session whose token has a given sha256, or None. Raises Unavailable."""
         rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
         return SessionRow(*rows[0]) if rows else None

@@ -30,17 +30,17 @@ class PostgresqlReader:
         try:
             async with asyncio.timeout(self._timeout_s), self._slots:
                 try:
-                    return await self._once(query, values)
+                    return await self._fetch_once(query, values)
                 except psycopg.OperationalError:
                     # The server has restarted, so idle connections are broken too.
                     await self.close()
-                    return await self._once(query, values)
+                    return await self._fetch_once(query, values)
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
-    async def _once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def _fetch_once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Run a statement on an idle or new connection."""
-        connection = self._idle.pop() if self._idle else await self._open()
+        connection = self._idle.pop() if self._idle else await self._open_connection()
         try:
             cursor = await connection.execute(query.encode(), values, prepare=True)
             rows = await cursor.fetchall()
@@ -50,7 +50,7 @@ class PostgresqlReader:
         self._idle.append(connection)
         return rows
 
-    async def _open(self) -> psycopg.AsyncConnection[Any]:
+    async def _open_connection(self) -> psycopg.AsyncConnection[Any]:
         """Open a connection."""
         # It gives up on a silent server slightly before the read does, so that it is known to be
         # broken.
@@ -65,6 +65,6 @@ class PostgresqlReader:
         while self._idle:
             await self._idle.pop().close()
 
-    def loads(self, value: Any) -> Any:
+    def decode_json(self, value: Any) -> Any:
         """Return the content of a JSON column, which psycopg has already parsed."""
         return value  # psycopg has read the JSON

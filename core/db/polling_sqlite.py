@@ -32,7 +32,7 @@ class SqliteReader:
         """
         try:
             if self._connection is None:
-                self._connection = self._open()
+                self._connection = self._open_connection()
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             await self.close()
@@ -40,7 +40,7 @@ class SqliteReader:
                 raise DatabaseCorrupt(soundness.DAMAGED) from error
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
         )
@@ -53,6 +53,6 @@ class SqliteReader:
             self._connection.close()
             self._connection = None
 
-    def loads(self, value: str | None) -> Any:
+    def decode_json(self, value: str | None) -> Any:
         """Return the content of a JSON column."""
         return None if value is None else json.loads(value)

@@ -16,22 +16,22 @@ from core.db.tables import Base, Export, Model, Part, Result, Task
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def share(session: Session) -> None:
+def lock_shared(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
-    _lock(session, "pg_advisory_xact_lock_shared")
+    _take_lock(session, "pg_advisory_xact_lock_shared")
 
 
-def own(session: Session) -> None:
+def lock_exclusive(session: Session) -> None:
     """Keep others from writing references or deleting blobs until the transaction ends."""
-    _lock(session, "pg_advisory_xact_lock")
+    _take_lock(session, "pg_advisory_xact_lock")
 
 
-def _lock(session: Session, function: str) -> None:
+def _take_lock(session: Session, function: str) -> None:
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
 
-def _uses() -> list[Select[Any]]:
+def _build_use_queries() -> list[Select[Any]]:
     """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
@@ -59,7 +59,7 @@ def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     return digest + ""
 
 
-def used(session: Session, digests: list[str]) -> set[str]:
+def find_used(session: Session, digests: list[str]) -> set[str]:
     """Return those of `digests` (at most some hundreds) that something still refers to.
 
     Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
@@ -72,7 +72,7 @@ def used(session: Session, digests: list[str]) -> set[str]:
     # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [
         query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
-        for query in _uses()
+        for query in _build_use_queries()
     ]
     return set(
         session.execute(
@@ -81,10 +81,10 @@ def used(session: Session, digests: list[str]) -> set[str]:
     )
 
 
-def after(session: Session, digest: str, limit: int) -> list[str]:
+def list_used_after(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
-    for query in _uses():
+    for query in _build_use_queries():
         column_ = query.selected_columns[0]
         digests.update(
             session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))

@@ -95,7 +95,7 @@ class Database:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes the session, which rolls back
-            owner_events.write(session)
+            owner_events.write_recorded(session)
             session.commit()
 
     @contextmanager
@@ -160,7 +160,7 @@ def _bound_silence(engine: Engine, seconds: float) -> None:
     from core.db.patience import PatientConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
-    def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+    def connect_with_patience(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
         connection = PatientConnection.connect(*arguments, **options)
         connection.patience_s = seconds
         return connection
@@ -185,7 +185,7 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
 
 def _configure_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
-    def connect(connection: Any, _record: Any) -> None:
+    def set_pragmas(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # turns off Python's own BEGINs; ours follow below
         cursor = connection.cursor()
         _use_wal(cursor)
@@ -197,6 +197,6 @@ def _configure_sqlite(engine: Engine) -> None:
         cursor.close()
 
     @event.listens_for(engine, "begin")
-    def begin(connection: Any) -> None:
+    def begin_transaction(connection: Any) -> None:
         kind = connection.get_execution_options().get("perennial_begin", "DEFERRED")
         connection.exec_driver_sql(f"BEGIN {kind}")

@@ -26,7 +26,7 @@ def is_damage(error: BaseException) -> bool:
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
 
-def told(file: Path, found: list[str]) -> str:
+def describe_damage(file: Path, found: list[str]) -> str:
     """Return a sentence with the findings and the remedy."""
     return f"The database {file} is damaged: {'; '.join(found)}. {REMEDY}"
 
@@ -43,7 +43,7 @@ def read_rows(file: Path) -> list[str]:
         return []
     findings: list[str] = []
     try:
-        with _opened(file) as connection:
+        with _open_read_only(file) as connection:
             query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
             for (name,) in connection.execute(query).fetchall():
                 quoted = name.replace('"', '""')
@@ -69,15 +69,17 @@ def find_damage(file: Path) -> list[str]:
         sqlite3.Error: the file cannot be read for another reason.
     """
     try:
-        with _opened(file) as connection:
-            findings = _checked(connection, "")
+        with _open_read_only(file) as connection:
+            findings = _quick_check(connection, "")
             if not findings:
                 return []
             names = connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
             ).fetchall()
             by_table = [
-                f"table {name}: {finding}" for (name,) in names for finding in _checked(connection, name)[:1]
+                f"table {name}: {finding}"
+                for (name,) in names
+                for finding in _quick_check(connection, name)[:1]
             ]
             return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
@@ -86,7 +88,7 @@ def find_damage(file: Path) -> list[str]:
         return read_rows(file) or [str(error)]
 
 
-def _checked(connection: sqlite3.Connection, table: str) -> list[str]:
+def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
     """Return the findings of `quick_check` in a table with its indices, or in the whole file."""
     argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)
     try:
@@ -101,7 +103,7 @@ def _checked(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
     """Open the file read-only."""
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
         connection.execute("PRAGMA busy_timeout=5000")

@@ -1,6 +1,6 @@
 """The states of a job, and the only table of their transitions.
 
-Every change of a job's state goes through `after(state, action)`; no other code knows which state
+Every change of a job's state goes through `find_next_state(state, action)`; no other code knows which state
 follows which.
 """
 
@@ -106,7 +106,7 @@ UNFINISHED = frozenset(State) - TERMINAL
 """A job in one of these keeps its place: later jobs of the same model wait."""
 
 
-def after(state: State | str, action: Action) -> State:
+def find_next_state(state: State | str, action: Action) -> State:
     """Return the state that follows an action.
 
     Raises:

@@ -1,7 +1,7 @@
 """An owner's stored bytes as one number in the owner's row, so that a quota needs no sum.
 
 Bytes are added in the transaction that stores them. Deleted bytes are not subtracted, so the number
-is never too low; `measured` corrects it when it reaches a limit. NULL means that it was not
+is never too low; `measure_owner` corrects it when it reaches a limit. NULL means that it was not
 measured yet.
 """
 
@@ -15,7 +15,7 @@ from core.db.session import Database
 from core.db.tables import Owner
 
 
-def add(session: Session, owner_id: str, size: int) -> None:
+def add_size(session: Session, owner_id: str, size: int) -> None:
     """Count `size` bytes in the transaction that refers to them.
 
     Call this last, since it locks the owner's row.
@@ -23,7 +23,7 @@ def add(session: Session, owner_id: str, size: int) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
-def take(session: Session, owner_id: str, size: int, limit: int) -> bool:
+def add_within_limit(session: Session, owner_id: str, size: int, limit: int) -> bool:
     """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
 
     Return True if counted.
@@ -33,7 +33,7 @@ def take(session: Session, owner_id: str, size: int, limit: int) -> bool:
     return bool(result.rowcount)
 
 
-def outdate(session: Session, owner_id: str) -> None:
+def mark_outdated(session: Session, owner_id: str) -> None:
     """Mark the number as outdated, since data of the owner is deleted in this transaction.
 
     The next refusal measures again. Call this last, since it locks the owner's row.
@@ -41,32 +41,32 @@ def outdate(session: Session, owner_id: str) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
 
 
-def known(session: Session, owner_id: str) -> tuple[int | None, float | None]:
+def read_measurement(session: Session, owner_id: str) -> tuple[int | None, float | None]:
     """Return the number of bytes, and the time of its measurement by the database's clock."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()
     return row.bytes, row.bytes_at
 
 
-def measured(db: Database, owner_id: str) -> int:
+def measure_owner(db: Database, owner_id: str) -> int:
     """Sum up an owner's stored bytes, record and return them.
 
     Bytes that others add meanwhile are kept. If two processes measure at once, the first one's
     number stands.
     """
     with db.read() as session:
-        before, at = known(
+        before, at = read_measurement(
             session, owner_id
         )  # first: bytes added during the sum may count twice, but never not at all
-        total = _sum(session, owner_id)
+        total = _sum_bytes(session, owner_id)
     with db.write() as session:
         same = Owner.bytes_at.is_(None) if at is None else Owner.bytes_at == at
         since = func.coalesce(Owner.bytes, 0) - (before or 0)
         new = update(Owner).where(Owner.id == owner_id, same)
         session.execute(new.values(bytes=total + since, bytes_at=db.now(session)))
-        return known(session, owner_id)[0] or 0
+        return read_measurement(session, owner_id)[0] or 0
 
 
-def _sum(session: Session, owner_id: str) -> int:
+def _sum_bytes(session: Session, owner_id: str) -> int:
     """Return the sum of all stored bytes of an owner."""
     sums = usage.of_owner(session, owner_id)["bytes"]
     of_models = sums["versions"] + sums["archives"] + sums["datasets"] + sums["exports"]

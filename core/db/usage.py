@@ -44,18 +44,18 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
         counts_by_model[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": size}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
-    def rows(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
+    def fetch_grouped(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
         for row in session.execute(query.group_by(*groups)):
             if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _count(counts_by_model, model_ids, rows)
-    _sum_batches(counts_by_model, model_ids, rows, pixels)
-    _sum_versions(counts_by_model, model_ids, rows)
+    _count_rows(counts_by_model, model_ids, fetch_grouped)
+    _sum_batches(counts_by_model, model_ids, fetch_grouped, pixels)
+    _sum_versions(counts_by_model, model_ids, fetch_grouped)
     return counts_by_model
 
 
-def _count(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
+def _count_rows(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
     """Count tasks, versions and jobs."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(some))
     for model_id, count in rows(tasks, Task.model_id):
@@ -169,7 +169,7 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
     }
 
 
-def measured(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
+def measure_owner(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
     """Sum up an owner's usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
@@ -195,12 +195,12 @@ def measure_old(db: Database) -> None:
     for owner_id, at in due:
         if time.monotonic() - begun > BUDGET_S:
             return
-        mine = _begin(db, owner_id, at)
+        mine = _claim_owner(db, owner_id, at)
         if mine is not None:
-            measured(db, owner_id, mine)
+            measure_owner(db, owner_id, mine)
 
 
-def _begin(db: Database, owner_id: str, at: float | None) -> float | None:
+def _claim_owner(db: Database, owner_id: str, at: float | None) -> float | None:
     """Mark an owner as being measured, and return the time of the mark.
 
     Return None if another worker was first.

@@ -29,7 +29,7 @@ class Device:
     problem: str | None = None
 
 
-def report(
+def record_presence(
     session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
 ) -> None:
     """Record that a worker is present, and delete reports that are a day old, or in the future
@@ -65,7 +65,7 @@ def answers_since(session: Session, seen_from: float, now: float) -> float | Non
     return session.scalar(reported)
 
 
-def count(session: Session, now: float) -> dict[tuple[str, str], int]:
+def count_present(session: Session, now: float) -> dict[tuple[str, str], int]:
     """Return the number of present workers by (device, state); the state is up or lost."""
     is_lost = WorkerReport.problem.is_not(None)
     query = (
@@ -79,9 +79,9 @@ def count(session: Session, now: float) -> dict[tuple[str, str], int]:
     return counts
 
 
-def status(session: Session, now: float) -> Status:
+def read_status(session: Session, now: float) -> Status:
     """Return the status for `/readyz`: "device lost" if a worker has lost its device."""
-    counts = count(session, now)
+    counts = count_present(session, now)
     if counts["cpu", "lost"] or counts["cuda", "lost"]:
         return "device lost"
     return "up" if any(counts.values()) else "none"

@@ -22,7 +22,7 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def family(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def find_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
@@ -33,14 +33,16 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
     None means that no file in `loading` covers the architecture or the network.
     """
-    backbone = _backbone(family(manifest, catalogue) or "unknown")
-    network = _card_part(f"networks/{_network(manifest, catalogue)}")
+    backbone = _read_backbone_code(find_family(manifest, catalogue) or "unknown")
+    network = _card_part(f"networks/{_choose_inference(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
-    plain = _needed("networks/plain")
+    plain = _require_card_part("networks/plain")
     name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
-    load = _needed("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
-    return "\n\n".join([_needed("start"), backbone, plain, *([] if network == plain else [network]), load])
+    load = _require_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
+    return "\n\n".join(
+        [_require_card_part("start"), backbone, plain, *([] if network == plain else [network]), load]
+    )
 
 
 def image_code(image: Image) -> str:
@@ -49,21 +51,23 @@ def image_code(image: Image) -> str:
     It follows the code of `loading_code` in a card.
     """
     if decoding_of(image) != FIRST:
-        return _needed("read_images_2")
-    code = _needed("read_images")
+        return _require_card_part("read_images_2")
+    code = _require_card_part("read_images")
     if image.crop is not None:
-        code = _replaced(code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off")
+        code = _replace_once(
+            code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off"
+        )
     if image.interpolation is not None:
-        code = _replaced(code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+        code = _replace_once(code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
     return code
 
 
-def _replaced(code: str, old: str, new: str) -> str:
+def _replace_once(code: str, old: str, new: str) -> str:
     assert code.count(old) == 1, f"core/export/loading/read_images.py has no {old!r}"
     return code.replace(old, new)
 
 
-def _network(manifest: Manifest, catalogue: Catalogue) -> str:
+def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
     """Return the name of the inference code.
 
     It is the method's own if its state is stored, else the network's.
@@ -75,27 +79,27 @@ def _network(manifest: Manifest, catalogue: Catalogue) -> str:
     return "plain" if manifest.network is None else manifest.network.family
 
 
-def _backbone(name: str) -> str | None:
+def _read_backbone_code(name: str) -> str | None:
     code = _card_part(f"backbones/{name}")
-    if code is None or _MODELS not in _path(f"backbones/{name}").read_text(encoding="utf-8"):
+    if code is None or _MODELS not in _locate_part(f"backbones/{name}").read_text(encoding="utf-8"):
         return code
     # This number of blank lines keeps the bytes of older cards.
-    return "\n\n\n".join([_needed("backbones/torchvision"), code])
+    return "\n\n\n".join([_require_card_part("backbones/torchvision"), code])
 
 
 def _card_part(name: str) -> str | None:
     """Return the part of a file that belongs in a card, or None if there is no such file."""
-    path = _path(name)
+    path = _locate_part(name)
     if not path.is_file():
         return None
     return path.read_text(encoding="utf-8").partition(_BEGINS)[2].strip("\n") + "\n"
 
 
-def _needed(name: str) -> str:
+def _require_card_part(name: str) -> str:
     code = _card_part(name)
     assert code is not None, f"core/export/loading lacks {name}"
     return code
 
 
-def _path(name: str) -> Path:
+def _locate_part(name: str) -> Path:
     return _FOLDER / f"{name.replace('-', '_')}.py"

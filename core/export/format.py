@@ -54,7 +54,7 @@ class Format:
     suffix: ClassVar[str]
     by_job: ClassVar[bool] = False
 
-    def refusal(self, manifest: Manifest) -> str | None:
+    def explain_refusal(self, manifest: Manifest) -> str | None:
         """Return a sentence that says why a version is not available in this format, or None."""
         return None
 

@@ -27,10 +27,10 @@ def reader_files(image: Image) -> dict[str, str]:
     if decoding_of(image) == FIRST:
         return {}
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
-    return {f"{_module(name)}.py": _side_by_side(text) for name, text in files.items()}
+    return {f"{_name_module(name)}.py": _side_by_side(text) for name, text in files.items()}
 
 
-def _module(name: str) -> str:
+def _name_module(name: str) -> str:
     return MODULE if name == "__init__" else f"{MODULE}_{name}"
 
 
@@ -39,11 +39,11 @@ def _side_by_side(text: str) -> str:
     lines = text.splitlines()
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ImportFrom) and node.level:
-            lines[node.lineno - 1 : node.end_lineno] = _absolute(node)
+            lines[node.lineno - 1 : node.end_lineno] = _rewrite_import(node)
     return "\n".join(lines) + "\n"
 
 
-def _absolute(node: ast.ImportFrom) -> list[str]:
+def _rewrite_import(node: ast.ImportFrom) -> list[str]:
     if node.module is None:
-        return [f"import {_module(one.name)} as {one.name}" for one in node.names]
-    return [f"from {_module(node.module)} import {', '.join(one.name for one in node.names)}"]
+        return [f"import {_name_module(one.name)} as {one.name}" for one in node.names]
+    return [f"from {_name_module(node.module)} import {', '.join(one.name for one in node.names)}"]

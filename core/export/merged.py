@@ -34,10 +34,10 @@ class Merged:
         self._sources: dict[str, tuple[Path, Tensor]] = {}
         self._digests = {path: sha256 for path, sha256, _ in parts}
         for path, _, rename in parts:
-            for tensor in _header(path):
+            for tensor in _read_part_header(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise _misfit(f"tensor {name!r} is in two parts")
+                    raise _build_misfit_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name))
@@ -63,7 +63,7 @@ class Merged:
         """Tensor names in file order."""
         return list(self._order)
 
-    def chunks(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         """Yield the file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
 
         Raises:
@@ -81,14 +81,14 @@ class Merged:
                     raise DamagedPart(path)
 
 
-def _header(path: Path) -> list[Tensor]:
+def _read_part_header(path: Path) -> list[Tensor]:
     try:
         return read_header(path)
     except BaseInvalid as error:
-        raise _misfit(str(error)) from error
+        raise _build_misfit_error(str(error)) from error
 
 
-def _misfit(why: str) -> StoreCorrupt:
+def _build_misfit_error(why: str) -> StoreCorrupt:
     return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
@@ -124,9 +124,9 @@ class _HashedFile:
         """
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
-            for _ in self._pieces(self._hashed, begin):
+            for _ in self._read_pieces(self._hashed, begin):
                 pass  # bytes that are not copied are hashed, too
-        yield from self._pieces(begin, end)
+        yield from self._read_pieces(begin, end)
 
     def digest(self) -> str:
         """Return the sha256 of the whole file.
@@ -136,11 +136,11 @@ class _HashedFile:
         """
         if not self._in_order:
             self._digest, self._hashed, self._in_order = hashlib.sha256(), 0, True
-        for _ in self._pieces(self._hashed, os.fstat(self._file.fileno()).st_size):
+        for _ in self._read_pieces(self._hashed, os.fstat(self._file.fileno()).st_size):
             pass
         return self._digest.hexdigest()
 
-    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+    def _read_pieces(self, begin: int, end: int) -> Iterator[bytes]:
         while begin < end:
             piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
             if not piece:

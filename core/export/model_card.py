@@ -9,7 +9,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.export.card_code import family, image_code, loading_code
+from core.export.card_code import find_family, image_code, loading_code
 from core.export.format import Version
 from core.export.image_reader import FIRST, decoding_of
 from core.protocol.document import JsonObject
@@ -36,7 +36,7 @@ _KEPT = [
 ]
 
 
-def config(version: Version) -> JsonObject:
+def build_config(version: Version) -> JsonObject:
     """Return the content of the download's `config.json`."""
     manifest, part_names = version.manifest, {part.name for part in version.parts}
     manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
@@ -59,22 +59,22 @@ def config(version: Version) -> JsonObject:
         content["temperature"] = manifest.temperature.to_json()
     if version.sure is not None:
         content["answers"] = cast(JsonObject, version.sure)
-    if family(manifest, version.catalogue) == "vit":
+    if find_family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
         content["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
-    if family(manifest, version.catalogue) == "timm":
+    if find_family(manifest, version.catalogue) == "timm":
         name = str(manifest.architecture.hyper["model"])
         weights = pretrained_of(name, version.catalogue["pretrained"][name])
-        content["timm"] = dict(weights.arguments(manifest.image.size))
+        content["timm"] = dict(weights.build_timm_arguments(manifest.image.size))
     return content
 
 
-def card(version: Version) -> str:
+def render_readme(version: Version) -> str:
     """Return the download's `README.md`."""
     manifest = version.manifest
-    title, summary = _occasion(manifest)
+    title, summary = _build_opening(manifest)
     image = manifest.image
     facts = {
         "model": manifest.model,
@@ -86,15 +86,15 @@ def card(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    lines = [f"# {inline(title)}", "", summary, ""]
+    lines = [f"# {escape_inline(title)}", "", summary, ""]
     lines += ["| | |", "| --- | --- |"]
-    lines += [f"| {key} | {inline(value)} |" for key, value in facts.items() if value is not None]
-    lines += ["", "## Classes", "", *_classes(manifest), ""]
+    lines += [f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None]
+    lines += ["", "## Classes", "", *_list_classes(manifest), ""]
     lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    return "\n".join([*lines, *_usage(version)])
+    return "\n".join([*lines, *_describe_usage(version)])
 
 
-def _usage(version: Version) -> list[str]:
+def _describe_usage(version: Version) -> list[str]:
     """Return the lines about loading, and about prediction if classes were learned."""
     manifest, code = version.manifest, loading_code(version.manifest, version.catalogue)
     if code is None:
@@ -127,7 +127,7 @@ def _usage(version: Version) -> list[str]:
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
-def _occasion(manifest: Manifest) -> tuple[str, str]:
+def _build_opening(manifest: Manifest) -> tuple[str, str]:
     """Return the title and first sentence for a version or for a state of a running job."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id
@@ -137,28 +137,29 @@ def _occasion(manifest: Manifest) -> tuple[str, str]:
     job, step = state.job, state.step
     correct, total = state.validation.correct, state.validation.total
     return f"{name}, {job} at step {step}", (
-        f"An unfinished state of {inline(job)}, exported by Perennial while the job runs: its network after step "
+        f"An unfinished state of {escape_inline(job)}, exported by Perennial while the job runs: its network "
+        f"after step "
         f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} ({correct} of "
         f"{total} images held back from training). It is not a version: no gate has judged it, and the next "
         "download may hold another state."
     )
 
 
-def _classes(manifest: Manifest) -> list[str]:
+def _list_classes(manifest: Manifest) -> list[str]:
     if manifest.scenario == "task":
-        return [f"- task {head.task}: {_names(head.classes)}" for head in manifest.heads or []] or [
+        return [f"- task {head.task}: {_join_names(head.classes)}" for head in manifest.heads or []] or [
             "none yet"
         ]
-    return [_names(manifest.classes or [])]
+    return [_join_names(manifest.classes or [])]
 
 
-def _names(classes: Sequence[str]) -> str:
-    shown = ", ".join(inline(name) for name in classes[:SHOWN_CLASSES])
+def _join_names(classes: Sequence[str]) -> str:
+    shown = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
     return (shown or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
-def inline(value: JsonValue) -> str:
+def escape_inline(value: JsonValue) -> str:
     """Return text that cannot break out of its line or table cell."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     text = "".join(c if c.isprintable() else " " for c in text)

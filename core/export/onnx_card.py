@@ -6,7 +6,7 @@ Everything here is a pure function of the manifest.
 from pathlib import Path
 
 from core.export.image_reader import FIRST, decoding_of
-from core.export.model_card import inline
+from core.export.model_card import escape_inline
 from core.protocol.answers.sure import SureOut
 from core.protocol.architecture import Image
 from core.protocol.document import JsonObject
@@ -20,14 +20,14 @@ _SECOND_NUMBERS = "size, channels, crop, interpolation = 32, 3, None, None"
 _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
-def labels(manifest: Manifest) -> dict[str, list[str]]:
+def collect_labels(manifest: Manifest) -> dict[str, list[str]]:
     """Return output → its labels in the order of its columns; empty before a class was learned."""
     if manifest.scenario == "task":
         return {output_name(head.task): list(head.classes) for head in manifest.heads or []}
     return {output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
-def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
+def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
     """Describe the graph's inputs and outputs for `config.json`.
 
     Args:
@@ -42,7 +42,8 @@ def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
             heads = [head.task for head in manifest.heads or []]
         flags = {sure_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads}
     outputs: JsonObject = {
-        name: {"dtype": "float32", "shape": ["batch", len(names)]} for name, names in labels(manifest).items()
+        name: {"dtype": "float32", "shape": ["batch", len(names)]}
+        for name, names in collect_labels(manifest).items()
     }
     return {
         "opset": OPSET,
@@ -51,13 +52,13 @@ def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
     }
 
 
-def card(manifest: Manifest) -> str:
+def render_readme(manifest: Manifest) -> str:
     """Return the download's `README.md`."""
-    image, outputs = manifest.image, labels(manifest)
+    image, outputs = manifest.image, collect_labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
     lines = [
-        f"# {inline(title)} as ONNX",
+        f"# {escape_inline(title)} as ONNX",
         "",
         "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime does.",
         "",
@@ -65,19 +66,19 @@ def card(manifest: Manifest) -> str:
         "| --- | --- |",
         f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any batch; "
         "values 0 to 255 |",
-        f"| output | {_outputs(outputs, by_task)} |",
+        f"| output | {_describe_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
-        *_origin(manifest.base),
+        *_build_origin_row(manifest.base),
         "",
         "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has the labels of each "
         "output in the order of its columns, `config.json` what the version was made from.",
         "",
         "## Run it",
         "",
-        *_run(image),
+        *_describe_code(image),
         "",
         "```python",
-        code(image).rstrip(),
+        build_code(image).rstrip(),
         "```",
         "",
     ]
@@ -86,21 +87,23 @@ def card(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def code(image: Image) -> str:
+def build_code(image: Image) -> str:
     """Return Python code that predicts for an image file."""
     if decoding_of(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
-        return _replaced(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers))
+        return _replace_once(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers))
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
-    text = _replaced(text, _NUMBERS, f'size, side, mode = {image.size}, {_side(image)}, "{mode}"')
+    text = _replace_once(
+        text, _NUMBERS, f'size, side, mode = {image.size}, {_compute_short_side(image)}, "{mode}"'
+    )
     if image.interpolation is not None:
-        text = _replaced(text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+        text = _replace_once(text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
     return text
 
 
-def _run(image: Image) -> list[str]:
+def _describe_code(image: Image) -> list[str]:
     """Return sentences that describe the code and its requirements."""
     if decoding_of(image) == FIRST:
         return [
@@ -115,14 +118,14 @@ def _run(image: Image) -> list[str]:
     ]
 
 
-def _side(image: Image) -> int:
+def _compute_short_side(image: Image) -> int:
     """Return the pixels of the shorter side after resizing, as in `core.ingest.resizing`."""
     if image.crop is not None:
         return int(image.size / image.crop + 1e-9)
     return image.size if image.size <= 96 else round(image.size * 256 / 224)
 
 
-def _outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
+def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
     """Return a description of the outputs."""
     if by_task:
         return "one for each task, " + ", ".join(
@@ -131,15 +134,15 @@ def _outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
     return "".join(f"`{name}`: float32, [batch, {len(names)}]" for name, names in outputs.items())
 
 
-def _origin(base: BaseOrigin | None) -> list[str]:
+def _build_origin_row(base: BaseOrigin | None) -> list[str]:
     """Return the table row with origin and licence of the initial weights, if they have a name."""
     if base is None or base.name is None:
         return []
     source = f"{base.name} of {base.repository}" if base.repository else base.name
     licence = base.licence or "not named by their publisher"
-    return [f"| began from | {inline(source)}; licence: {inline(licence)} |"]
+    return [f"| began from | {escape_inline(source)}; licence: {escape_inline(licence)} |"]
 
 
-def _replaced(text: str, old: str, new: str) -> str:
+def _replace_once(text: str, old: str, new: str) -> str:
     assert text.count(old) == 1, f"core/export/loading/onnx_run.py has no {old!r}"
     return text.replace(old, new)

@@ -7,7 +7,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ZIP64_BYTES = 1 << 31
 
 
-def add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
+def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
     """Add an entry of `size` bytes."""
     info = zipfile.ZipInfo(name, _EPOCH)
     info.create_system = 3  # Unix, regardless of this system
@@ -21,4 +21,4 @@ def add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes])
 def add_text(archive: zipfile.ZipFile, name: str, text: str) -> None:
     """Add a text in UTF-8."""
     data = text.encode()
-    add(archive, name, len(data), [data])
+    add_entry(archive, name, len(data), [data])

@@ -74,17 +74,19 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
     # An earlier attempt may have left one, which may be linked into a cache by now.
     target.unlink(missing_ok=True)
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    sealed = {name: _crypt(path.read_bytes(), keys[name], nonce, name) for name, path in files.items()}
+    sealed = {
+        name: _apply_key_stream(path.read_bytes(), keys[name], nonce, name) for name, path in files.items()
+    }
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def unseal(path: Path, place: Place) -> bytes:
+def unseal_file(path: Path, place: Place) -> bytes:
     """Return the file of answers on one task, as a job process wrote it.
 
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _index(path, path.stat().st_mtime_ns)
+    tensors = _read_index(path, path.stat().st_mtime_ns)
     if _NONCE not in tensors:
         return path.read_bytes()
     names = [f"{of}.{place.task}" for of in (place.version, NEW)]
@@ -93,11 +95,11 @@ def unseal(path: Path, place: Place) -> bytes:
         raise ValueError(f"{path.name} holds no answers of version {place.version} on task {place.task}")
     with path.open("rb") as file:
         nonce, sealed = (_read_bytes(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name))
-    return _crypt(sealed, place.key, nonce, name).tobytes()
+    return _apply_key_stream(sealed, place.key, nonce, name).tobytes()
 
 
 @lru_cache(maxsize=32)
-def _index(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
+def _read_index(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
     """Return the position of each file in a blob.
 
     The result is cached, because readers request one task after another.
@@ -110,7 +112,7 @@ def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
     return file.read(end - begin)
 
 
-def _crypt(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDArray[np.uint8]:
+def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDArray[np.uint8]:
     """Encrypt or decrypt data by XOR with a key stream.
 
     The stream is SHAKE256 over key, nonce and name, the first two of fixed length. Each blob has
@@ -184,7 +186,7 @@ def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers
 
 
 def _read_tensors(path: Path, place: Place | None) -> dict[str, npt.NDArray[np.generic]]:
-    data = path.read_bytes() if place is None else unseal(path, place)
+    data = path.read_bytes() if place is None else unseal_file(path, place)
     tensors: dict[str, npt.NDArray[np.generic]] = {}
     for tensor in parse_header(len(data), lambda offset, length: data[offset : offset + length]):
         code = _TYPES.get(tensor.name, {}).get(tensor.dtype)

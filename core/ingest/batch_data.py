@@ -26,7 +26,7 @@ class Earlier(NamedTuple):
     traces: Traces | None
 
 
-def balance(counts: Mapping[str, ClassCount]) -> DataReport:
+def measure_balance(counts: Mapping[str, ClassCount]) -> DataReport:
     """Return the number of images of each class, their imbalance ratio, and the classes with
     few."""
     sizes = [count["images"] for count in counts.values()]
@@ -42,14 +42,14 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    within_batch = near.within(traces.all)
+    within_batch = near.find_duplicates_within(traces.all)
     rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
-    leaked = near.between(traces.held_out, traces.train)
+    leaked = near.find_duplicates_between(traces.held_out, traces.train)
     leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
-        "within": _near(rows, within_batch.near[rows], names, names),
-        "held_out": _near(leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names),
+        "within": _describe_near(rows, within_batch.near[rows], names, names),
+        "held_out": _describe_near(leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names),
         "earlier": [],
         "not_compared": [],
         "complete": within_batch.complete and leaked.complete,
@@ -71,7 +71,7 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
             continue
         theirs = task.traces.all
         compared += len(theirs)
-        matches = near.between(hashes, theirs)
+        matches = near.find_duplicates_between(hashes, theirs)
         complete = complete and matches.complete
         rows = np.flatnonzero(matches.near >= 0)
         if rows.size:
@@ -83,13 +83,13 @@ def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""
     trained = rows[rows < len(own.train)]
-    held_out_rows = near.between(own.train[trained], theirs.held_out).near
+    held_out_rows = near.find_duplicates_between(own.train[trained], theirs.held_out).near
     flattered = held_out_rows >= 0
     like[: len(trained)][flattered] = len(theirs.train) + held_out_rows[flattered]
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    near_rows = _near(rows[order], like[order], own.names, theirs.names)
+    near_rows = _describe_near(rows[order], like[order], own.names, theirs.names)
     return {
         "task": number,
         "count": near_rows["count"],
@@ -98,6 +98,6 @@ def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -
     }
 
 
-def _near(rows: Rows, like: Rows, names: list[str], theirs: list[str]) -> Near:
+def _describe_near(rows: Rows, like: Rows, names: list[str], theirs: list[str]) -> Near:
     pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
     return {"count": len(rows), "examples": [{"path": names[a], "like": theirs[b]} for a, b in pairs]}

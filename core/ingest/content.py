@@ -43,11 +43,11 @@ def digest_content(
         blocks: unpacks its members; numbers rise.
     """
     layout = contents.layout
-    labels = [_sized(label.encode()) for label in layout.classes]
+    labels = [_prefix_length(label.encode()) for label in layout.classes]
     images = (
         _array_rows(fd, contents, blocks)
         if contents.arrays
-        else _files(fd, contents.members, layout.of, blocks, limits)
+        else _digest_files(fd, contents.members, layout.of, blocks, limits)
     )
     found = []
     for row, image in images:
@@ -59,7 +59,7 @@ def digest_content(
     return whole.hexdigest()
 
 
-def _files(
+def _digest_files(
     fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
@@ -85,7 +85,7 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
     for array in contents.arrays:
         count = array.shape[0]
         try:
-            digests = list(_rows(array, blocks))
+            digests = list(_digest_rows(array, blocks))
             if len(digests) != count:
                 raise Unpackable
         except Unpackable:
@@ -94,7 +94,7 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
         first += count
 
 
-def _rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
+def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
     one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
     held, skip = bytearray(), array.begin
@@ -121,5 +121,5 @@ def _digest_packed(fd: int, members: Members, i: int) -> bytes:
     return digest.digest()
 
 
-def _sized(text: bytes) -> bytes:
+def _prefix_length(text: bytes) -> bytes:
     return b"%d:%b" % (len(text), text)

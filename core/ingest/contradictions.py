@@ -20,7 +20,7 @@ from core import near
 from core.errors import Rejected
 from core.ingest.equal_images import find_equal
 from core.ingest.limits import REPORT_FILES
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.traces import Digests, Traces
 from core.near import Rows
 from core.protocol.report import BatchReport, Conflict
@@ -61,7 +61,7 @@ class Contradictions:
     near: _Listed = field(default_factory=lambda: _Listed(REPORT_FILES))
 
     @classmethod
-    def of(cls, report: BatchReport) -> "Contradictions":
+    def from_report(cls, report: BatchReport) -> "Contradictions":
         """Return the contradictions in a report, so that more can be added."""
         return cls(
             _Listed(REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))),
@@ -70,7 +70,7 @@ class Contradictions:
             ),
         )
 
-    def reported(self) -> BatchReport:
+    def to_report(self) -> BatchReport:
         """Return the report's fields for these contradictions."""
         return {
             "conflicts": self.equal.first,
@@ -96,18 +96,20 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
         own: traces of the batch, with digests and labels.
         places: position of each image in the archive, which orders a pair; None: its row in `own`.
     """
-    pixels, labels = _kept(own)
+    pixels, labels = _get_digests_and_labels(own)
 
-    def pair(first: int, row: int) -> tuple[int, int]:
+    def order_pair(first: int, row: int) -> tuple[int, int]:
         return (first, row) if places is None or places[first] < places[row] else (row, first)
 
     everything = np.ones(len(labels), np.bool_)
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
-    for first, row in starmap(pair, pairs):
-        contradictions.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
-    for first, row in starmap(pair, _without_equal(near.contradicting(own.all, labels), pixels, pixels)):
-        contradictions.near.add(_conflict(own, first, own, row, None), partial(picture, row))
+    for first, row in starmap(order_pair, pairs):
+        contradictions.equal.add(_build_conflict(own, first, own, row, None), partial(picture, row))
+    for first, row in starmap(
+        order_pair, _without_equal(near.find_contradictions(own.all, labels), pixels, pixels)
+    ):
+        contradictions.near.add(_build_conflict(own, first, own, row, None), partial(picture, row))
     return contradictions
 
 
@@ -119,27 +121,27 @@ def find_earlier(
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
-    pixels, labels = _kept(own)
+    pixels, labels = _get_digests_and_labels(own)
     number_of = {name: number for number, name in enumerate(own.classes)}
     numbered = [_number_labels(traces, number_of) for _, traces in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
-    their_pixels = np.concatenate([pixels[:0], *(_kept(traces)[0] for _, traces in tasks)])
+    their_pixels = np.concatenate([pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)])
     hashes = np.concatenate([own.train[:0], *(traces.all for _, traces in tasks)])
 
-    def conflict(first: int, row: int) -> Conflict:
+    def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
-        return _conflict(theirs, first - int(starts[at]), own, row, number)
+        return _build_conflict(theirs, first - int(starts[at]), own, row, number)
 
     for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
-        found.equal.add(conflict(first, row), partial(picture, row))
-    pairs = near.contradicting(own.all, labels, hashes, their_labels)
+        found.equal.add(build_conflict(first, row), partial(picture, row))
+    pairs = near.find_contradictions(own.all, labels, hashes, their_labels)
     for first, row in _without_equal(pairs, their_pixels, pixels):
-        found.near.add(conflict(first, row), partial(picture, row))
+        found.near.add(build_conflict(first, row), partial(picture, row))
 
 
-def say(report: BatchReport) -> str | None:
+def describe_conflicts(report: BatchReport) -> str | None:
     """Return a sentence about contradicting labels; None where there are none."""
     count = report.get("conflicts_count", 0)
     if not count:
@@ -151,14 +153,14 @@ def say(report: BatchReport) -> str | None:
     times = (
         "The same image has two classes" if count == 1 else f"{count:,} times the same image has two classes"
     )
-    example = f"{show(a)} is {show(x)}{in_task} and {show(b)} is {show(y)}"
+    example = f"{quote(a)} is {quote(x)}{in_task} and {quote(b)} is {quote(y)}"
     return f"{times}: {example}. What contradicts itself cannot be learned."
 
 
 def require_none(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
-    sentence = say(report)
+    sentence = describe_conflicts(report)
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
@@ -172,14 +174,14 @@ def require_none(report: BatchReport) -> None:
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
-def _kept(traces: Traces) -> tuple[Digests, Rows]:
+def _get_digests_and_labels(traces: Traces) -> tuple[Digests, Rows]:
     assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
     return traces.pixels, traces.labels
 
 
 def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
-    _, labels = _kept(traces)
+    _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
         number_of.setdefault(name, len(number_of))
     return np.array([number_of[name] for name in traces.classes] or [0], np.int64)[labels]
@@ -189,7 +191,7 @@ def _equal_between(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
-    earlier, new = _keys(pixels), _keys(new_pixels)
+    earlier, new = _view_as_keys(pixels), _view_as_keys(new_pixels)
     order = np.argsort(earlier, kind="stable")
     ordered = earlier[order]
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
@@ -209,13 +211,13 @@ def _without_equal(
             yield first, row
 
 
-def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
 
 
-def _conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | None) -> Conflict:
-    _, labels = _kept(own)
-    _, their_labels = _kept(theirs)
+def _build_conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | None) -> Conflict:
+    _, labels = _get_digests_and_labels(own)
+    _, their_labels = _get_digests_and_labels(theirs)
     one: Conflict = {
         "paths": [theirs.names[first], own.names[row]],
         "labels": [theirs.classes[their_labels[first]], own.classes[labels[row]]],

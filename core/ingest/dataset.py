@@ -60,7 +60,7 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
             raise ValueError(f"{path.name} is not a dataset: header of {header_bytes} bytes")
         try:
             header = json.loads(file.read(header_bytes))
-            labels, images = _tensor(header, "labels", "I64", 1), _tensor(header, "images", "U8", 4)
+            labels, images = _read_shape(header, "labels", "I64", 1), _read_shape(header, "images", "U8", 4)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path.name} is not a dataset: {error}") from error
     count = labels[0]
@@ -76,7 +76,7 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
     )
 
 
-def _tensor(header: Any, name: str, dtype: str, dimensions: int) -> tuple[int, ...]:
+def _read_shape(header: Any, name: str, dtype: str, dimensions: int) -> tuple[int, ...]:
     entry = header[name]
     shape = tuple(entry["shape"])
     if entry["dtype"] != dtype or len(shape) != dimensions:

@@ -88,14 +88,14 @@ class _Decoder:
         self.digests = os.open(plan.digests, os.O_WRONLY)
         self.reasons = os.open(plan.reasons, os.O_WRONLY)
 
-    def files(self, start: int, stop: int, at: mmap.mmap) -> None:
+    def decode_files(self, start: int, stop: int, at: mmap.mmap) -> None:
         """Decode the files of rows [start, stop).
 
         The cell `at` always has the current row, plus one, and the CPU seconds of this process at
         its start.
         """
         plan, count = self.plan, stop - start
-        offsets, packed, sizes, crcs = (self._column(i, start, count) for i in range(4))
+        offsets, packed, sizes, crcs = (self._read_column(i, start, count) for i in range(4))
         methods = os.pread(self.columns, count, 32 * plan.rows + start)
         blank = bytes(self.row_bytes)
         rows, verdicts, digests = [], bytearray(count), []
@@ -117,17 +117,17 @@ class _Decoder:
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (Damaged, ImageInvalid) as error:
-                verdict = self._reject(start + i, str(error))
+                verdict = self._reject_row(start + i, str(error))
             except MemoryError:
-                verdict = self._reject(start + i, "decoding takes too much memory")
+                verdict = self._reject_row(start + i, "decoding takes too much memory")
             except SizeMismatch:
                 verdict = LYING
             rows.append(pixels)
             verdicts[i] = verdict
             digests.append(digest.ljust(DIGEST_BYTES, b"\0"))
-        self._write(start, b"".join(rows), bytes(verdicts), b"".join(digests))
+        self._write_results(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
-    def rows(self, start: int, stop: int, at: mmap.mmap) -> None:
+    def convert_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
         """Convert the images of rows [start, stop) of an array to the required form."""
         import numpy as np
 
@@ -149,19 +149,19 @@ class _Decoder:
             for i in range(count)
         )
         verdict = GOOD_SMALL if max(plan.height, plan.width) < SMALL_SIDE else GOOD
-        self._write(start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests))
+        self._write_results(start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests))
 
-    def _column(self, number: int, start: int, count: int) -> "array[int]":
+    def _read_column(self, number: int, start: int, count: int) -> "array[int]":
         values = array("Q")
         values.frombytes(os.pread(self.columns, 8 * count, 8 * (number * self.plan.rows + start)))
         return values
 
-    def _reject(self, row: int, reason: str) -> int:
+    def _reject_row(self, row: int, reason: str) -> int:
         text = reason.encode()[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
         os.pwrite(self.reasons, text, row * REASON_BYTES)
         return BAD
 
-    def _write(self, start: int, pixels: bytes, verdicts: bytes, digests: bytes) -> None:
+    def _write_results(self, start: int, pixels: bytes, verdicts: bytes, digests: bytes) -> None:
         """Write results. Verdicts come last, so that a row with a verdict is complete."""
         _write_at(self.pixels, pixels, start * self.row_bytes)
         _write_at(self.digests, digests, start * DIGEST_BYTES)
@@ -194,7 +194,7 @@ def main() -> None:
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, line.split())
         images.renew_cpu(decoder.plan.cpu_s)
-        work = decoder.files if decoder.plan.columns else decoder.rows
+        work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
         work(start, stop, cell)
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())
         sys.stdout.write(line)

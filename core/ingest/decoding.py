@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from core.ingest import decoder
 from core.ingest.decoder import DIGEST_BYTES, REASON_BYTES, Plan
-from core.ingest.inspect import opened
+from core.ingest.inspect import open_read_only
 from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Members, unpack_to
@@ -60,49 +60,55 @@ class Decoding:
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
         long.
         """
-        return self._arrays(source, contents) if contents.arrays else self._files(source, contents)
+        return (
+            self._decode_arrays(source, contents) if contents.arrays else self._decode_files(source, contents)
+        )
 
-    def _files(self, source: Path, contents: Contents) -> Decoded:
+    def _decode_files(self, source: Path, contents: Contents) -> Decoded:
         members, layout = contents.members, contents.layout
         of = np.array(layout.of, np.int64)
         index = np.flatnonzero(of != IGNORED)
         columns = self.scratch / "columns"
         packed = _write_columns(columns, members, index)
 
-        def name(i: int) -> str:
+        def name_row(i: int) -> str:
             return members.names[int(index[i])]
 
-        plan = self._plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
-        self._run([(plan, _ranges(packed, 0))], name, layout)
+        plan = self._build_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
+        self._run_pool([(plan, _divide_rows(packed, 0))], name_row, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
-        return self._result(name, of[index], test)
+        return self._collect_results(name_row, of[index], test)
 
-    def _arrays(self, source: Path, contents: Contents) -> Decoded:
+    def _decode_arrays(self, source: Path, contents: Contents) -> Decoded:
         members, layout = contents.members, contents.layout
         jobs, names, first = [], [], 0
         for array in contents.arrays:
             at, begin = source, members.offsets[array.member] + array.begin
             if members.methods[array.member] == DEFLATED:
                 at, begin = self.scratch / f"array-{array.member}", array.begin
-                _unpack(source, members, array.member, at)
+                _unpack_member(source, members, array.member, at)
             height, width, depth = (*array.shape[1:], 1)[:3]
             image_bytes = height * width * depth
             # Row numbers continue across arrays, so a later array's origin is `first` rows before
             # its data.
-            plan = self._plan(at, len(layout.of), "", begin - first * image_bytes, (height, width, depth))
-            jobs.append((plan, _ranges(np.full(array.shape[0], image_bytes, np.int64), first)))
+            plan = self._build_plan(
+                at, len(layout.of), "", begin - first * image_bytes, (height, width, depth)
+            )
+            jobs.append((plan, _divide_rows(np.full(array.shape[0], image_bytes, np.int64), first)))
             names.append((first, array.name))
             first += array.shape[0]
 
-        def name(i: int) -> str:
+        def name_row(i: int) -> str:
             before, called = next(pair for pair in reversed(names) if i >= pair[0])
             return f"{called}[{i - before}]"
 
-        self._run(jobs, name, layout)
+        self._run_pool(jobs, name_row, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
-        return self._result(name, np.array(layout.of, np.int64), test)
+        return self._collect_results(name_row, np.array(layout.of, np.int64), test)
 
-    def _plan(self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]) -> Plan:
+    def _build_plan(
+        self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]
+    ) -> Plan:
         row_bytes = self.image_size * self.image_size * self.channels
         paths = {}
         for name, bytes_ in (
@@ -136,7 +142,9 @@ class Decoding:
             **paths,
         )
 
-    def _run(self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout) -> None:
+    def _run_pool(
+        self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout
+    ) -> None:
         total = sum(b - a for _, ranges in jobs for a, b in ranges)
         before = 0
         self.pool.processes = min(self.pool.processes, max(1, total // _IMAGES_PER_PROCESS))
@@ -145,18 +153,18 @@ class Decoding:
             if not count:
                 continue
 
-            def report(done: int, _: int, before: int = before) -> None:
+            def report_progress(done: int, _: int, before: int = before) -> None:
                 self.progress(before + done, total)
 
             try:
-                self.pool.run(plan, ranges, report, self.stop)
+                self.pool.run(plan, ranges, report_progress, self.stop)
             except TooManyDeadly as error:
                 raise too_many_crashes(self.pool.crashed, names, layout) from error
             except TooSlow as error:
                 raise too_slow(self.pool.crashed, names, layout) from error
             before += count
 
-    def _result(
+    def _collect_results(
         self, names: Callable[[int], str], labels: npt.NDArray[np.int64], test: npt.NDArray[np.bool_]
     ) -> Decoded:
         return Decoded(
@@ -179,7 +187,7 @@ def _write_columns(path: Path, members: Members, index: npt.NDArray[np.int64]) -
     return np.frombuffer(members.packed, np.uint64)[index].astype(np.int64)
 
 
-def _ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
+def _divide_rows(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
     start = used = 0
@@ -193,10 +201,10 @@ def _ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     return ranges
 
 
-def _unpack(source: Path, members: Members, i: int, path: Path) -> None:
+def _unpack_member(source: Path, members: Members, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        with opened(source) as fd:
+        with open_read_only(source) as fd:
             unpack_to(
                 fd,
                 members.offsets[i],

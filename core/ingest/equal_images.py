@@ -52,15 +52,15 @@ def find_equal(
     first_of = rows[first[group]]  # per row, the first row with its bytes
     later = first_of != rows
     duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
-    at = _firsts(group, labels[rows])  # one row per bytes and class
+    at = _find_firsts(group, labels[rows])  # one row per bytes and class
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
-    repeated[rows[_firsts(group, 2 * labels[rows] + test[rows])]] = False
+    repeated[rows[_find_firsts(group, 2 * labels[rows] + test[rows])]] = False
     return EqualImages(duplicates, conflicts, repeated)
 
 
-def reported(
+def report_duplicates(
     found: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
     """Return the fields of the report about equal images."""
@@ -72,7 +72,7 @@ def reported(
     }
 
 
-def _firsts(group: _Rows, other: _Rows) -> _Rows:
+def _find_firsts(group: _Rows, other: _Rows) -> _Rows:
     """Return the index of the first row of each pair (group, other), rising."""
     pairs = group.astype(np.int64) * (int(other.max()) + 1) + other
     _, first = np.unique(pairs, return_index=True)

@@ -23,14 +23,14 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
 
     Raises Unreadable, and Pillow's errors for damaged files.
     """
-    image, frames = _open(data, max_pixels)
+    image, frames = _open_image(data, max_pixels)
     width, height = image.size
     check_pixels(image, max_pixels)
     frames = frames or bool(getattr(image, "is_animated", False))
     _bound_work(image, data)
     # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
     # quality. Other formats ignore this.
-    side = 2 * resizing.side(size)
+    side = 2 * resizing.shorter_side(size)
     image.draft(None, (side, side))
     image.load()
     turn = turn_of(image)
@@ -51,7 +51,7 @@ def _bound_work(image: Image.Image, data: bytes) -> None:
         raise ImageInvalid(f"an RLE-packed BMP of more than {MAX_RLE_BYTES} bytes; save it unpacked")
 
 
-def _open(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
+def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     """Return the image with its header read, and whether further frames were dropped."""
     kind = kinds.kind_of(data)
     if kind == kinds.PNG:
@@ -71,15 +71,15 @@ def plain_square(image: Image.Image, size: int, channels: int, resizing: Resizin
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
-        image = _plain(image)
-    image = centre(image, size, resizing.side(size), resizing.filter)
+        image = _convert_mode(image)
+    image = centre(image, size, resizing.shorter_side(size), resizing.filter)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image).convert("RGB")
     return image if image.mode == mode else image.convert(mode)
 
 
-def _plain(image: Image.Image) -> Image.Image:
+def _convert_mode(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")

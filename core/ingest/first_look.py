@@ -20,7 +20,7 @@ from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
 from core.ingest.members import Damaged, SizeMismatch
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.reader import Contents
 from core.protocol.report import FileReason
 
@@ -68,7 +68,7 @@ class FirstLook:
         """True if some images were not looked at."""
         return self.looked < self.images
 
-    def warnings(self) -> list[str]:
+    def build_warnings(self) -> list[str]:
         """Return warnings about images that will be left out."""
         if not self.unreadable:
             return []
@@ -76,7 +76,7 @@ class FirstLook:
         verb = (
             "cannot be read and will be left out" if self.unreadable > 1 else "cannot be read and is left out"
         )
-        return [f"{those} {verb}; the first is {show(self.first[0]['path'])}: {self.first[0]['reason']}."]
+        return [f"{those} {verb}; the first is {quote(self.first[0]['path'])}: {self.first[0]['reason']}."]
 
     def require_enough(self, max_bad: float = BAD_SHARE) -> None:
         """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
@@ -97,7 +97,7 @@ class FirstLook:
             )
             raise ArchiveInvalid(
                 f"{self.unreadable} of {of} cannot be read, more than {100 * max_bad:.3g}%; the first is "
-                f"{show(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
+                f"{quote(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
             )
 
 
@@ -120,7 +120,7 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
         len(rows),
         (
             Seen(members.names[number], data, is_whole=len(data) == members.sizes[number])
-            for number, data in _fetched(contents, rows, fetch, in_order=in_order)
+            for number, data in _fetch_images(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
@@ -145,7 +145,7 @@ def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
     return FirstLook(images, looked, unreadable, tuple(first))
 
 
-def _fetched(
+def _fetch_images(
     contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of images to look at while time remains; damaged ones are left

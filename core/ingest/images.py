@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     Pixels = npt.NDArray[np.uint8]
 
 
-def decode(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> "Pixels":
+def decode_image(
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
+) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
 
     Raises ImageInvalid with the reason: an unsupported kind, too many pixels, or damage.
@@ -87,16 +89,16 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     load_library()  # load it before memory is limited
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+    _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     renew_cpu(cpu_s)
 
 
 def renew_cpu(cpu_s: int) -> None:
     """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
+    _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
 
 
-def _lower(kind: int, value: int) -> None:
+def _lower_limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

@@ -17,25 +17,25 @@ import numpy.typing as npt
 from core import near
 from core.errors import LabelsInvalid
 from core.ingest import contradictions
-from core.ingest.batch_data import balance, near_duplicates
+from core.ingest.batch_data import measure_balance, near_duplicates
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding import Decoding
 from core.ingest.equal_images import find_equal
-from core.ingest.inspect import check_size, opened
+from core.ingest.inspect import check_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
-from core.ingest.report import Decoded, judge, warn_leak
+from core.ingest.report import Decoded, judge_batch, warn_leak
 from core.ingest.resizing import USUAL, Resizing
 from core.ingest.split import held_out_of
 from core.ingest.traces import Traces, write_traces
 from core.protocol.data_report import DataReport
 from core.protocol.report import BatchReport, DuplicatesPolicy
 
-__all__ = ["Ingested", "Stopped", "ingest"]
+__all__ = ["Ingested", "Stopped", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -52,7 +52,7 @@ class Ingested:
         traces: file of `core.ingest.traces`.
         classes: label → retained images.
         class_list: labels that the datasets' numbers index.
-        report: see `ingest`.
+        report: see `ingest_archive`.
         warnings: sentences for a person.
     """
 
@@ -67,7 +67,7 @@ class Ingested:
     warnings: list[str]
 
 
-def ingest(
+def ingest_archive(
     archive: Path,
     media_type: str,
     out_dir: Path,
@@ -114,8 +114,8 @@ def ingest(
     pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
     complete = False
     try:
-        pool.start()  # starts early: decoders load their libraries while the directory is read
-        with opened(archive) as fd:
+        pool.start_decoder()  # starts early: decoders load their libraries while the directory is read
+        with open_read_only(archive) as fd:
             check_size(fd, limits)
             reader = reader_of(media_type).with_names(reading.options.names)
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
@@ -125,8 +125,8 @@ def ingest(
         _check_allowed(classes, class_list)
         decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
         decoded = decoding.run(source, contents)
-        report, good = judge(decoded, contents.layout, duplicates, reading.options.max_bad)
-        made = _written(
+        report, good = judge_batch(decoded, contents.layout, duplicates, reading.options.max_bad)
+        made = _write_datasets(
             out_dir,
             (image_size, image_size, channels),
             decoded,
@@ -147,7 +147,7 @@ def ingest(
                 (out_dir / name).unlink(missing_ok=True)
 
 
-def _written(
+def _write_datasets(
     out_dir: Path,
     shape: tuple[int, int, int],
     decoded: Decoded,
@@ -170,19 +170,21 @@ def _written(
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
     for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
-        write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
+        write_dataset(path, labels[index], shape, _read_blocks(decoded.pixels, shape, index))
     images_per_class = np.bincount(labels[good], minlength=len(class_list))
     of_held = np.bincount(labels[good & is_held_out], minlength=len(class_list))
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
     without = [name for name in class_list if not measured[name] and name in present]
     counts = {name: int(n) for name, n in zip(class_list, images_per_class, strict=True) if name in present}
-    report["data"] = _data(out_dir, decoded, good, is_held_out, class_list, report)
-    conflict = contradictions.say(report)
+    report["data"] = _build_data_report(out_dir, decoded, good, is_held_out, class_list, report)
+    conflict = contradictions.describe_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
-    report["data"] |= balance({name: {"images": n, "held_out": measured[name]} for name, n in counts.items()})
+    report["data"] |= measure_balance(
+        {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
+    )
     if without and (held_out_share > 0 or decoded.test.any()):
-        warnings.append(f"No held-out image of {_listed(without)}: accuracy there is not measured.")
+        warnings.append(f"No held-out image of {_format_labels(without)}: accuracy there is not measured.")
     return Ingested(
         train,
         held_out,
@@ -207,7 +209,7 @@ def _held_out(
     return is_held_out
 
 
-def _data(
+def _build_data_report(
     out_dir: Path,
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
@@ -221,7 +223,7 @@ def _data(
     """
     rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
-    train, held_out = (near.hashes(images) for images, _ in parts)
+    train, held_out = (near.hash_images(images) for images, _ in parts)
     pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
     labels = np.concatenate([own for _, own in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
@@ -230,7 +232,7 @@ def _data(
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
     duplicates = near_duplicates(traces, same.repeated)
-    report.update(contradictions.find_within(traces, picture_of(parts), rows).reported())
+    report.update(contradictions.find_within(traces, picture_of(parts), rows).to_report())
     return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
@@ -242,27 +244,27 @@ def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images
     """
     (train, _), (held_out, _) = parts
 
-    def picture(row: int) -> Images:
+    def read_picture(row: int) -> Images:
         one: Images = train[row] if row < len(train) else held_out[row - len(train)]
         return one
 
-    return picture
+    return read_picture
 
 
 def _check_allowed(classes: list[str], class_list: list[str]) -> None:
     unknown = sorted(set(classes) - set(class_list))
     if unknown:
         raise LabelsInvalid(
-            f"The model does not know {_listed(unknown)}; its classes are fixed: {_listed(class_list)}."
+            f"The model does not know {_format_labels(unknown)}; its classes are fixed: {_format_labels(class_list)}."
         )
 
 
-def _listed(labels: list[str]) -> str:
+def _format_labels(labels: list[str]) -> str:
     more = f" and {len(labels) - _MAX_LISTED} more" if len(labels) > _MAX_LISTED else ""
-    return ", ".join(show(label) for label in labels[:_MAX_LISTED]) + more
+    return ", ".join(quote(label) for label in labels[:_MAX_LISTED]) + more
 
 
-def _blocks(pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]) -> Iterator[Images]:
+def _read_blocks(pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]) -> Iterator[Images]:
     one = int(np.prod(shape))
     if not index.size:
         return

@@ -60,7 +60,7 @@ class Directory:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_read_only(path: Path) -> Iterator[int]:
     """Open a local file read-only; yield the descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -69,7 +69,7 @@ def opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def inspect(
+def inspect_archive(
     path: Path,
     media_type: str,
     limits: Limits,
@@ -88,16 +88,18 @@ def inspect(
     Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages name the
     entry. Memory is bounded by the limits: about 400 bytes per entry.
     """
-    with opened(path) as fd:
+    with open_read_only(path) as fd:
         check_size(fd, limits)
         reader = reader_of(media_type).with_names(reading.options.names)
-        contents = reader.list(fd, limits).laid_out(limits, reading)
-        fetch = reader.fetch(fd, contents, limits)
+        contents = reader.list_contents(fd, limits).laid_out(limits, reading)
+        fetch = reader.make_fetcher(fd, contents, limits)
         seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
         seen.require_enough(reading.options.max_bad)
-        content = digest_content(fd, contents, reader.blocks(fd, contents, limits), limits, duplicates)
+        content = digest_content(
+            fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
+        )
     layout = contents.layout
-    classes, n_train, n_test = layout.counts()
+    classes, n_train, n_test = layout.count_images()
     return Directory(
         classes,
         n_train,
@@ -108,7 +110,7 @@ def inspect(
         n_test > 0,
         tuple(layout.notes),
         tuple(layout.ignored_files),
-        (*layout.warnings, *seen.warnings()),
+        (*layout.warnings, *seen.build_warnings()),
         not contents.arrays,
         stored_reading(reading.options, layout.decided_by),
         tuple(layout.bad_entries),

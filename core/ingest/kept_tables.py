@@ -24,25 +24,25 @@ class KeptTables:
         self._alike: dict[tuple[str, str], list[int]] = {}
         self._own = self._others = 0
 
-    def wants(self, name: str, size: int) -> bool:
+    def can_add(self, name: str, size: int) -> bool:
         """Return whether the file is to be retained."""
         if _is_own(name):
             return self._own + size <= MAX_TABLE_BYTES
         return (
             is_table_name(name)
             and name.count("/") <= _MOST_DEPTH
-            and len(self._alike.get(_likeness(name), ())) <= _MOST_ALIKE
+            and len(self._alike.get(_similarity_key(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._others + size <= MAX_TABLE_BYTES
         )
 
-    def keep(self, number: int, name: str, data: bytes) -> None:
-        """Retain a file for which `wants` is true."""
+    def add(self, number: int, name: str, data: bytes) -> None:
+        """Retain a file for which `can_add` is true."""
         if _is_own(name):
             self._own += len(data)
             self._data[number] = data
             return
-        alike = self._alike.setdefault(_likeness(name), [])
+        alike = self._alike.setdefault(_similarity_key(name), [])
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
             self._others += len(data)
@@ -64,6 +64,6 @@ def _is_own(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 
-def _likeness(name: str) -> tuple[str, str]:
+def _similarity_key(name: str) -> tuple[str, str]:
     folder, _, base = name.rpartition("/")
     return folder, base[base.rfind(".") :].lower()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
-from core.ingest.names import label_of, show
+from core.ingest.names import label_of, quote
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
@@ -20,7 +20,7 @@ from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_traini
 from core.protocol.report import EntryReason, FileReason, StoredReading
 from core.steps import as_parameters
 
-__all__ = ["IGNORED", "Layout", "Reading", "arrange"]
+__all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -94,7 +94,7 @@ class Layout:
     bad_entries: list[EntryReason] = field(default_factory=list)
     bad_entries_count: int = 0
 
-    def counts(self) -> tuple[dict[str, int], int, int]:
+    def count_images(self) -> tuple[dict[str, int], int, int]:
         """Return (label → images, sorted by label; images of the train part; images of the test
         part)."""
         totals = [0] * len(self.classes)
@@ -106,17 +106,17 @@ class Layout:
         pairs = sorted(zip(self.classes, totals, strict=True))
         return dict(pairs), sum(totals) - tests, tests
 
-    def check(self, limits: Limits) -> None:
+    def check_classes(self, limits: Limits) -> None:
         """Raise unless every class has training images and there are not too many classes."""
         if len(self.classes) > limits.classes:
             raise ArchiveTooLarge(
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are accepted."
             )
-        with _typed():
+        with _convert_errors():
             require_training(self.classes, self.of, self.test)
 
 
-def arrange(
+def build_layout(
     names: Sequence[str], limits: Limits, read: Callable[[int], bytes], reading: Reading = USUAL
 ) -> Layout:
     """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
@@ -128,10 +128,10 @@ def arrange(
         LabelsInvalid: labels are bad, or none is certain.
         ArchiveTooLarge: there are too many classes.
     """
-    with _typed():
+    with _convert_errors():
         plan = plan_batch(names, reading.options_for(names), read, reading.known, most_entries=limits.entries)
     for label in plan.classes:
-        label_of(label, f"the folder {show(label)}")
+        label_of(label, f"the folder {quote(label)}")
     layout = Layout(
         plan.kind,
         plan.classes,
@@ -145,12 +145,12 @@ def arrange(
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
     )
-    layout.check(limits)
+    layout.check_classes(limits)
     return layout
 
 
 @contextmanager
-def _typed() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert an error of the rules into one of the service."""
     try:
         yield

@@ -55,7 +55,7 @@ class Limits:
     ratio: int = 100
 
     @classmethod
-    def of(cls, settings: "Settings") -> "Limits":
+    def from_settings(cls, settings: "Settings") -> "Limits":
         """Return the limits in the service's settings."""
         return cls(
             body_bytes=settings.max_body_bytes,

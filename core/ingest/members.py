@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.names import show
+from core.ingest.names import quote
 
 STORED = 0
 DEFLATED = 8
@@ -106,13 +106,15 @@ def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
         raise Damaged("its compressed data is damaged") from error
 
 
-def unpacked(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def unpack_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
 
     Raises Unpackable if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
-    for block in _raw(fd, members, i) if members.methods[i] != DEFLATED else _inflated(fd, members, i):
+    for block in (
+        _read_raw(fd, members, i) if members.methods[i] != DEFLATED else _inflate_blocks(fd, members, i)
+    ):
         total += len(block)
         if total > size:
             raise Unpackable
@@ -122,7 +124,7 @@ def unpacked(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable
 
 
-def _raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def _read_raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
@@ -132,10 +134,10 @@ def _raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
         yield block
 
 
-def _inflated(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
-        for packed in _raw(fd, members, i):
+        for packed in _read_raw(fd, members, i):
             remaining = packed
             while remaining:
                 yield unpacker.decompress(remaining, _BLOCK)
@@ -158,7 +160,7 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
     while offset < end:
         block = os.pread(fd, min(_BLOCK, end - offset), offset)
         if not block:
-            raise ArchiveInvalid(f"The archive ends within the entry {show(name)}.")
+            raise ArchiveInvalid(f"The archive ends within the entry {quote(name)}.")
         offset += len(block)
         while block:
             if unpacker is None:
@@ -167,12 +169,12 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
                 try:
                     piece = unpacker.decompress(block, _BLOCK)
                 except zlib.error as error:
-                    raise ArchiveInvalid(f"The compressed data of {show(name)} is damaged.") from error
+                    raise ArchiveInvalid(f"The compressed data of {quote(name)} is damaged.") from error
                 block = unpacker.unconsumed_tail
             written += len(piece)
             if written > size or (unpacker is not None and unpacker.unused_data):
                 raise ArchiveHostile(
-                    f"The entry {show(name)} unpacks to more than its declared {size} bytes."
+                    f"The entry {quote(name)} unpacks to more than its declared {size} bytes."
                 )
             write_all(out, piece)
             if unpacker is not None and not piece and not block:
@@ -183,7 +185,7 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
         if written <= size:
             write_all(out, tail)
     if written != size:
-        raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared {size} bytes.")
+        raise ArchiveHostile(f"The entry {quote(name)} does not unpack to its declared {size} bytes.")
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:

@@ -10,9 +10,9 @@ import unicodedata
 from core import characters
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, show
+from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote
 
-__all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "refuse_nested", "show"]
+__all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "quote", "refuse_nested"]
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -36,24 +36,24 @@ def path_of(raw: str) -> str:
     if raw.endswith(MAC_ICON):
         raw = raw.removesuffix(MAC_ICON) + SHOWN_ICON
     if _CONTROL.search(raw):
-        raise ArchiveHostile(f"The entry {show(raw)} has a control character in its name.")
+        raise ArchiveHostile(f"The entry {quote(raw)} has a control character in its name.")
     if "\\" in raw:
-        raise ArchiveHostile(f"The entry {show(raw)} has a backslash in its name; use forward slashes.")
+        raise ArchiveHostile(f"The entry {quote(raw)} has a backslash in its name; use forward slashes.")
     if raw.startswith("/") or _DRIVE.match(raw):
-        raise ArchiveHostile(f"The entry {show(raw)} has an absolute path.")
+        raise ArchiveHostile(f"The entry {quote(raw)} has an absolute path.")
     if not raw.isascii():
         raw = unicodedata.normalize("NFC", raw)
     if len(raw.encode()) > MAX_NAME_BYTES:
-        raise ArchiveHostile(f"The name of the entry {show(raw)} is longer than {MAX_NAME_BYTES} bytes.")
+        raise ArchiveHostile(f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes.")
     if "//" not in raw and "./" not in raw and "/." not in raw and raw[-1:] not in "/." and raw:
         if raw.count("/") >= MAX_DEPTH:
-            raise ArchiveHostile(f"The entry {show(raw)} lies deeper than {MAX_DEPTH} folders.")
+            raise ArchiveHostile(f"The entry {quote(raw)} lies deeper than {MAX_DEPTH} folders.")
         return raw
     parts = [part for part in raw.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ArchiveHostile(f"The entry {show(raw)} climbs out of the archive with “..”.")
+        raise ArchiveHostile(f"The entry {quote(raw)} climbs out of the archive with “..”.")
     if len(parts) > MAX_DEPTH:
-        raise ArchiveHostile(f"The entry {show(raw)} lies deeper than {MAX_DEPTH} folders.")
+        raise ArchiveHostile(f"The entry {quote(raw)} lies deeper than {MAX_DEPTH} folders.")
     return "/".join(parts)
 
 
@@ -66,7 +66,7 @@ def refuse_nested(name: str, first_bytes: bytes) -> None:
     if name.lower().endswith(ARCHIVE_SUFFIXES) or (
         first_bytes.startswith(ARCHIVE_MAGIC) and not is_no_image(name)
     ):
-        raise ArchiveHostile(f"The entry {show(name)} is itself an archive; unpack it first.")
+        raise ArchiveHostile(f"The entry {quote(name)} is itself an archive; unpack it first.")
 
 
 def label_of(text: str, where: str) -> str:
@@ -80,12 +80,12 @@ def label_of(text: str, where: str) -> str:
         raise LabelsInvalid(f"The label of {where} is empty.")
     if len(label) > MAX_LABEL_CHARS:
         raise LabelsInvalid(
-            f"The label {show(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
+            f"The label {quote(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
         )
     wrong = characters.wrong_in_name(label)
     if wrong is not None:
         raise LabelsInvalid(
-            f"The label {show(label)} of {where} has {wrong}, which cannot be seen or changes how the rest is read:"
+            f"The label {quote(label)} of {where} has {wrong}, which cannot be seen or changes how the rest is read:"
             " rename it without."
         )
     return label

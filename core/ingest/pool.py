@@ -90,7 +90,7 @@ class Pool:
     _spent_s: float = 0.0
     """CPU seconds of decoders that have ended."""
 
-    def start(self) -> None:
+    def start_decoder(self) -> None:
         """Start one decoder, which gets ready while the caller does other work."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
@@ -102,11 +102,11 @@ class Pool:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=helper_process.ROOT,
-                env=helper_process.environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
                 process_group=0,
             )
         self._workers.append(_Worker(process, cell, time.monotonic()))
-        self._send(self._workers[-1], f"{cell.absolute()}\n")
+        self._send_line(self._workers[-1], f"{cell.absolute()}\n")
 
     def run(
         self, plan: Plan, ranges: list[Range], progress: Callable[[int, int], None], stop: Callable[[], bool]
@@ -122,37 +122,37 @@ class Pool:
             if stop():
                 raise Stopped
             while len(self._workers) < min(most_workers, max(1, len(self._todo))):
-                self.start()
+                self.start_decoder()
             for worker in self._workers:
                 # One range in work and one waiting: a decoder never waits for this process to wake
                 # up.
                 while worker.ready and len(worker.given) < 2 and self._todo:
-                    self._give(worker, plan, self._todo.popleft())
-            for worker in self._wait():
-                finished = self._hear(worker, plan)
+                    self._assign_range(worker, plan, self._todo.popleft())
+            for worker in self._wait_for_output():
+                finished = self._read_output(worker, plan)
                 done += finished
                 if finished:
                     progress(done, total)
-            self._watch()
+            self._kill_stuck()
             if self._spent_s + sum(w.spent_s for w in self._workers) > BATCH_CPU_S + IMAGE_CPU_S * plan.rows:
                 raise TooSlow
 
     def close(self) -> None:
         """Kill all decoders."""
         for worker in self._workers:
-            helper_process.end(worker.process)
+            helper_process.kill_and_close(worker.process)
         self._workers.clear()
 
-    def _give(self, worker: _Worker, plan: Plan, part: Range) -> None:
+    def _assign_range(self, worker: _Worker, plan: Plan, part: Range) -> None:
         if worker.plan is not plan:
             worker.plan = plan
-            self._send(worker, plan.to_json() + "\n")
+            self._send_line(worker, plan.to_json() + "\n")
         if not worker.given:
             worker.since, worker.seen = time.monotonic(), 0
         worker.given.append(part)
-        self._send(worker, f"{part[0]} {part[1]}\n")
+        self._send_line(worker, f"{part[0]} {part[1]}\n")
 
-    def _send(self, worker: _Worker, text: str) -> None:
+    def _send_line(self, worker: _Worker, text: str) -> None:
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(text.encode())
@@ -160,19 +160,19 @@ class Pool:
         except BrokenPipeError:
             return  # its death is noticed when its output closes
 
-    def _wait(self) -> list[_Worker]:
+    def _wait_for_output(self) -> list[_Worker]:
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 assert worker.process.stdout is not None
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
             return [key.data for key, _ in selector.select(_TICK_S)]
 
-    def _hear(self, worker: _Worker, plan: Plan) -> int:
+    def _read_output(self, worker: _Worker, plan: Plan) -> int:
         """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
         data = os.read(worker.process.stdout.fileno(), 4096)
         if not data:
-            return self._lost(worker, plan)
+            return self._handle_death(worker, plan)
         worker.buffer += data
         finished = 0
         while b"\n" in worker.buffer:
@@ -184,7 +184,7 @@ class Pool:
                 finished += stop - start
         return finished
 
-    def _watch(self) -> None:
+    def _kill_stuck(self) -> None:
         """Kill decoders that have spent too long at one image, or at starting."""
         now = time.monotonic()
         for worker in self._workers:
@@ -194,13 +194,13 @@ class Pool:
             elif now - worker.since > (self.image_s if worker.ready else START_S):
                 worker.process.kill()
 
-    def _lost(self, worker: _Worker, plan: Plan) -> int:
+    def _handle_death(self, worker: _Worker, plan: Plan) -> int:
         """Handle a decoder's death: blame its current image, and put its other ranges back.
 
         Returns:
             Number of images that are given up, 0 or 1.
         """
-        helper_process.end(worker.process)
+        helper_process.kill_and_close(worker.process)
         self._workers.remove(worker)
         self._spent_s += worker.spent_s
         if not worker.ready:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile
-from core.ingest.layout import USUAL, Layout, Reading, arrange
+from core.ingest.layout import USUAL, Layout, Reading, build_layout
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin, unpacked
-from core.ingest.names import show
+from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin, unpack_blocks
+from core.ingest.names import quote
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
 
@@ -54,11 +54,11 @@ class Contents:
     def laid_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
         """Return the contents with the classes of its files, while its archive is open.
 
-        Raises as `core.ingest.layout.arrange`.
+        Raises as `core.ingest.layout.build_layout`.
         """
         if self.read is None:
             return self
-        layout = arrange(self.members.names, limits, self.read, reading)
+        layout = build_layout(self.members.names, limits, self.read, reading)
         layout.notes += self.members.notes
         return replace(self, layout=layout, read=None)
 
@@ -91,7 +91,7 @@ class Reader:
         del encoding
         return self
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the directory of the archive at descriptor `fd`; no image is decoded.
 
         Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by
@@ -99,7 +99,7 @@ class Reader:
         """
         raise NotImplementedError
 
-    def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+    def make_fetcher(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
         """Return a function that reads the beginning of a file, by its number and the most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
@@ -108,25 +108,27 @@ class Reader:
         del limits
         return lambda number, most: read_begin(fd, contents.members, number, most)
 
-    def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
+    def make_block_reader(
+        self, fd: int, contents: Contents, limits: Limits
+    ) -> Callable[[int], Iterator[bytes]]:
         """Return a function that yields the unpacked bytes of a file in blocks, by its number.
 
         If the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
         """
         del limits
-        return lambda number: unpacked(fd, contents.members, number)
+        return lambda number: unpack_blocks(fd, contents.members, number)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """Return the same contents, and the file that their offsets refer to.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
-        `list`.
+        `list_contents`.
         """
         del scratch
-        return self.list(fd, limits), path
+        return self.list_contents(fd, limits), path
 
 
-def arranged(fd: int, members: Members, limits: Limits) -> Contents:
+def build_contents(fd: int, members: Members, limits: Limits) -> Contents:
     """Return the files of an archive without classes, which `Contents.laid_out` determines."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
@@ -139,12 +141,12 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
     """
     name = members.names[i]
     if members.sizes[i] > MAX_TABLE_BYTES:
-        raise RuleError(f"The entry {show(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large")
+        raise RuleError(f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large")
     try:
         return read(
             fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
         )
     except SizeMismatch as error:
-        raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared size.") from error
+        raise ArchiveHostile(f"The entry {quote(name)} does not unpack to its declared size.") from error
     except Damaged as error:
-        raise RuleError(f"The entry {show(name)} is unreadable: {error}.") from error
+        raise RuleError(f"The entry {quote(name)} is unreadable: {error}.") from error

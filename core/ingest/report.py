@@ -21,7 +21,7 @@ from core.ingest.decoder import (
 from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.pool import DEADLY, IMAGE_CPU_S
 from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
 
@@ -43,7 +43,7 @@ class Decoded:
     pixels: Path
 
 
-def judge(
+def judge_batch(
     decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
     """Return the report of a batch, and bool [N]: True for every usable image.
@@ -58,11 +58,11 @@ def judge(
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
         raise ArchiveHostile(
-            f"The entry {show(decoded.names(int(lying[0])))} does not unpack to its declared size."
+            f"The entry {quote(decoded.names(int(lying[0])))} does not unpack to its declared size."
         )
     good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, GOOD_PROFILE_IGNORED))
     bad = np.flatnonzero(~good)
-    rejected = _reasons(decoded, bad[:REPORT_ROWS].tolist())
+    rejected = _read_reasons(decoded, bad[:REPORT_ROWS].tolist())
     notes = list(layout.notes)
     frames = int((decoded.verdicts == GOOD_FIRST_FRAME).sum())
     if frames:
@@ -78,8 +78,8 @@ def judge(
     equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
-        **_report(rejected, len(bad), layout, notes),
-        **equal_images.reported(equal, decoded.names, layout.classes, decoded.labels),
+        **_build_report(rejected, len(bad), layout, notes),
+        **equal_images.report_duplicates(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
         "small": int((decoded.verdicts == GOOD_SMALL).sum()),
@@ -91,18 +91,18 @@ def judge(
         share = math.ceil(1000 * len(bad) / files) / 1000
         raise Rejected(
             f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; the first is "
-            f"{show(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or leave them out with "
+            f"{quote(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or leave them out with "
             f"?max_bad={share:g}.",
             extra=extra,
         )
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))
     if not trained.all():
         label = layout.classes[int(np.argmin(trained))]
-        raise Rejected(f"No training image of the class {show(label)} could be decoded.", extra=extra)
+        raise Rejected(f"No training image of the class {quote(label)} could be decoded.", extra=extra)
     return report, good & ~dropped
 
 
-def _reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
+def _read_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
     reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
@@ -115,8 +115,8 @@ def _reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
 def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
     """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
     rows."""
-    report = _stopped(crashed, names, layout, "too many images crashed the decoder")
-    first = show(report["rejected"][0]["path"])
+    report = _build_stopped_report(crashed, names, layout, "too many images crashed the decoder")
+    first = quote(report["rejected"][0]["path"])
     return Rejected(
         f"{len(crashed)} images crashed the decoder; the first is {first}. Remove them.",
         extra={"report": report},
@@ -125,19 +125,23 @@ def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: La
 
 def too_slow(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
     """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
-    report = _stopped(crashed, names, layout, "the images took too long")
+    report = _build_stopped_report(crashed, names, layout, "the images took too long")
     return Rejected(
         f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a plainer form.",
         extra={"report": report},
     )
 
 
-def _stopped(crashed: list[int], names: Callable[[int], str], layout: Layout, why: str) -> BatchReport:
+def _build_stopped_report(
+    crashed: list[int], names: Callable[[int], str], layout: Layout, why: str
+) -> BatchReport:
     rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
-    return _report(rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"])
+    return _build_report(rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"])
 
 
-def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]) -> BatchReport:
+def _build_report(
+    rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]
+) -> BatchReport:
     return {
         **first_report(
             layout.ignored, layout.ignored_files, notes, "keep", layout.bad_entries, layout.bad_entries_count

@@ -32,7 +32,7 @@ class Resizing:
     decoding: int = FIRST
 
     @staticmethod
-    def of(image: Mapping[str, object]) -> "Resizing":
+    def from_json(image: Mapping[str, object]) -> "Resizing":
         """Return the resizing in a model's `image`, in which each field may be missing."""
         crop, interpolation = image.get("crop"), image.get("interpolation")
         assert crop is None or isinstance(crop, int | float), "the API has checked it"
@@ -41,7 +41,7 @@ class Resizing:
             raise ValueError(f"images of decoding {decoding!r} need a later version of the service")
         return Resizing(crop, None if interpolation is None else str(interpolation), decoding)
 
-    def side(self, size: int) -> int:
+    def shorter_side(self, size: int) -> int:
         """Return the pixels of the shorter side after resizing, before a crop of `size` pixels."""
         return geometry.shorter_side(size, self.crop)
 

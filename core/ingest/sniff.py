@@ -1,7 +1,7 @@
 """Detection of a body's container by its first bytes, compared with the declared type."""
 
 from core.errors import ArchiveInvalid, UnsupportedType
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.reader import Reader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
 from core.ingest.rules import foreign
@@ -13,7 +13,7 @@ _DECLARED = {media_type: reader for reader in READERS.values() for media_type in
 _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
-def sniff(first_bytes: bytes, declared: str | None) -> str:
+def detect_format(first_bytes: bytes, declared: str | None) -> str:
     """Return the name of the reader for a body, see `core.ingest.readers.registry`.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
@@ -22,10 +22,10 @@ def sniff(first_bytes: bytes, declared: str | None) -> str:
     """
     media = (declared or "application/octet-stream").split(";")[0].strip().lower()
     if media != "application/octet-stream" and media not in _DECLARED:
-        raise UnsupportedType(f"The content type {show(media)} is not one of {_ACCEPTED}.")
+        raise UnsupportedType(f"The content type {quote(media)} is not one of {_ACCEPTED}.")
     if not first_bytes:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
-    reader = _reader(first_bytes)
+    reader = _find_reader(first_bytes)
     if reader is None:
         kind = foreign.what_is(first=first_bytes)
         description = (
@@ -41,7 +41,7 @@ def sniff(first_bytes: bytes, declared: str | None) -> str:
     raise UnsupportedType(f"The declared type is {media} but the first bytes are those of a {reader.name}.")
 
 
-def _reader(first: bytes) -> Reader | None:
+def _find_reader(first: bytes) -> Reader | None:
     """Return the reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next((r for r in READERS.values() if r.special_of is None and r.sniff(first)), None)
     if general_reader is None:

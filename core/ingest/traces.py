@@ -54,10 +54,10 @@ def write_traces(path: Path, traces: Traces) -> None:
     tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
-        "names": _pack(traces.names),
+        "names": _pack_texts(traces.names),
     }
     if traces.pixels is not None and traces.labels is not None:
-        tensors |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
+        tensors |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack_texts(traces.classes)}
     save_file(tensors, path)
 
 
@@ -65,9 +65,9 @@ def read_traces(path: Path) -> Traces:
     """Read a file that `write_traces` wrote. Raises ValueError for any other."""
     try:
         tensors = load_file(path)
-        train, held_out, names = tensors["train"], tensors["held_out"], _unpack(tensors["names"])
+        train, held_out, names = tensors["train"], tensors["held_out"], _unpack_texts(tensors["names"])
         pixels, labels = tensors.get("pixels"), tensors.get("labels")
-        classes = _unpack(tensors["classes"]) if "classes" in tensors else []
+        classes = _unpack_texts(tensors["classes"]) if "classes" in tensors else []
     # libraries raise types of their own; the service wrote the file, so it is damaged
     except Exception as error:
         raise ValueError(f"{path.name} holds no traces: {type(error).__name__}") from error
@@ -77,12 +77,12 @@ def read_traces(path: Path) -> Traces:
         raise ValueError(f"{path.name} holds no traces: its sizes do not add up")
     if pixels is None and labels is None:
         return Traces(train, held_out, names)
-    if not _fit(pixels, labels, classes, count):
+    if not _are_consistent(pixels, labels, classes, count):
         raise ValueError(f"{path.name} holds no traces: its labels do not fit its images")
     return Traces(train, held_out, names, pixels, labels, classes)
 
 
-def _fit(pixels: object, labels: object, classes: object, count: int) -> bool:
+def _are_consistent(pixels: object, labels: object, classes: object, count: int) -> bool:
     """Return True if there is a digest and a label for each of `count` images."""
     return (
         isinstance(pixels, np.ndarray)
@@ -94,11 +94,11 @@ def _fit(pixels: object, labels: object, classes: object, count: int) -> bool:
     )
 
 
-def _pack(texts: list[str]) -> npt.NDArray[np.uint8]:
+def _pack_texts(texts: list[str]) -> npt.NDArray[np.uint8]:
     packed = zlib.compress(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     return np.frombuffer(packed, np.uint8)
 
 
-def _unpack(packed: npt.NDArray[np.uint8]) -> list[str]:
+def _unpack_texts(packed: npt.NDArray[np.uint8]) -> list[str]:
     unpacked = zlib.decompressobj().decompress(packed.tobytes(), MAX_NAMES_BYTES)
     return json.loads(unpacked.decode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]

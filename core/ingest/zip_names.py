@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.names import show
+from core.ingest.names import quote
 
 UNICODE_PATH = 0x7075
 ENCODINGS = (
@@ -67,7 +67,7 @@ class ZipNames:
             return raw.decode("ascii")
         utf8_name = raw if is_utf8 else unicode_path(extra, raw)
         if utf8_name is not None:
-            return _utf8(utf8_name, raw)
+            return _decode_utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
             return _in_encoding(raw, self._chosen)
@@ -80,7 +80,7 @@ class ZipNames:
                 continue
         return raw.decode("cp437")
 
-    def note(self) -> str:
+    def build_note(self) -> str:
         """Return a note for the report; "" if all names state their encoding, or are UTF-8."""
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
@@ -96,7 +96,7 @@ def checked_encoding(encoding: str) -> str:
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
         if candidate in ENCODINGS:
             return candidate
-    raise ArchiveInvalid(f"{show(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}.")
+    raise ArchiveInvalid(f"{quote(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}.")
 
 
 def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
@@ -115,13 +115,13 @@ def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
 def likely_encoding(raw_names: Iterable[bytes]) -> str:
     """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
     names = list(dict.fromkeys(raw_names))
-    if all(_decodes(raw, "utf-8") for raw in names):
+    if all(_can_decode(raw, "utf-8") for raw in names):
         return "utf-8"
-    candidates = [(_likeness(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
+    candidates = [(_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
     return max(candidates)[2]
 
 
-def _likeness(names: list[bytes], encoding: str) -> float:
+def _rate_encoding(names: list[bytes], encoding: str) -> float:
     """Return how much the characters beyond ASCII look like those of names, 0 to 1."""
     total = characters = 0.0
     for raw in names:
@@ -140,12 +140,12 @@ def _likeness(names: list[bytes], encoding: str) -> float:
 def _likeness_at(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
-        return _western(text[at], before, after)
+        return _rate_western(text[at], before, after)
     beside_letter = any(one.isascii() and one.isalpha() for one in (before, after) if one)
-    return _eastern(text[at], encoding) * (0.6 if beside_letter else 1.0)
+    return _rate_eastern(text[at], encoding) * (0.6 if beside_letter else 1.0)
 
 
-def _western(character: str, before: str, after: str) -> float:
+def _rate_western(character: str, before: str, after: str) -> float:
     """Rate a Western character, 0 to 1.
 
     A letter is expected among others, one at a time, and no capital after a small letter.
@@ -162,7 +162,7 @@ def _western(character: str, before: str, after: str) -> float:
     return 1.0 if beside else 0.4
 
 
-def _eastern(character: str, encoding: str) -> float:
+def _rate_eastern(character: str, encoding: str) -> float:
     """Rate an East Asian character, 0 to 1.
 
     Kana and characters of the first level are usual; those of other levels are rare.
@@ -180,7 +180,7 @@ def _eastern(character: str, encoding: str) -> float:
     return 0.9 if 0x889F <= pair <= 0x9872 else 0.4 if 0x989F <= pair <= 0xEAA4 else 0.1
 
 
-def _decodes(raw: bytes, encoding: str) -> bool:
+def _can_decode(raw: bytes, encoding: str) -> bool:
     try:
         raw.decode(encoding)
     except UnicodeDecodeError:
@@ -188,11 +188,11 @@ def _decodes(raw: bytes, encoding: str) -> bool:
     return True
 
 
-def _utf8(said: bytes, raw: bytes) -> str:
+def _decode_utf8(said: bytes, raw: bytes) -> str:
     try:
         return said.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArchiveHostile(f"The name {show(raw)} is not the UTF-8 that it claims to be.") from error
+        raise ArchiveHostile(f"The name {quote(raw)} is not the UTF-8 that it claims to be.") from error
 
 
 def _in_encoding(raw: bytes, encoding: str) -> str:
@@ -200,6 +200,6 @@ def _in_encoding(raw: bytes, encoding: str) -> str:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise ArchiveInvalid(
-            f"The name {show(raw)} is not in {encoding}, which names={encoding} says. Leave it out, or name another: "
+            f"The name {quote(raw)} is not in {encoding}, which names={encoding} says. Leave it out, or name another: "
             f"{', '.join(ENCODINGS)}."
         ) from error

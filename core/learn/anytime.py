@@ -49,7 +49,7 @@ class Curve:
     def __init__(self, points: Sequence[Checkpoint] = ()) -> None:
         self.points = list(points)
 
-    def record(
+    def add_checkpoint(
         self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
     ) -> Checkpoint:
         """Add the checkpoint `step` and return its point.
@@ -68,7 +68,7 @@ class Curve:
         self.points.append(point)
         return point
 
-    def mean(self) -> Accuracy:
+    def mean_by_task(self) -> Accuracy:
         """Return ADP-mean per task, over the checkpoints from step 1 on: an average over log time.
 
         Only tasks tested at all of them are included: data may be deleted between an interruption

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learn import rand_augment
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 COLUMNS = 3  # Columns of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1).
 WINDOW_BYTES, SLICE_BYTES = 512, 16_000
@@ -66,12 +66,12 @@ class Augmentation:
         """True if any image is changed."""
         return bool(self.shift) or self.flip
 
-    def placed(self, table: Tensor, device: torch.device) -> Tensor:
+    def place_table(self, table: Tensor, device: torch.device) -> Tensor:
         """Return a CPU table [n, columns] on the images' device, where `__call__` reads it.
 
         A table of RandAugment stays on the CPU: the host has to know which operations it calls.
         """
-        return table if self.rand else send(table, device)
+        return table if self.rand else send_tensor(table, device)
 
     def __call__(self, images: Tensor, index: Tensor | None, table: Tensor) -> Tensor:
         """Augment images uint8 [N, S, S, C] by table [B, columns] → [B, S, S, C].
@@ -85,7 +85,7 @@ class Augmentation:
             return images if index is None else images.index_select(0, index)
         if index is None:
             index = torch.arange(len(images), device=images.device)
-        numbers = send(table[:, :COLUMNS], images.device)
+        numbers = send_tensor(table[:, :COLUMNS], images.device)
         # Uniform whole numbers from -shift to shift.
         offsets = (numbers[:, :2] * (2 * self.shift + 1)).floor_().long().sub_(self.shift)
         flips = numbers[:, 2] < 0.5 if self.flip else None

@@ -72,7 +72,7 @@ class Answers(NamedTuple):
     first: Tensor | None
 
 
-def baselines(
+def evaluate_baselines(
     network: Network, samples: Mapping[int, Sample], right: Mapping[int, Tensor], rows: Tensor | None = None
 ) -> Baselines:
     """Evaluate both classifiers on the tasks that the version can answer.
@@ -96,7 +96,7 @@ def baselines(
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
         duplicates = group_samples(parts)
-        usable_images = usable(labels, len(network.classes_of(head)), duplicates)
+        usable_images = find_usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
@@ -109,15 +109,15 @@ def baselines(
         lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
         if grows and answers.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _later(answers.first, own_rows[usable_images], of[usable_images], group)
+            later |= _count_later_confusions(answers.first, own_rows[usable_images], of[usable_images], group)
     itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
-    found = _told(lda, itself)
-    return Baselines(_told(ncm, itself), found, later if grows and found is not None else None)
+    found = _build_baseline(lda, itself)
+    return Baselines(_build_baseline(ncm, itself), found, later if grows and found is not None else None)
 
 
-def usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
+def find_usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
     """Return bool [n], the images of classes with two or more; None if too many classes have fewer.
 
     Args:
@@ -135,15 +135,15 @@ def usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor
     return (counts >= FEWEST_OF_A_CLASS)[labels]
 
 
-def folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
+def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
     5.
 
-    Images of a class are dealt in turn, in their order. `groups` is as in `usable`; near duplicates
+    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable`; near duplicates
     of a class are in the fold of the first of them.
     """
     first, of = first_of_each(labels, groups)
-    return _deal(labels[first])[of]
+    return _deal_folds(labels[first])[of]
 
 
 def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -164,7 +164,7 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
     return first[order], place[kind]
 
 
-def _deal(labels: Tensor) -> Tensor:
+def _deal_folds(labels: Tensor) -> Tensor:
     order = labels.argsort(stable=True)
     turn_of = torch.empty_like(labels)
     turn_of[order] = torch.arange(len(labels))
@@ -181,11 +181,11 @@ def five_fold(
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
-        rows: as of `baselines`.
-        groups: as of `usable`; two or more in each class.
+        rows: as of `evaluate_baselines`.
+        groups: as of `find_usable`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
-    fold = folds(label, groups).to(features.device)
+    fold = assign_folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
     h = features.double()
@@ -194,10 +194,10 @@ def five_fold(
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
-        made_of = without(whole, sums_of(h[out], label[out], len(number), wide))
-        ncm[out] = (h[out] @ functional.normalize(discriminant.means(made_of)).T).argmax(1)
+        made_of = subtract_sums(whole, sums_of(h[out], label[out], len(number), wide))
+        ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
         if not wide:
-            scores = discriminant.discriminant(made_of)(h[out])
+            scores = discriminant.solve_classifier(made_of)(h[out])
             lda[out] = scores.argmax(1)
             first[out] = first_better(scores, label[out], of_head)
     if wide:
@@ -232,7 +232,7 @@ def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def without(whole: Sums, part: Sums) -> Sums:
+def subtract_sums(whole: Sums, part: Sums) -> Sums:
     """Return the sums of all images except those in `part`."""
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
@@ -243,7 +243,9 @@ def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Count
     return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
-def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, dict[str, int]]:
+def _count_later_confusions(
+    first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
+) -> dict[str, dict[str, int]]:
     """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
     [n], tasks."""
     rows_by_task = {}
@@ -259,7 +261,7 @@ def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict
     return rows_by_task
 
 
-def _told(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:
+def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))

@@ -15,17 +15,17 @@ from typing import Any
 from core.learn.augment import NAMES as AUGMENTS
 from core.learn.method import Method
 from core.learn.methods.registry import METHODS
-from core.learn.networks import architectures
-from core.learn.networks.timm_names import RECOMMENDED, table
+from core.learn.networks import get_architectures
+from core.learn.networks.timm_names import RECOMMENDED, load_table
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
 from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
 
 
-def catalogue() -> dict[str, Any]:
+def build_catalogue() -> dict[str, Any]:
     """Return the whole catalogue as JSON values."""
     return {
-        "methods": {name: _method(method) for name, method in sorted(METHODS.items())},
+        "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
             name: {
                 "schema": info.hyper.model_json_schema(),
@@ -37,10 +37,10 @@ def catalogue() -> dict[str, Any]:
                 "min_size": info.min_size,
                 **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
-            for name, info in sorted(architectures().items())
+            for name, info in sorted(get_architectures().items())
         },
-        "pretrained": table()["weights"],
-        "unusable": table()["refused"],
+        "pretrained": load_table()["weights"],
+        "unusable": load_table()["refused"],
         "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
@@ -63,7 +63,7 @@ def _default_recipe() -> dict[str, Any]:
     return {**recipe.model_dump(mode="json"), "method": {"name": method.name, **hyper}}
 
 
-def _method(method: type[Method]) -> dict[str, Any]:
+def _describe_method(method: type[Method]) -> dict[str, Any]:
     """Return a method's entry in the catalogue."""
     accepts = method.accepts
     neutral = None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
@@ -108,7 +108,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
 
 def main(out: str) -> None:
     """Write the catalogue to a file."""
-    Path(out).write_text(json.dumps(catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    Path(out).write_text(json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

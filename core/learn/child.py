@@ -17,7 +17,7 @@ Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
 
 
-def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run `work` with events to `out_fd`, and return the exit status.
 
     Every failure becomes an `error` event, see `failures.kind_of`. `before` receives each event
@@ -42,12 +42,12 @@ def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
-            emit(_failure(kind_of(error), message, trace))
+            emit(_build_error_event(kind_of(error), message, trace))
             return EXIT_ERROR
     return 0
 
 
-def _failure(kind: str, message: str, trace: str) -> ErrorEvent:
+def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
     """Return the last event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
         return ErrorEvent(kind=kind, message=message, traceback=trace)

@@ -97,15 +97,16 @@ def knn_probe(
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
-        correct, total = tasks[str(number)] = probe.task(number, data, hashes.get(number))
+        correct, total = tasks[str(number)] = probe.measure_task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
     before = {}
     if own is not None:
         before = {
-            name: Probe(net, 1, inputs).task(task, own, hashes.get(task)) for name, net in older.items()
+            name: Probe(net, 1, inputs).measure_task(task, own, hashes.get(task))
+            for name, net in older.items()
         }
-    return {"all": probe.all(), "tasks": tasks, "before": before}
+    return {"all": probe.measure_all(), "tasks": tasks, "before": before}
 
 
 def classes_present(data: Dataset) -> list[str]:
@@ -136,7 +137,7 @@ def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) 
     }
 
 
-def drift(network: Network, base: Mapping[str, Tensor]) -> float:
+def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
     """Return ‖θ - θ_0‖₂ over the backbone of version 0, whether or not this task may move it.
 
     For a linearised network it is the norm of the displacement from its frozen weights.

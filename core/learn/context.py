@@ -138,7 +138,7 @@ class Context:
         for name in names:
             if name not in anchors:
                 start = self.weights_at("update_start").get(name)
-                anchors[name] = _padded(start, self.trainable[name])
+                anchors[name] = _pad_start(start, self.trainable[name])
             displacements[name] = self.trainable[name].detach() - anchors[name]
         return displacements
 
@@ -166,7 +166,7 @@ class Context:
                 module.track_running_stats = True
 
     @contextmanager
-    def evaluation(self) -> Iterator[None]:
+    def evaluation_mode(self) -> Iterator[None]:
         """Run in eval mode and full float32 precision.
 
         Every module returns to its former mode afterwards.
@@ -181,7 +181,7 @@ class Context:
         ]
 
 
-def _padded(start: Tensor | None, now: Tensor) -> Tensor:
+def _pad_start(start: Tensor | None, now: Tensor) -> Tensor:
     """Return a parameter's starting value in its present shape and layout; added rows are zero."""
     anchor = torch.zeros_like(now, requires_grad=False)
     if start is not None:

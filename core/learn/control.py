@@ -20,7 +20,7 @@ class Control(Protocol):
 
     pending: bool
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         """Return one pending request, and clear it; None when there is none."""
 
 
@@ -29,7 +29,7 @@ class NoControl:
 
     pending = False
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         """Return None, since there are no requests."""
         return None
 
@@ -44,11 +44,11 @@ class PipeControl:
         self.pending = False
         self._stop = False
         self._wanted: set[ControlRequest] = set()
-        self._lock = threading.Lock()  # the reading thread and `take` change the same fields
+        self._lock = threading.Lock()  # the reading thread and `take_request` change the same fields
         self._fd = fd
-        threading.Thread(target=self._read, name="control", daemon=True).start()
+        threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         """Return one of the pending requests, and clear it; a stop clears the others too."""
         with self._lock:
             if not self.pending:
@@ -62,7 +62,7 @@ class PipeControl:
             self.pending = bool(self._wanted)
             return next_request
 
-    def _read(self) -> None:
+    def _read_requests(self) -> None:
         while True:
             data = os.read(self._fd, 64)
             if not data:

@@ -25,7 +25,7 @@ TAKEN = 0.05
 reported."""
 
 
-def findings(
+def build_findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
     """Return the findings of a report, those that hold a job first.
@@ -36,33 +36,38 @@ def findings(
     """
     near = data.get("near_duplicates")
     found = [
-        _mislabelled(data),
-        _conflicts(data, train + held_out),
-        None if data.get("mislabelled") else _suspects(data),
-        _shift(data),
+        _find_mislabelled(data),
+        _find_conflicts(data, train + held_out),
+        None if data.get("mislabelled") else _find_suspects(data),
+        _find_shift(data),
         _would_say(data),
-        _few(data),
+        _find_small_classes(data),
     ]
     if near is not None:
-        found += [_leak(near, held_out), _held_out_before(near, train), _within(near, train + held_out)]
+        found += [
+            _find_leak(near, held_out),
+            _held_out_before(near, train),
+            _find_repeats(near, train + held_out),
+        ]
     told: list[Finding] = [
         {**one, "holds": one["holds"] and one["kind"] not in settled} for one in found if one is not None
     ]
     return sorted(told, key=lambda one: not one["holds"])
 
 
-def _conflicts(data: DataReport, images: int) -> Finding | None:
+def _find_conflicts(data: DataReport, images: int) -> Finding | None:
     count = data.get("conflicts", 0)
     if not count:
         return None
     text = (
-        f"{_images(count)} under two classes, pixel for pixel ({_share(count, images)} of the batch): one of "
+        f"{_format_images(count)} under two classes, pixel for pixel ({_format_share(count, images)} of the "
+        f"batch): one of "
         "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
 
 
-def _mislabelled(data: DataReport) -> Finding | None:
+def _find_mislabelled(data: DataReport) -> Finding | None:
     doubted = data.get("mislabelled") or []
     if not doubted:
         return None
@@ -83,7 +88,7 @@ def _mislabelled(data: DataReport) -> Finding | None:
     return {"kind": "suspects", "holds": True, "text": text}
 
 
-def _few(data: DataReport) -> Finding | None:
+def _find_small_classes(data: DataReport) -> Finding | None:
     few = data.get("few") or []
     if not few:
         return None
@@ -92,13 +97,14 @@ def _few(data: DataReport) -> Finding | None:
     return {"kind": "balance", "holds": False, "text": text}
 
 
-def _leak(near: NearDuplicates, held_out: int) -> Finding | None:
+def _find_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     count = near["held_out"]["count"]
     if not count:
         return None
     text = (
-        f"{_images(count)} held out ({_share(count, held_out)}) and nearly the same in the training part"
-        f"{_example(near['held_out'])}: accuracy on this task is flattered. Put images of one scene into one part."
+        f"{_format_images(count)} held out ({_format_share(count, held_out)}) and nearly the same in the training part"
+        f"{_format_example(near['held_out'])}: accuracy on this task is flattered. Put images of one scene into "
+        f"one part."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
@@ -111,40 +117,41 @@ def _held_out_before(near: NearDuplicates, train: int) -> Finding | None:
     named = ", ".join(str(task["task"]) for task in tasks[:5])
     which = f"task {named}" if len(tasks) == 1 else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
     text = (
-        f"{_images(count)} learned from now ({_share(count, train)} of the training part) and nearly the "
+        f"{_format_images(count)} learned from now ({_format_share(count, train)} of the training part) and nearly the "
         f"same as images that {which} held out: accuracy there is flattered from now on. Leave them out of "
         "the batch."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
 
 
-def _within(near: NearDuplicates, images: int) -> Finding | None:
+def _find_repeats(near: NearDuplicates, images: int) -> Finding | None:
     count = near["within"]["count"]
     if not count:
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
-        f"{count:,} image{'' if count == 1 else 's'} ({_share(count, images)}) nearly {repeats} of the batch"
-        f"{_example(near['within'])}: they teach little more."
+        f"{count:,} image{'' if count == 1 else 's'} ({_format_share(count, images)}) nearly {repeats} of the batch"
+        f"{_format_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}
 
 
-def _suspects(data: DataReport) -> Finding | None:
+def _find_suspects(data: DataReport) -> Finding | None:
     count, examined = data.get("suspects_count", 0), data.get("examined", 0)
     if not count:
         return None
     first = data["suspects"][0]
     which = first["path"] or f"training image {first['index']}"
     text = (
-        f"{count:,} of {examined:,} training images ({_share(count, examined)}) may have a wrong label; first {which}: "
+        f"{count:,} of {examined:,} training images ({_format_share(count, examined)}) may have a wrong label; "
+        f"first {which}: "
         f"{first['label']}, which looks like {first['suggested']}. Look at them: report.data.suspects of the "
         "task, and pictures on its page."
     )
     return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
 
 
-def _shift(data: DataReport) -> Finding | None:
+def _find_shift(data: DataReport) -> Finding | None:
     shift = data.get("shift")
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
@@ -177,15 +184,15 @@ def _would_say(data: DataReport) -> Finding | None:
     return {"kind": "would_say", "holds": False, "text": text}
 
 
-def _example(near: Near) -> str:
+def _format_example(near: Near) -> str:
     first = near["examples"][0]
     return f" ({first['path']} like {first['like']})" if first["path"] and first["like"] else ""
 
 
-def _images(count: int) -> str:
+def _format_images(count: int) -> str:
     return "1 image is" if count == 1 else f"{count:,} images are"
 
 
-def _share(count: int, of: int) -> str:
+def _format_share(count: int, of: int) -> str:
     share = count / max(1, of)
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

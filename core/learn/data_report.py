@@ -17,16 +17,16 @@ from torch import Tensor
 
 from core.learn.ancestors import Ancestors
 from core.learn.augment import epoch_seed
-from core.learn.data_findings import findings
+from core.learn.data_findings import build_findings
 from core.learn.dataset import Dataset
 from core.learn.duplicates import group_alike, read_hashes
 from core.learn.held_out_features import FeatureDataset
 from core.learn.mislabelled import find_mislabelled
 from core.learn.networks import Network
 from core.learn.precision import Inputs
-from core.learn.probe import evenly_spaced, features
-from core.learn.shift import MOST, Labelled, light, shift
-from core.learn.suspects import suspects
+from core.learn.probe import compute_features, evenly_spaced
+from core.learn.shift import MOST, Labelled, measure_light, measure_shift
+from core.learn.suspects import find_suspects
 from core.learn.would_say import Parent, would_say
 from core.protocol.data_report import DataReport, Suspect
 from core.protocol.job_spec import EarlierTask, JobSpec
@@ -61,14 +61,14 @@ class Looker:
     alive: Callable[[], None]
     kept: Mapping[int, Tensor] = field(default_factory=dict)
 
-    def report(self, data: Dataset) -> DataReport:
+    def build_report(self, data: Dataset) -> DataReport:
         """Return the report of the task's training part, with the findings from all that is known
         of the batch."""
         spec = self.spec
         seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
         rows = evenly_spaced(len(data), MOST_IMAGES)
-        seen_features = self._features(data.images, rows)
+        seen_features = self._compute_features(data.images, rows)
         report: DataReport = {
             **(spec.data or {}),
             "shift": None,
@@ -77,20 +77,20 @@ class Looker:
             "examined": 0,
         }
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._suspects(data, rows, seen_features, generator)
-            earlier = self._earlier()
+            report |= self._find_suspects(data, rows, seen_features, generator)
+            earlier = self._collect_earlier()
             if earlier is not None:
                 new = Labelled(
                     seen_features,
-                    light(data.images[rows]),
+                    measure_light(data.images[rows]),
                     [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
-                report["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
+                report["shift"] = measure_shift(new, earlier, by_class=by_class, generator=generator)
         is_whole = self.network.takes_features and len(rows) == len(data)
         seen = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = would_say(self._parent(), seen)
+            report["would_say"] = would_say(self._build_parent(), seen)
             self.alive()
         if spec.scenario != "task" and self.network.classes:
             self._add_mislabelled(report, seen, rows)
@@ -98,10 +98,10 @@ class Looker:
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._held_out(spec.task)
         num_held_out = 0 if held_out is None else len(held_out)
-        report["findings"] = findings(report, len(data), num_held_out, spec.settled)
+        report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
         return report
 
-    def _parent(self) -> Parent:
+    def _build_parent(self) -> Parent:
         """Return the version that the job starts from, as the shift tests use it."""
         return Parent(
             self.network,
@@ -112,11 +112,13 @@ class Looker:
             self.spec.sure_from,
         )
 
-    def _suspects(self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator) -> DataReport:
+    def _find_suspects(
+        self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
+    ) -> DataReport:
         looks = read_hashes(self.spec.task.traces, "train", data)
         alike = group_alike([(len(rows), None if looks is None else looks[rows.numpy()])])
-        suspicious = suspects(seen, data.labels[rows], generator, alike)
-        paths = _paths(self.spec)
+        suspicious = find_suspects(seen, data.labels[rows], generator, alike)
+        paths = _read_paths(self.spec)
         entries: list[Suspect] = []
         for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
@@ -135,17 +137,17 @@ class Looker:
         """Add the known classes whose labels look swapped or wrong, and their images to the
         suspects."""
 
-        def earlier() -> Iterator[tuple[Dataset, Tensor]]:
+        def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
             for _, part, part_rows in self._of_tasks(*self._earlier_tasks()):
                 self.alive()
                 yield part, part_rows
 
-        doubts = find_mislabelled(self._parent(), data, rows, earlier)
+        doubts = find_mislabelled(self._build_parent(), data, rows, iter_earlier_parts)
         report["mislabelled"] = doubts.classes[:SHOWN]
         if not doubts.classes:
             return
         accused = {one["index"]: one for one in report["suspects"]}
-        paths = _paths(self.spec)
+        paths = _read_paths(self.spec)
         for index, suggested, score in zip(
             doubts.rows.tolist(), doubts.suggested, doubts.scores.tolist(), strict=True
         ):
@@ -169,7 +171,7 @@ class Looker:
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
 
-    def _earlier(self) -> Labelled | None:
+    def _collect_earlier(self) -> Labelled | None:
         """Return held-out images of earlier tasks.
 
         Each task contributes an equal share of the images there is room for. None if there are
@@ -180,9 +182,9 @@ class Looker:
         for task, data, rows in self._of_tasks(with_held_out, mine):
             known_features = self.kept.get(task)
             parts.append(
-                self._features(data.images, rows) if known_features is None else known_features[rows]
+                self._compute_features(data.images, rows) if known_features is None else known_features[rows]
             )
-            lit.append(light(data.images[rows]))
+            lit.append(measure_light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
             return None
@@ -206,26 +208,28 @@ class Looker:
 
     def _held_out(self, task: EarlierTask) -> Dataset | None:
         return (
-            None if task.held_out is None else Dataset.read(task.held_out, self.ancestors.names(task.classes))
+            None
+            if task.held_out is None
+            else Dataset.read(task.held_out, self.ancestors.resolve_label_names(task.classes))
         )
 
-    def _features(self, images: Tensor, rows: Tensor) -> Tensor:
+    def _compute_features(self, images: Tensor, rows: Tensor) -> Tensor:
         """Return the features of some images, float32 [n, width], on the CPU."""
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
         for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
-            parts.append(features(self.network, images[chunk], self.inputs, head).cpu())
+            parts.append(compute_features(self.network, images[chunk], self.inputs, head).cpu())
             self.alive()
         return torch.cat(parts).clone()
 
 
-def held(report: DataReport) -> str:
+def join_holding_texts(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
-def _paths(spec: JobSpec) -> list[str] | None:
+def _read_paths(spec: JobSpec) -> list[str] | None:
     """Return the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None

@@ -17,7 +17,7 @@ from core.learn.augment import Augmentation
 from core.learn.context import Batch
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors
-from core.learn.transfer import free_bytes, send, send_rows
+from core.learn.transfer import free_bytes, send_rows, send_tensor
 
 CACHE_BYTES = 256 * 2**20  # largest float32 copy of a whole set
 DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
@@ -55,13 +55,13 @@ class Dataset:
     def __len__(self) -> int:
         return self.labels.shape[0]
 
-    def every(self, stride: int) -> Dataset:
+    def take_every(self, stride: int) -> Dataset:
         """Return the dataset of every image, or every second, third …"""
         if stride == 1:
             return self
         return type(self)(self.images[::stride], self.labels[::stride], self.names)
 
-    def targets(self, known: Sequence[str]) -> Tensor:
+    def to_targets(self, known: Sequence[str]) -> Tensor:
         """Return labels as rows of a head with the classes `known`, matched by name: int64 [N].
 
         Raises DataError for other names.
@@ -89,7 +89,7 @@ class BatchSource:
         self._inputs = inputs
         self._augment = augment
         self._task = task
-        self.labels = data.targets(known)
+        self.labels = data.to_targets(known)
         images = data.images
         # Images on the device need no copy for each batch.
         if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
@@ -101,7 +101,7 @@ class BatchSource:
             # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
-    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """Return the batch of the images `index` int64 [B].
 
         Args:
@@ -109,33 +109,35 @@ class BatchSource:
             table: [B, columns], drives their augmentation; None: unaugmented.
             at: the same rows on the device, if they are there already.
         """
-        at = send(index, self._inputs.device) if at is None else at
+        at = send_tensor(index, self._inputs.device) if at is None else at
         if self._scaled is not None:
             x = self._scaled.index_select(0, at).permute(0, 3, 1, 2)
         elif table is None or not self._augment.active:
-            x = self._inputs(self._rows(index, at))
+            x = self._inputs(self._select_images(index, at))
         elif self._images.device.type == at.device.type:
             x = self._inputs(self._augment(self._images, at, table))
         else:  # too large for the device: send and augment only these rows
-            x = self._inputs(self._augment(self._rows(index, at), None, table))
-        return self.around(index, x, at)
+            x = self._inputs(self._augment(self._select_images(index, at), None, table))
+        return self.wrap_inputs(index, x, at)
 
-    def around(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
+    def wrap_inputs(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
         """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
-        at = send(index, self._inputs.device) if at is None else at
-        return Batch(x, self._y.index_select(0, at), index, self._task, lambda rows: self._rows(index[rows]))
+        at = send_tensor(index, self._inputs.device) if at is None else at
+        return Batch(
+            x, self._y.index_select(0, at), index, self._task, lambda rows: self._select_images(index[rows])
+        )
 
     def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
         """Yield batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
-            yield self.batch(index, None)
+            yield self.make_batch(index, None)
 
-    def _rows(self, index: Tensor, at: Tensor | None = None) -> Tensor:
+    def _select_images(self, index: Tensor, at: Tensor | None = None) -> Tensor:
         """Return images uint8 [B, S, S, C] on the device."""
         device = self._inputs.device
         if self._images.device.type != device.type:
             return send_rows(self._images, index, device)
-        return self._images.index_select(0, send(index, device) if at is None else at)
+        return self._images.index_select(0, send_tensor(index, device) if at is None else at)
 
 
 def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from core.protocol.job_result import LearnedNetwork
 from core.protocol.manifest import Environment, MadeBy
 
 
-def described(
+def describe_network(
     network: Network,
     method: Method,
     hyper: Mapping[str, object],

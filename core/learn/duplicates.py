@@ -27,7 +27,7 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
             image is a group of its own.
     """
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
-    numbers = torch.from_numpy(near.group(np.concatenate(known_hashes))) if known_hashes else None
+    numbers = torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes))) if known_hashes else None
     found: list[Tensor] = []
     at, other = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:
@@ -50,13 +50,13 @@ def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
         traces: the task's file of traces, as `core.ingest.traces` writes it.
         part: train or held_out.
     """
-    found = None if traces is None else _read(traces, part)
+    found = None if traces is None else _read_stored_hashes(traces, part)
     if found is not None and len(found) == len(data):
         return found
-    return near.hashes(data.images.numpy()) if data.images.dtype == torch.uint8 else None
+    return near.hash_images(data.images.numpy()) if data.images.dtype == torch.uint8 else None
 
 
-def _read(traces: Path, part: str) -> Hashes | None:
+def _read_stored_hashes(traces: Path, part: str) -> Hashes | None:
     try:
         with safe_open(traces, "numpy") as file:
             found: Hashes = file.get_tensor(part)

@@ -65,7 +65,7 @@ class Answers:
     leaders: Tensor | None = None
     leader_counts: Tensor | None = None
 
-    def right(self, targets: Tensor) -> Tensor:
+    def mask_correct(self, targets: Tensor) -> Tensor:
         """Return bool [N], true where the predicted row is the target, int64 [N]."""
         return self.rows == targets
 
@@ -96,13 +96,13 @@ def answers_on_task(
     `data.names` are class labels.
     """
     head = task if network.scenario == "task" else None
-    targets = data.targets(network.classes_of(head))
+    targets = data.to_targets(network.classes_of(head))
     parts, start = [], 0
-    for logits in _said(network, data.images, head, predict, inputs):
+    for logits in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(answers_of(logits, targets[start : start + len(logits)], temperature))
         start += len(logits)
-    answers = _join(parts, len(network.classes_of(head)))
-    return answers, answers.right(targets)
+    answers = _join_answers(parts, len(network.classes_of(head)))
+    return answers, answers.mask_correct(targets)
 
 
 def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
@@ -130,7 +130,7 @@ def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
-def _join(parts: list[Answers], classes: int) -> Answers:
+def _join_answers(parts: list[Answers], classes: int) -> Answers:
     """Concatenate predictions of one head with `classes` classes."""
     none = torch.zeros(0, dtype=smallest_integers(classes))
     empty = Answers(torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none)
@@ -143,8 +143,8 @@ def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict,
     """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
     head = task if network.scenario == "task" else None
     classes = network.classes_of(head)
-    parts = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]
-    return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.targets(classes))
+    parts = [part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)]
+    return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
 
 
 def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ def smallest_integers(classes: int) -> torch.dtype:
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
     """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
-    targets = data.targets(network.classes_of(head))
+    targets = data.to_targets(network.classes_of(head))
     total = torch.zeros((), dtype=torch.float64)
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         size = batch_size(data.images)
@@ -217,11 +217,13 @@ def correct_predictions(
         predict: the prediction function.
         inputs: conversion of images to inputs.
     """
-    predicted = [logits.argmax(1).cpu() for logits in _said(network, images, head, predict, inputs)]
+    predicted = [
+        logits.argmax(1).cpu() for logits in _predict_batches(network, images, head, predict, inputs)
+    ]
     return torch.cat(predicted) == targets if predicted else torch.zeros(0, dtype=torch.bool)
 
 
-def _said(
+def _predict_batches(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Iterator[Tensor]:
     """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""

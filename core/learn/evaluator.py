@@ -12,11 +12,11 @@ from torch import Tensor
 from core.learn import kept_answers, log_lines
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
-from core.learn.baselines import Baselines, baselines
+from core.learn.baselines import Baselines, evaluate_baselines
 from core.learn.calibration.choice import choose_temperature
 from core.learn.calibration.error import measure_calibration
-from core.learn.calibration.held_out import Logits, joined, stride_of
-from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
+from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learn.comparison import changed_predictions, classes_present, knn_probe, measure_drift
 from core.learn.context import Context
 from core.learn.dataset import Dataset
 from core.learn.duplicates import read_hashes
@@ -33,7 +33,7 @@ from core.learn.evaluate import (
 from core.learn.held_out_features import HeldOutFeatures, replace_images
 from core.learn.method import Method
 from core.learn.networks import Network
-from core.learn.precision import Inputs, place
+from core.learn.precision import Inputs, place_network
 from core.learn.probe import Probe
 from core.near import Hashes
 from core.protocol.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
@@ -70,7 +70,7 @@ class Evaluator:
         self._features = features or HeldOutFeatures()
         self._number = spec.task.number
 
-    def before(self, network: Network) -> None:
+    def measure_ancestors(self, network: Network) -> None:
         """Measure base and parent as they are on the new task's held-out part.
 
         The parent is `network`, which is back on the CPU afterwards.
@@ -84,8 +84,8 @@ class Evaluator:
         for version in versions:
             if not self._ancestors.may_answer(version, self._number, names) or not len(held_out):
                 continue
-            measured = network if version == "parent" else self._ancestors.network("base")
-            place(measured, self._inputs.device)
+            measured = network if version == "parent" else self._ancestors.load_network("base")
+            place_network(measured, self._inputs.device)
             answers = answers_on_task(
                 measured,
                 held_out,
@@ -94,26 +94,26 @@ class Evaluator:
                 self._inputs,
                 self._ancestors.temperature_of(version),
             )
-            self._keep(version, self._number, held_out, answers)
+            self._record_cell(version, self._number, held_out, answers)
         if same:
             self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
             self.answers |= {("base", task): said for (_, task), said in self.answers.items()}
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def after(self, network: Network, method: Method, ctx: Context) -> Figures:
+    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
         parts = self.held_out()
         kept = self._features.kept
         seen = replace_images(network, parts, self._inputs, kept, lambda: self._emit(AliveEvent()))
         if self._features.is_on and self._spec.held_out_stays:
-            self._features.keep(seen, self._number)
-        right, calibration = self._measure(network, method, ctx, seen)
-        older = {"parent": self._ancestors.network("parent")}
+            self._features.collect_new(seen, self._number)
+        right, calibration = self._measure_cells(network, method, ctx, seen)
+        older = {"parent": self._ancestors.load_network("parent")}
         if not self._ancestors.same:
-            older["base"] = self._ancestors.network("base")
+            older["base"] = self._ancestors.load_network("base")
         for other in older.values():
-            place(other, self._inputs.device)
+            place_network(other, self._inputs.device)
         base = dict(older.get("base", older["parent"]).named_parameters())
         predict = self._ancestors.answers_of("parent")
         changes, said = changed_predictions(
@@ -122,7 +122,7 @@ class Evaluator:
             parts,
             right,
             self._inputs,
-            self._metric,
+            self._emit_metric,
             self._ancestors.temperature_of("parent"),
             self._read_answers(older["parent"], parts),
         )
@@ -131,11 +131,18 @@ class Evaluator:
         probe = Probe(network, len(parts), self._inputs)
         own = parts.get(self._number)
         neighbours = knn_probe(
-            probe, older, seen, self._number, own, self._inputs, self._metric, self._hashes(parts)
+            probe,
+            older,
+            seen,
+            self._number,
+            own,
+            self._inputs,
+            self._emit_metric,
+            self._collect_hashes(parts),
         )
-        beside = self._baselines(network, probe, right)
+        beside = self._evaluate_baselines(network, probe, right)
         return Figures(
-            drift=drift(network, base),
+            drift=measure_drift(network, base),
             changes={task: Change(**counts) for task, counts in changes.items()},
             knn_probe=KnnProbe.from_json(neighbours),
             baseline_ncm=beside.ncm,
@@ -144,11 +151,11 @@ class Evaluator:
             calibration=calibration,
         )
 
-    def found(self) -> dict[str, object]:
+    def to_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
 
-    def _hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
+    def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
         """Return the hashes of the held-out images of each task."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
         return {task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()}
@@ -161,15 +168,15 @@ class Evaluator:
             data = parts.get(task.number)
             if task.answers is None or data is None:
                 continue
-            head = self._head(task.number)
+            head = self._get_head(task.number)
             if not can_answer(parent, task.number, classes_present(data)):
                 continue
             answers = kept_answers.read_file(task.answers)
             if len(answers.rows) == len(data):
-                right_by_task[task.number] = answers.right(data.targets(parent.classes_of(head)))
+                right_by_task[task.number] = answers.mask_correct(data.to_targets(parent.classes_of(head)))
         return right_by_task
 
-    def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
+    def _evaluate_baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
         """Evaluate closed-form classifiers on the features; return none where held-out images are
         not retained."""
         if not self._spec.held_out_stays:
@@ -180,14 +187,14 @@ class Evaluator:
             # A class that the version does not know gets a row behind the head: no task that it can
             # answer has it.
             rows = torch.tensor([row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64)
-        found = baselines(network, probe.samples, right, rows)
+        found = evaluate_baselines(network, probe.samples, right, rows)
         for name, baseline in (("ncm", found.ncm), ("lda", found.lda)):
             if baseline is not None:
                 correct, total = baseline.all
-                self._metric(f"baseline_{name}", {"correct": correct, "total": total}, correct / total)
+                self._emit_metric(f"baseline_{name}", {"correct": correct, "total": total}, correct / total)
         return found
 
-    def rise(
+    def compare_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
     ) -> Forecast:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
@@ -195,8 +202,8 @@ class Evaluator:
 
         In the units of the method's `example_losses`; `before` is the parent's. The mean weighs tasks alike.
         """
-        parent = self._ancestors.network("parent")
-        place(parent, self._inputs.device)
+        parent = self._ancestors.load_network("parent")
+        place_network(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
         for task, data in self.held_out().items():
@@ -211,12 +218,12 @@ class Evaluator:
             rise = LossRise(predicted=by_task.get(task), before=before, after=after)
             tasks[str(task)] = rise
             rises.append(after - before)
-            self._metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
+            self._emit_metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
         measured = sum(rises) / len(rises) if rises else None
-        self._metric("predicted_loss_rise", {"measured": measured}, predicted)
+        self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
         return Forecast(predicted=predicted, measured=measured, tasks=tasks)
 
-    def during(self, network: Network, method: Method) -> Accuracy:
+    def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
         """Return the accuracy of the present network on each task that it can answer, the new one
         included."""
         found: Accuracy = {}
@@ -227,10 +234,10 @@ class Evaluator:
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return found
 
-    def _metric(self, name: str, data: Mapping[str, JsonValue], value: float | None = None) -> None:
+    def _emit_metric(self, name: str, data: Mapping[str, JsonValue], value: float | None = None) -> None:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
-    def _measure(
+    def _measure_cells(
         self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
     ) -> tuple[dict[int, Tensor], Calibration | None]:
         """Choose the new version's temperature and measure its cells.
@@ -240,35 +247,39 @@ class Evaluator:
         predictions.
         """
         known = {t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))}
-        sizes = [(len(data), len(network.classes_of(self._head(task)))) for task, data in known.items()]
+        sizes = [(len(data), len(network.classes_of(self._get_head(task)))) for task, data in known.items()]
         stride, predict = stride_of(sizes), method.predict_logits
         logits: dict[int, Logits] = {}
         for task, data in known.items():
-            logits[task] = logits_on_task(network, data.every(stride), task, predict, self._inputs)
+            logits[task] = logits_on_task(network, data.take_every(stride), task, predict, self._inputs)
             self._emit(AliveEvent())
-        together, parent = joined(logits), self._ancestors.manifest("parent").temperature
+        together, parent = concatenate_tasks(logits), self._ancestors.get_manifest("parent").temperature
         self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
         value, calibration = self.temperature.value, measure_calibration(together, self.temperature.value)
-        self._emit(LogEvent(level="info", message=log_lines.calibrated(self.temperature, calibration)))
+        self._emit(
+            LogEvent(level="info", message=log_lines.describe_calibration(self.temperature, calibration))
+        )
         right: dict[int, Tensor] = {}
         for task, data in known.items():
             if stride == 1:
                 predictions = answers_of(logits[task].values, logits[task].targets, value)
-                result = predictions, predictions.right(logits[task].targets)
+                result = predictions, predictions.mask_correct(logits[task].targets)
             else:
                 result = answers_on_task(network, data, task, predict, self._inputs, value)
-            right[task] = self._keep("new", task, data, result)
+            right[task] = self._record_cell("new", task, data, result)
         return right, calibration
 
-    def _keep(self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]) -> Tensor:
+    def _record_cell(
+        self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]
+    ) -> Tensor:
         """Store and report one cell; return the mask of correct predictions."""
         self.answers[version, task], right = answers
         row = MeasuredCell(version=version, task=task, **vars(count_correct(data, right)))
         self.rows.append(row)
-        self._metric("result", row.to_json())
+        self._emit_metric("result", row.to_json())
         return right
 
-    def _head(self, task: int) -> int | None:
+    def _get_head(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
 
     def held_out(self) -> dict[int, Dataset]:
@@ -282,4 +293,4 @@ class Evaluator:
 
     def _held_out_of(self, task: EarlierTask) -> Dataset:
         assert task.held_out is not None
-        return Dataset.read(task.held_out, self._ancestors.names(task.classes))
+        return Dataset.read(task.held_out, self._ancestors.resolve_label_names(task.classes))

@@ -26,7 +26,7 @@ from core.learn.context import Batch, Context
 from core.learn.dataset import BatchSource
 from core.learn.method import Method
 from core.learn.recipe import is_head
-from core.learn.transfer import send, send_rows
+from core.learn.transfer import send_rows, send_tensor
 
 MEMORY_BYTES = 256 << 20
 """Features up to this size are held in memory, larger ones in a memory-mapped scratch file."""
@@ -50,21 +50,21 @@ class CachedSource:
         # differently.
         parts = rows.tensor_split(max(1, rows.numel() // BATCH))
         self._table = new_table((len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device)
-        with frozen(ctx):
+        with frozen_context(ctx):
             for part in parts:
-                features = ctx.network.features(source.batch(part, None).x, ctx.head_task)
+                features = ctx.network.features(source.make_batch(part, None).x, ctx.head_task)
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
-    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """Return the batch of the rows `index` int64 [B].
 
         `table` must be None: cached features are of unaugmented images.
         """
         assert table is None, "cached features are of unaugmented images"
-        at = send(index, self._device) if at is None else at
+        at = send_tensor(index, self._device) if at is None else at
         if self._table.device.type == at.device.type:
-            return self._source.around(index, self._table.index_select(0, at), at)
-        return self._source.around(index, send_rows(self._table, index, self._device), at)
+            return self._source.wrap_inputs(index, self._table.index_select(0, at), at)
+        return self._source.wrap_inputs(index, send_rows(self._table, index, self._device), at)
 
 
 class StoredFeatures:
@@ -79,10 +79,10 @@ class StoredFeatures:
         self._bytes = 0
 
     def __call__(self, images: Tensor) -> Tensor:
-        with frozen(self._ctx):
-            return torch.cat([self._of(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
+        with frozen_context(self._ctx):
+            return torch.cat([self._get_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
-    def _of(self, image: Tensor) -> Tensor:
+    def _get_features(self, image: Tensor) -> Tensor:
         # Keyed by content, since the rows of a memory change.
         key = hashlib.sha256(image.cpu().contiguous().numpy().tobytes()).digest()
         if key in self._known:
@@ -95,9 +95,9 @@ class StoredFeatures:
 
 
 @contextmanager
-def frozen(ctx: Context) -> Iterator[None]:
+def frozen_context(ctx: Context) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
-    with torch.no_grad(), ctx.evaluation(), ctx.autocast():
+    with torch.no_grad(), ctx.evaluation_mode(), ctx.autocast():
         yield
 
 
@@ -121,7 +121,7 @@ def table_bytes(n: int, width: int) -> int:
     return 4 * n * width
 
 
-def obstacle(ctx: Context, method: Method) -> str:
+def find_obstacle(ctx: Context, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
@@ -152,7 +152,7 @@ def cached_source(ctx: Context, method: Method, source: BatchSource, rows: Tenso
     images, or again inputs where None is returned.
     """
     ctx.cached = None
-    why_not = obstacle(ctx, method)
+    why_not = find_obstacle(ctx, method)
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(

@@ -12,8 +12,8 @@ from torch import Tensor
 from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Batch, Context
 from core.learn.method import Method
-from core.learn.sampler import shuffled, stratified
-from core.learn.transfer import send
+from core.learn.sampler import shuffle_batches, stratify_batches
+from core.learn.transfer import send_tensor
 
 
 class Source(Protocol):
@@ -22,7 +22,7 @@ class Source(Protocol):
 
     labels: Tensor
 
-    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """Return the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
         augmentation.
 
@@ -48,12 +48,12 @@ class Epoch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, number: int) -> Batch:
+    def get_batch(self, number: int) -> Batch:
         """Return a batch by its number, from 0."""
         index, at, table = self.rows[number], self.placed[number], self.table
         if table is not None:
             table = table.index_select(0, index if table.device == index.device else at)
-        return self.source.batch(index, table, at)
+        return self.source.make_batch(index, table, at)
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ class Feed:
     sampler: str
     augmented: bool
 
-    def epoch(self, ctx: Context, number: int) -> Epoch:
+    def build_epoch(self, ctx: Context, number: int) -> Epoch:
         """Return an epoch by its number, as a function of seed, task and number."""
         n = self.source.labels.numel()
         table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
-        rows = self._order(ctx, number, table[:, 0])
-        placed = send(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
-        numbers = ctx.augment.placed(table[:, 1:], ctx.device) if self.augmented else None
+        rows = self._plan_batches(ctx, number, table[:, 0])
+        placed = send_tensor(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
+        numbers = ctx.augment.place_table(table[:, 1:], ctx.device) if self.augmented else None
         return Epoch(self.source, rows, placed, numbers)
 
-    def _order(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
+    def _plan_batches(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
         """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
-            return shuffled(order, self.rows, self.size)
+            return shuffle_batches(order, self.rows, self.size)
         seed = epoch_seed(ctx.recipe.seed, ctx.task)
-        return stratified(seed, epoch, self.rows, self.source.labels, self.size, self.steps)
+        return stratify_batches(seed, epoch, self.rows, self.source.labels, self.size, self.steps)

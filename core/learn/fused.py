@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from core.learn.networks import Network
-from core.learn.precision import place
+from core.learn.precision import place_network
 
 
 def fuse_network(network: Network, image: Tensor, task: int | None) -> Network | None:
@@ -31,7 +31,7 @@ def fuse_network(network: Network, image: Tensor, task: int | None) -> Network |
         fused.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
         # timm's normalisation has its dropout and activation as children, in this order.
         fused.set_submodule(norm_name, nn.Sequential(*norm.children()))
-    place(fused, torch.device("cpu"))  # to channels_last
+    place_network(fused, torch.device("cpu"))  # to channels_last
     return fused if pairs else None
 
 
@@ -40,7 +40,7 @@ def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple
     outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 
-    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+    def watch_module(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
         def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
@@ -50,7 +50,7 @@ def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple
         return module.register_forward_hook(hook)
 
     handles = [
-        watch(name, module)
+        watch_module(name, module)
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d | _BatchNorm)
     ]

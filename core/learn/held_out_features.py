@@ -16,7 +16,7 @@ from torch import Tensor
 from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
-from core.learn.probe import features
+from core.learn.probe import compute_features
 from core.learn.state import load_tensors, save_tensors
 from core.protocol.job_result import FeaturesFile
 from core.protocol.job_spec import JobSpec
@@ -55,7 +55,7 @@ class HeldOutFeatures:
         self.kept: dict[int, Tensor] = {}
         self.new: dict[int, Tensor] = {}
 
-    def read(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
+    def read_stored(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
         """Read the stored features of held-out parts; skip any that do not fit images or network.
 
         Only for plain networks: features of other families depend on more than the backbone, whose
@@ -74,7 +74,7 @@ class HeldOutFeatures:
             if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
                 self.kept[task.number] = rows
 
-    def keep(self, seen: Mapping[int, Dataset], own: int) -> None:
+    def collect_new(self, seen: Mapping[int, Dataset], own: int) -> None:
         """Collect the computed features to store: of the task `own`, and of tasks without any."""
         computed = [
             task
@@ -124,7 +124,7 @@ def replace_images(
         rows = kept.get(task)
         if rows is None and room > 0 and len(data):
             head = task if network.scenario == "task" else None
-            rows = features(network, data.images, inputs, head).cpu()
+            rows = compute_features(network, data.images, inputs, head).cpu()
             room -= rows.nbytes
             alive()
         replaced[task] = data if rows is None else FeatureDataset(rows, data.labels, data.names)

@@ -40,7 +40,7 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     listed = list(parts)
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
-    state = {kind: _joined(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
+    state = {kind: _restore_images(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
     for part in listed:
         if part.type in PER_TASK:
             state.setdefault(part.type, {}).update(load_tensors(part.path))
@@ -52,7 +52,7 @@ def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
 
     The files may vanish once they are opened.
     """
-    start = _name(kind, "")
+    start = _format_pack_name(kind, "")
     named = {part.name: part.path for part in parts if part.name.startswith(start)}
     return {int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()}
 
@@ -69,18 +69,18 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tenso
     pack_parts: list[Part] = []
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
-        pack, rows[items] = _pack(images, items, packs.get(task))
-        pack_parts.append((_name(kind, task), kind, {IMAGES: pack}))
+        pack, rows[items] = _build_pack(images, items, packs.get(task))
+        pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
 
 
-def _pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
+def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return a pack with these items, the stored one if it serves, and each item's row in it."""
-    digests = [_digest(images[item]) for item in items.tolist()]
+    digests = [_digest_image(images[item]) for item in items.tolist()]
     used = len(set(digests))
     if stored is not None:
-        row = {_digest(image): at for at, image in enumerate(stored)}
+        row = {_digest_image(image): at for at, image in enumerate(stored)}
         # The stored pack serves if it has all images, and not too many unused rows.
         if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:
             return stored, torch.tensor([row[digest] for digest in digests])
@@ -92,7 +92,7 @@ def _pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor,
     return images[first], torch.tensor([row[digest] for digest in digests])
 
 
-def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
+def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a part, with the images that its rows point to."""
     if ROWS not in tensors:
         return tensors
@@ -110,9 +110,9 @@ def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str
     return {**tensors, IMAGES: images}
 
 
-def _name(kind: str, task: int | str) -> str:
+def _format_pack_name(kind: str, task: int | str) -> str:
     return f"{kind}.{IMAGES}.{task}"
 
 
-def _digest(image: Tensor) -> bytes:
+def _digest_image(image: Tensor) -> bytes:
     return hashlib.sha256(image.reshape(-1).numpy().data).digest()

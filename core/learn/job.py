@@ -26,13 +26,13 @@ from torch import Tensor
 from core.learn import image_packs, kept_answers, log_lines
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
-from core.learn.child import Emit, reported
+from core.learn.child import Emit, run_with_events
 from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
-from core.learn.data_report import DataHeld, Looker, held
+from core.learn.data_report import DataHeld, Looker, join_holding_texts
 from core.learn.dataset import DataError, Dataset
-from core.learn.described import described
+from core.learn.described import describe_network
 from core.learn.device import open_device
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
@@ -48,8 +48,8 @@ from core.learn.networks import Network
 from core.learn.networks.network import part_type
 from core.learn.numerics import Numerics
 from core.learn.optim import rollback
-from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
-from core.learn.precision import Inputs, place
+from core.learn.output import Part, describe_environment, read_snapshot, write_parts, write_snapshot
+from core.learn.precision import Inputs, place_network
 from core.learn.pulse import Pulse
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.snapshot import Snapshot
@@ -101,7 +101,7 @@ def run(
         ValueError: the spec contradicts itself.
     """
     job = Job(spec, emit, control or NoControl(), hook, ranks)
-    with job.numerics.applied():
+    with job.numerics.apply_flags():
         job.run()
 
 
@@ -157,18 +157,18 @@ class Job:
 
     def run(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
-        data = Dataset.read(self._spec.task.train, self._ancestors.names(self._classes))
+        data = Dataset.read(self._spec.task.train, self._ancestors.resolve_label_names(self._classes))
         if len(data) == 0:
             raise DataError("the task has no training images")
-        run = self._resumed(data) or self._begun(data)
-        self._phase("train")
-        for text in self.numerics.warnings():
+        run = self._resume_run(data) or self._begin_run(data)
+        self._emit_phase("train")
+        for text in self.numerics.iter_warnings():
             self._warn(text)
-        self._log(log_lines.training(run.ctx, run.loop))
-        for text in self.numerics.remarks():
+        self._log(log_lines.describe_training(run.ctx, run.loop))
+        for text in self.numerics.iter_remarks():
             self._log(text)
         if self._recipe.shards > 1:
-            self._log(log_lines.sharing(self._recipe.shards, self._ranks.count))
+            self._log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
         try:
             run.loop.train()
         except Stopped:
@@ -177,42 +177,42 @@ class Job:
         if not self._ranks.writes:
             return
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
-        predicted, by_task = self._forecast(run)
-        self._phase("consolidate")
-        self._log(log_lines.consolidating(run.loop))
+        predicted, by_task = self._forecast_loss_rise(run)
+        self._emit_phase("consolidate")
+        self._log(log_lines.describe_consolidation(run.loop))
         run.loop.consolidate()
-        self._phase("evaluate")
+        self._emit_phase("evaluate")
         self._log(log_lines.EVALUATING)
-        figures = self._evaluator.after(run.network, run.method, run.ctx)
-        self._log(log_lines.measured(self._evaluator.rows, self._number))
-        found = {**figures.given(), "update_norm": moved, "adp": run.loop.validation.adp()}
+        figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
+        self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
+        found = {**figures.get_given_fields(), "update_norm": moved, "adp": run.loop.validation.build_adp()}
         if predicted is not None:
-            found["forecast"] = self._evaluator.rise(run.network, run.method, predicted, by_task)
-        if (pulled := rollback.rollback(run.ctx, run.loop.olor, run.loop.stage_steps)) is not None:
+            found["forecast"] = self._evaluator.compare_loss_rise(run.network, run.method, predicted, by_task)
+        if (pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)) is not None:
             found["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
-            self._log(log_lines.nondeterministic(self.numerics.operations))
+            self._log(log_lines.describe_nondeterminism(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
 
-    def _begun(self, data: Dataset) -> _Run:
+    def _begin_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
         torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
-        network, method = self._ancestors.network("parent"), self._method()
+        network, method = self._ancestors.load_network("parent"), self._build_method()
         check_fit(network, method, self._spec)
-        self._phase("measure")
+        self._emit_phase("measure")
         self._remember_features(network, method, data)
         if self._spec.task.held_out:
-            self._log(log_lines.measuring(self._spec.parent.version))
+            self._log(log_lines.describe_measuring(self._spec.parent.version))
         if self._ranks.writes:
-            self._evaluator.before(network)
-            self._inspect(network, data)
-        run = self._built(network, method, data)
-        self._inherit(method)
+            self._evaluator.measure_ancestors(network)
+            self._inspect_images(network, data)
+        run = self._build_run(network, method, data)
+        self._inherit_state(method)
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
-            rollback.announce(run.ctx, run.loop.olor, run.loop.stage_steps)
+            rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         if len(run.network.classes_of(run.ctx.head_task)) == 1:
             self._warn(
                 "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
@@ -223,15 +223,15 @@ class Job:
         """Compute the backbone's features of all images once if no step moves it; stored ones are
         reused."""
         if method.keeps_backbone:
-            base = None if self._ancestors.same else self._ancestors.network("base")
+            base = None if self._ancestors.same else self._ancestors.load_network("base")
             parts = self._evaluator.held_out()
-            self._features.read(self._spec, parent, parts)
+            self._features.read_stored(self._spec, parent, parts)
             held_out = (part.images for task, part in parts.items() if task not in self._features.kept)
             self._inputs.remember_all(
                 parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
             )
 
-    def _inspect(self, network: Network, data: Dataset) -> None:
+    def _inspect_images(self, network: Network, data: Dataset) -> None:
         """Inspect the images with the parent before it learns them; it is back on the CPU
         afterwards.
 
@@ -240,9 +240,9 @@ class Job:
         """
         if self._recipe.data_report == "off":
             return
-        self._phase("inspect")
+        self._emit_phase("inspect")
         self._log(log_lines.INSPECTING)
-        place(network, self._device)
+        place_network(network, self._device)
         looker = Looker(
             network,
             self._inputs,
@@ -251,7 +251,7 @@ class Job:
             lambda: self._emit(AliveEvent()),
             self._features.kept,
         )
-        report = looker.report(data)
+        report = looker.build_report(data)
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
         for one in report["findings"]:
@@ -259,10 +259,10 @@ class Job:
                 self._log(one["text"])
             elif self._recipe.data_report == "warn":
                 self._warn(one["text"])
-        if self._recipe.data_report == "hold" and (why := held(report)):
+        if self._recipe.data_report == "hold" and (why := join_holding_texts(report)):
             raise DataHeld(why)
 
-    def _resumed(self, data: Dataset) -> _Run | None:
+    def _resume_run(self, data: Dataset) -> _Run | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
         this code."""
         if self._spec.snapshot is None:
@@ -272,12 +272,12 @@ class Job:
             answers = kept_answers.taken_from(tensors)
             self._check_same(document)
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
-            network, method = self._ancestors.network("parent"), self._method()
+            network, method = self._ancestors.load_network("parent"), self._build_method()
             check_fit(network, method, self._spec)
             self._remember_features(network, method, data)
-            run = self._built(network, method, data)
+            run = self._build_run(network, method, data)
             if method.frozen_until_end_task:
-                self._inherit(method)
+                self._inherit_state(method)
             run.loop.resume(Snapshot(tensors, document))
         except _UNFIT as error:
             if isinstance(error, DataError) or kind_of(error) != "code":
@@ -285,7 +285,7 @@ class Job:
             self._warnings.clear()
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
-        self._erase(method)  # tasks whose data was deleted after the snapshot
+        self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), answers
         self._warnings = list(document.warnings)
         self._continue_on_device(document.devices)
@@ -301,20 +301,25 @@ class Job:
             self._devices.append(self._device.type)
             self._warn(log_lines.other_device(before[-1], self._device.type))
 
-    def _built(self, network: Network, method: Method, data: Dataset) -> _Run:
+    def _build_run(self, network: Network, method: Method, data: Dataset) -> _Run:
         """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
-            network = self._ancestors.network("parent", without_classes=True)
+            network = self._ancestors.load_network("parent", without_classes=True)
         self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
-        network = method.build(network)
+        network = method.build_network(network)
         for name, p in network.named_parameters():
             if name not in self._start:  # parameters that the method added
                 self._start[name] = p.detach().cpu().contiguous().clone()
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
-        network.grow(self._number, self._ancestors.names(self._classes), self._recipe.head.init, generator)
-        place(network, self._device)
-        ctx = self._context(network)
+        network.grow(
+            self._number,
+            self._ancestors.resolve_label_names(self._classes),
+            self._recipe.head.init,
+            generator,
+        )
+        place_network(network, self._device)
+        ctx = self._build_context(network)
         loop = Loop(
             ctx,
             method,
@@ -323,26 +328,27 @@ class Job:
             self._control,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
-            test=lambda: self._evaluator.during(network, method),
+            test=lambda: self._evaluator.measure_accuracy(network, method),
             ranks=self._ranks,
         )
         if self._recipe.optimizer.carry_state:
-            loop.carry(self._ancestors.tensors("parent", OPTIMIZER_PART))
+            loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
         return _Run(network, method, ctx, loop)
 
-    def _method(self) -> Method:
+    def _build_method(self) -> Method:
         method_type = registry.get(self._recipe.method["name"])
-        return method_type(method_type.Hyper.model_validate(_hyper(self._recipe)), State())
+        return method_type(method_type.Hyper.model_validate(_get_hyper(self._recipe)), State())
 
     def _check_same(self, document: SnapshotDocument) -> None:
         """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
         defaults."""
         stored = Recipe.model_validate(document.recipe.to_json())
-        hyper_type = type(self._method().hyper)
+        hyper_type = type(self._build_method().hyper)
         same = (
             document.task == self._number
             and stored.method["name"] == self._recipe.method["name"]
-            and hyper_type.model_validate(_hyper(stored)) == hyper_type.model_validate(_hyper(self._recipe))
+            and hyper_type.model_validate(_get_hyper(stored))
+            == hyper_type.model_validate(_get_hyper(self._recipe))
             # Placement changes nothing of what is learned. The worker decides whether a run may
             # resume elsewhere.
             and stored.model_copy(update={"method": self._recipe.method, "resources": self._recipe.resources})
@@ -351,10 +357,10 @@ class Job:
         if not same:
             raise ValueError("the snapshot belongs to another task or recipe")
 
-    def _forecast(self, run: _Run) -> tuple[float | None, dict[int, float]]:
+    def _forecast_loss_rise(self, run: _Run) -> tuple[float | None, dict[int, float]]:
         """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None
         for the first task."""
-        predicted = None if run.ctx.first else run.method.forecast(run.ctx)
+        predicted = None if run.ctx.first else run.method.forecast_loss_rise(run.ctx)
         by_task = run.method.forecast_by_task(run.ctx).items()
         if predicted is not None and not math.isfinite(predicted):
             raise NonFinite(
@@ -362,7 +368,7 @@ class Job:
             )
         return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
-    def _context(self, network: Network) -> Context:
+    def _build_context(self, network: Network) -> Context:
         known = network.classes_of(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known)}
         class_rows = sorted(row[name] for name in self._classes)
@@ -384,7 +390,7 @@ class Job:
             ),
             log=self._log,
             alive=Pulse(self._emit),
-            folder=self._ranks.folder(self._spec.out),
+            folder=self._ranks.open_scratch_folder(self._spec.out),
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
@@ -394,23 +400,23 @@ class Job:
         """
         if point == "update_start":
             return self._start
-        network = self._ancestors.network("base")
+        network = self._ancestors.load_network("base")
         return {name: p.detach() for name, p in network.named_parameters() if name.startswith("backbone.")}
 
-    def _inherit(self, method: Method) -> None:
+    def _inherit_state(self, method: Method) -> None:
         inherit_state(method, self._spec.parent, self._device, self._warn)
-        self._erase(method)
+        self._erase_tasks(method)
 
-    def _erase(self, method: Method) -> None:
+    def _erase_tasks(self, method: Method) -> None:
         """Remove examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
-            method.erase(set(self._spec.erased_tasks))
+            method.erase_tasks(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
         if not self._ranks.writes:
             return
         document = SnapshotDocument(
-            **snapshot.state.given(),
+            **snapshot.state.get_given_fields(),
             task=self._number,
             number=next(self._numbers),
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
@@ -429,7 +435,9 @@ class Job:
 
     def _write_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
+        parts: list[Part] = [
+            (name, part_type(name), tensors) for name, tensors in network.copy_parts().items()
+        ]
         for kind, tensors in state.parts(without=(TOTALS,)).items():
             # parts of earlier tasks are stored with the versions that learned them
             if kind in PER_TASK:
@@ -440,9 +448,9 @@ class Job:
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
-            **self._described(network, run.method, loop.position.step).given(),
-            **figures.given(),
-            **self._evaluator.found(),
+            **self._describe_network(network, run.method, loop.position.step).get_given_fields(),
+            **figures.get_given_fields(),
+            **self._evaluator.to_result_fields(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
             images=loop.position.images,
@@ -454,7 +462,7 @@ class Job:
 
     def _write_beside(self, folder: Path, state: State) -> dict[str, object]:
         """Write the files stored beside the version's parts: predictions, features and totals."""
-        listed: dict[str, object] = {"answers": kept_answers.files(folder, self._evaluator.answers)}
+        listed: dict[str, object] = {"answers": kept_answers.write_files(folder, self._evaluator.answers)}
         if self._features.new:
             listed["held_out_features"] = self._features.write(folder)
         if totals := state[TOTALS].to_tensors():
@@ -468,20 +476,22 @@ class Job:
         continues."""
         if not self._ranks.writes:
             return
-        parts = [(name, part_type(name), tensors) for name, tensors in network.parts(best.tensors).items()]
+        parts = [
+            (name, part_type(name), tensors) for name, tensors in network.copy_parts(best.tensors).items()
+        ]
         document = AnytimeResult(
-            **self._described(network, method, best.step).given(),
+            **self._describe_network(network, method, best.step).get_given_fields(),
             validation=Validated(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
-    def _described(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        numbers_depend_on = environment(self._device, self.numerics)
+    def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
+        numbers_depend_on = describe_environment(self._device, self.numerics)
         if len(self._devices) > 1:
             numbers_depend_on = numbers_depend_on.model_copy(update={"devices": self._devices})
-        return described(
-            network, method, _hyper(self._recipe), self._inputs.normalise, numbers_depend_on, steps
+        return describe_network(
+            network, method, _get_hyper(self._recipe), self._inputs.normalise, numbers_depend_on, steps
         )
 
     def _warn(self, message: str) -> None:
@@ -492,7 +502,7 @@ class Job:
     def _log(self, message: str, level: str = "info") -> None:
         self._emit(LogEvent(level=level, message=message))
 
-    def _phase(self, name: str) -> None:
+    def _emit_phase(self, name: str) -> None:
         self._emit(PhaseEvent(phase=name))
 
 
@@ -505,7 +515,7 @@ def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Par
     return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
-def _hyper(recipe: Recipe) -> dict[str, object]:
+def _get_hyper(recipe: Recipe) -> dict[str, object]:
     return {name: value for name, value in recipe.method.items() if name != "name"}
 
 
@@ -521,10 +531,10 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     (`core.learn.child`). `before` is called with each event first.
     """
 
-    def work(emit: Emit) -> None:
+    def run_job(emit: Emit) -> None:
         run(read_spec(spec_path), emit, PipeControl(control_fd))
 
-    return reported(out_fd, before, work)
+    return run_with_events(out_fd, before, run_job)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _LATER = ("targets", "leaders", "leader_counts")
 """Tensors that older files lack."""
 
 
-def files(folder: Path, kept: Kept) -> list[AnswersFile]:
+def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
     """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
 
     They are small and many, so they are not synced to disk: a machine that loses them loses the
@@ -32,13 +32,13 @@ def files(folder: Path, kept: Kept) -> list[AnswersFile]:
     described = []
     for (version, task), answers in sorted(kept.items(), key=lambda one: one[0]):
         name = f"{_PREFIX}/{version}.{task}.safetensors"
-        save_file(_tensors(answers), folder / name)
+        save_file(_select_tensors(answers), folder / name)
         described.append(AnswersFile(version=version, task=task, file=name))
     return described
 
 
 def read_file(path: Path) -> Answers:
-    """Read a file that `files` wrote, now or in an older version of the code."""
+    """Read a file that `write_files` wrote, now or in an older version of the code."""
     tensors = load_tensors(path)
     return Answers(tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER))
 
@@ -48,7 +48,7 @@ def to_tensors(kept: Kept) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for (version, task), answers in kept.items():
         tensors |= {
-            f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _tensors(answers).items()
+            f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _select_tensors(answers).items()
         }
     return tensors
 
@@ -60,7 +60,7 @@ def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers
     """
     answers: dict[tuple[Measured, int], Answers] = {}
     # A copy of the names: the loop removes entries.
-    for version, task in _named(list(tensors)):
+    for version, task in _parse_names(list(tensors)):
         key = f"{_PREFIX}.{version}.{task}"
         answers[version, task] = Answers(
             tensors.pop(f"{key}.rows"),
@@ -70,12 +70,12 @@ def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers
     return answers
 
 
-def _tensors(answers: Answers) -> dict[str, Tensor]:
+def _select_tensors(answers: Answers) -> dict[str, Tensor]:
     """Return the tensors of predictions by name, without those that are None."""
     return {name: tensor for name, tensor in vars(answers).items() if tensor is not None}
 
 
-def _named(names: list[str]) -> Iterator[tuple[Measured, int]]:
+def _parse_names(names: list[str]) -> Iterator[tuple[Measured, int]]:
     """Yield the version and task of predictions among tensor names."""
     for version in get_args(Measured):
         for name in names:

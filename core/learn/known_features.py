@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
-from core.learn.precision import Inputs, full_precision, place
+from core.learn.precision import Inputs, full_precision, place_network
 from core.protocol.architecture import Normalisation
 
 BATCH = 32
@@ -45,12 +45,12 @@ class KnownFeatures(Inputs):
 
     def __call__(self, images: Tensor) -> Tensor:
         if self._known and images.dtype == torch.uint8:
-            features = [self._known.get(key) for key in _keys(images)]
+            features = [self._known.get(key) for key in _hash_images(images)]
             if features and all(row is not None for row in features):
                 return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
-    def remember(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
+    def remember_images(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
         """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their
         order.
 
@@ -65,7 +65,7 @@ class KnownFeatures(Inputs):
 
     def add(self, images: Tensor, features: Tensor) -> None:
         """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
-        for key, row in zip(_keys(images), features, strict=True):
+        for key, row in zip(_hash_images(images), features, strict=True):
             if key not in self._known:
                 self._known[key] = row
                 self._bytes += row.nbytes
@@ -86,9 +86,9 @@ class KnownFeatures(Inputs):
             return
         if base is not None and not _are_equal(parent.backbone, base.backbone):
             return
-        place(parent, self.device)
+        place_network(parent, self.device)
         for images in parts:
-            self.remember(parent, images, alive)
+            self.remember_images(parent, images, alive)
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 
@@ -101,7 +101,7 @@ def _are_equal(a: nn.Module, b: nn.Module) -> bool:
     )
 
 
-def _keys(images: Tensor) -> list[bytes]:
+def _hash_images(images: Tensor) -> list[bytes]:
     """Return a digest of each image."""
     pixels = images.cpu().contiguous().numpy()
     return [hashlib.blake2b(pixels[number].data, digest_size=16).digest() for number in range(len(pixels))]

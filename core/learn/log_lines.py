@@ -31,18 +31,18 @@ def other_device(before: str, now: str) -> str:
     )
 
 
-def measuring(version: int) -> str:
+def describe_measuring(version: int) -> str:
     """Return the line about measuring the parent version, before training."""
     return f"Measuring version {version}, which the task starts from, on the held-out images of this task."
 
 
-def sharing(shards: int, ranks: int) -> str:
+def describe_sharding(shards: int, ranks: int) -> str:
     """Return the line about the slices of a batch, and the processes that compute them."""
     by = "one after the other" if ranks == 1 else f"on {ranks} processes, each with a device of its own"
     return f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits either way."
 
 
-def training(ctx: Context, loop: Loop) -> str:
+def describe_training(ctx: Context, loop: Loop) -> str:
     """Return the line about what is trained, how, and for how long; or where a snapshot resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
@@ -69,7 +69,7 @@ def unfit_snapshot(error: Exception) -> str:
     return f"This version of the code cannot go on from the snapshot, so the task is learned anew: {reason[:300]}"
 
 
-def consolidating(loop: Loop) -> str:
+def describe_consolidation(loop: Loop) -> str:
     """Return the line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."
@@ -78,25 +78,25 @@ def consolidating(loop: Loop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def measured(rows: Sequence[MeasuredCell], task: int) -> str:
+def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
     """Return the line with the new version's accuracy, by task."""
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
         return "No task has a held-out image that the new version can answer: its accuracy is not known."
-    by_task = [f"task {number} {_share(row)}" for number, row in sorted(new.items())]
+    by_task = [f"task {number} {_format_share(row)}" for number, row in sorted(new.items())]
     if len(by_task) <= MAX_TASKS:
         return f"Accuracy of the new version: {', '.join(by_task)}."
     shares = {number: row.correct / row.total for number, row in new.items()}
     worst = min(shares, key=lambda number: shares[number])
-    own_task = f"task {task} {_share(new[task])}, " if task in new else ""
+    own_task = f"task {task} {_format_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
     return (
         f"Accuracy of the new version: {own_task}{mean:.1%} on average of {len(by_task)} tasks, "
-        f"least of task {worst}: {_share(new[worst])}."
+        f"least of task {worst}: {_format_share(new[worst])}."
     )
 
 
-def nondeterministic(operations: Sequence[str]) -> str:
+def describe_nondeterminism(operations: Sequence[str]) -> str:
     """Return the line about operations without a deterministic kernel on this device."""
     return (
         f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end with other bits. "
@@ -104,7 +104,7 @@ def nondeterministic(operations: Sequence[str]) -> str:
     )
 
 
-def calibrated(temperature: Temperature, calibration: Calibration | None) -> str:
+def describe_calibration(temperature: Temperature, calibration: Calibration | None) -> str:
     """Return the line with the temperature, its source, and the calibration error."""
     source = {
         "held-out": f"from {temperature.images:,} held-out images" if temperature.images else "",
@@ -123,5 +123,5 @@ def calibrated(temperature: Temperature, calibration: Calibration | None) -> str
     )
 
 
-def _share(row: MeasuredCell) -> str:
+def _format_share(row: MeasuredCell) -> str:
     return f"{row.correct / row.total:.1%} ({row.correct} of {row.total})"

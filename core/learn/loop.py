@@ -24,12 +24,12 @@ from core.learn.dataset import BatchSource, Dataset, split_validation
 from core.learn.distributed.ranks import ALONE, Ranks, SharedControl
 from core.learn.distributed.step import ShardedStep, check_shards
 from core.learn.feed import Feed
-from core.learn.merge import merge
+from core.learn.merge import merge_weights
 from core.learn.method import Method
 from core.learn.networks.norms import set_modes
 from core.learn.optim.build import NamedOptimizer
-from core.learn.optim.olor import anchored
-from core.learn.optim.rollback import settled
+from core.learn.optim.olor import find_anchored
+from core.learn.optim.rollback import resolve_olor
 from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
@@ -89,17 +89,17 @@ class Loop:
         self._save = save
         self._save_best = save_best
         classes = ctx.network.classes_of(ctx.head_task)
-        ctx.examples = self._examples
+        ctx.examples = self._iter_shuffled
         ctx.in_order = self._in_order
         self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
-        self._rows, held_back = self._split()
+        self._rows, held_back = self._split_rows()
         ctx.num_images = self._rows.numel()
         ctx.share = batch_share(ctx, method, self._source.labels[self._rows])
         self.schedule = schedule = Schedule.of(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._feed_of_images()
         self.stage_steps = schedule.training_steps(ctx.recipe.depth)
-        self.olor = settled(ctx.recipe, self.stage_steps)
+        self.olor = resolve_olor(ctx.recipe, self.stage_steps)
         images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
         steps = schedule.steps_before(schedule.training)
         self.validation = Validation(ctx, method, images, targets, steps, emit, test)
@@ -108,7 +108,7 @@ class Loop:
         self._pending_optimizer: dict[str, Tensor] | None = None
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
-        self._select(ctx.recipe.depth)
+        self._select_trainable(ctx.recipe.depth)
 
     @property
     def epoch(self) -> int:
@@ -125,7 +125,7 @@ class Loop:
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
-        self.position = Position(**state.position.given())
+        self.position = Position(**state.position.get_given_fields())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -148,19 +148,19 @@ class Loop:
         self._loss.copy_(torch.tensor(state.loss.sum, dtype=torch.float32))
         self._losses = state.loss.steps
 
-    def carry(self, optimizer_state: Mapping[str, Tensor]) -> None:
+    def load_optimizer_state(self, optimizer_state: Mapping[str, Tensor]) -> None:
         """Load the previous task's optimizer state, for recipes with `carry_state`."""
         self._carried = dict(optimizer_state)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
-        return dict(self._optimizer.state()) if self._optimizer else {}
+        return dict(self._optimizer.iter_state()) if self._optimizer else {}
 
     def train(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop the run."""
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
-            validation.announce()  # announced again, since the run is resumed in a new process
+            validation.announce_best()  # announced again, since the run is resumed in a new process
         else:
             validation.begin()
         for stage in range(position.stage, len(schedule.stages)):
@@ -168,29 +168,29 @@ class Loop:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
             if stage == schedule.training and begins:
-                self._settle()
-            self._stage(stage, begins)
+                self._deploy_and_merge()
+            self._run_stage(stage, begins)
         if len(schedule.stages) == schedule.training:
-            self._settle()
-        self._select(self.ctx.recipe.depth)
+            self._deploy_and_merge()
+        self._select_trainable(self.ctx.recipe.depth)
         self.ctx.cached = None
 
-    def _stage(self, stage: int, begins: bool) -> None:
+    def _run_stage(self, stage: int, begins: bool) -> None:
         """Run the epochs of a stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
         current_stage = schedule.stages[stage]
         ctx.stage = current_stage.name
-        self._select(current_stage.depth or ctx.recipe.depth)
+        self._select_trainable(current_stage.depth or ctx.recipe.depth)
         if stage < schedule.training:
             if begins:
-                self._modes(False)
+                self._set_modes(False)
                 self.method.begin_stage(ctx)
-            self._modes(True)
+            self._set_modes(True)
             self._feed = self._feed_of_images()
             if source := features.cached_source(ctx, self.method, self._source, self._rows):
                 self._feed = replace(self._feed, source=source, augmented=False)
         else:
-            pool = rebalance.pool(ctx, self.method, self._source, self._rows)
+            pool = rebalance.build_pool(ctx, self.method, self._source, self._rows)
             if pool is None:
                 return
             rows = torch.arange(len(pool.labels))
@@ -199,21 +199,21 @@ class Loop:
             self._feed = Feed(tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False)
         self._optimizer = self._make_optimizer(stage)
         while position.epoch < schedule.epochs[stage]:
-            self._epoch(stage)
+            self._run_epoch(stage)
             position.epoch += 1
             position.batch = 0
 
-    def _settle(self) -> None:
+    def _deploy_and_merge(self) -> None:
         """After training, deploy the best validated state, then merge weights as the recipe
         says."""
         validation, step = self.validation, self.position.step
-        self._select(self.ctx.recipe.depth)
-        self._modes(False)
+        self._select_trainable(self.ctx.recipe.depth)
+        self._set_modes(False)
         if validation.best.tensors:
-            validation.deploy()
+            validation.deploy_best()
             for name, value in (("step", validation.best.step), ("epoch", validation.best.epoch + 1)):
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
-        merge(self.ctx, self.method, validation.correct, validation.total)
+        merge_weights(self.ctx, self.method, validation.count_correct, validation.total)
 
     def consolidate(self) -> None:
         """Run the method's `end_task` on the final weights.
@@ -225,11 +225,11 @@ class Loop:
                 raise NonFinite(
                     f"{name} is no longer finite after the last step: lower lr or set optimizer.clip"
                 )
-        self._modes(False)
-        self.method.end_task(self.ctx, self._examples())
+        self._set_modes(False)
+        self.method.end_task(self.ctx, self._iter_shuffled())
         self.ctx.scratch.clear()
 
-    def _examples(self) -> Iterator[Batch]:
+    def _iter_shuffled(self) -> Iterator[Batch]:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
         table = epoch_table(
@@ -249,22 +249,22 @@ class Loop:
 
     # One epoch.
 
-    def _epoch(self, stage: int) -> None:
+    def _run_epoch(self, stage: int) -> None:
         ctx, position = self.ctx, self.position
         number = self.epoch - 1
         ctx.epoch, ctx.step = number, position.step
-        epoch = self._feed.epoch(ctx, number)
+        epoch = self._feed.build_epoch(ctx, number)
         ctx.batches = len(epoch)
         validated = stage < self.schedule.training
         first_step = self.schedule.steps_before(stage)
         report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
-        self._modes(True)
+        self._set_modes(True)
         while position.batch < len(epoch):
-            batch = epoch.batch(position.batch)
+            batch = epoch.get_batch(position.batch)
             due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(epoch)
-            self._step(batch, position.step - first_step, report=due)
+            self._run_step(batch, position.step - first_step, report=due)
             if due:
-                self._report()
+                self._report_progress()
             if validated:
                 self.validation.after_step(position.step, number)
             if self._control.pending:
@@ -272,7 +272,7 @@ class Loop:
         if validated:
             self.validation.after_epoch(position.step, number)
 
-    def _step(self, batch: Batch, step: int, *, report: bool) -> None:
+    def _run_step(self, batch: Batch, step: int, *, report: bool) -> None:
         """Run the method's hooks and one optimizer step.
 
         Args:
@@ -285,12 +285,12 @@ class Loop:
         optimizer.set_rate(step)
         for parameter in ctx.trainable.values():
             parameter.grad = None
-        loss = self._backward(method, batch)
+        loss = self._compute_gradients(method, batch)
         method.penalty_grads(ctx)
-        if report and not ctx.first and (predicted := method.forecast(ctx)) is not None:
+        if report and not ctx.first and (predicted := method.forecast_loss_rise(ctx)) is not None:
             value = predicted if math.isfinite(predicted) else None
             self._emit(MetricEvent(name="predicted_loss_rise", step=position.step, value=value))
-        method.project(ctx)
+        method.project_gradient(ctx)
         optimizer.step()
         with torch.no_grad():
             method.after_step(ctx, batch)
@@ -302,18 +302,18 @@ class Loop:
         position.images += batch.index.numel()
         ctx.step = position.step
 
-    def _backward(self, method: Method, batch: Batch) -> Tensor:
+    def _compute_gradients(self, method: Method, batch: Batch) -> Tensor:
         """Set the gradients of the batch's loss; return the loss, detached."""
         ctx = self.ctx
         if self._sharded is not None:
             return self._sharded.backward(ctx, method, batch)
         with ctx.autocast():
             terms = method.loss_terms(ctx, batch)
-        loss = _sum(terms)
+        loss = _sum_terms(terms)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _report(self) -> None:
+    def _report_progress(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
         if not math.isfinite(loss):
             raise NonFinite(
@@ -336,7 +336,7 @@ class Loop:
 
     # Snapshots.
 
-    def snapshot(self) -> Snapshot:
+    def take_snapshot(self) -> Snapshot:
         """Return the state between two steps; its tensors are not copies, so write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (device := self.ctx.device).type != "cpu":  # accelerators draw from a generator of their own
@@ -344,7 +344,7 @@ class Loop:
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
-            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
+            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iter_state()}
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.parts(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
@@ -357,21 +357,21 @@ class Loop:
         return Snapshot(tensors, state)
 
     def _grant_request(self) -> None:
-        request = self._control.take()
+        request = self._control.take_request()
         if request is ControlRequest.ANYTIME and self.validation.anytime:
             self._save_best(self.validation.best)
         if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
-            self._report()
-        self._save(self.snapshot())
+            self._report_progress()
+        self._save(self.take_snapshot())
         if request is ControlRequest.STOP:
             raise Stopped
 
     # Set-up.
 
-    def _split(self) -> tuple[Tensor, Tensor]:
+    def _split_rows(self) -> tuple[Tensor, Tensor]:
         """Return (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
@@ -385,10 +385,10 @@ class Loop:
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
         return Feed(self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active)
 
-    def _select(self, depth: int) -> None:
+    def _select_trainable(self, depth: int) -> None:
         """Make only the set S require gradients; the context lists it in the network's order."""
         ctx = self.ctx
-        names = self.method.trainable(ctx.network, depth)
+        names = self.method.trainable_names(ctx.network, depth)
         ctx.trainable = {}
         for name, parameter in ctx.network.named_parameters():
             parameter.requires_grad_(name in names)
@@ -396,7 +396,7 @@ class Loop:
             if name in names:
                 ctx.trainable[name] = parameter
 
-    def _modes(self, training: bool) -> None:
+    def _set_modes(self, training: bool) -> None:
         """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
         single images."""
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
@@ -408,22 +408,22 @@ class Loop:
         steps = schedule.per_epoch * schedule.epochs[stage]
         training = stage < schedule.training
         recipe = (
-            schedule.stages[stage].optimizer(optimizer_recipe)
+            schedule.stages[stage].apply_rates(optimizer_recipe)
             if training
             else rebalance.optimizer_of(self.ctx)
         )
-        pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
+        pulls = find_anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
-            optimizer.load(self._pending_optimizer)
+            optimizer.load_state(self._pending_optimizer)
             self._pending_optimizer = None
         # `optimizer_state` is the state of the last stage
         elif stage == len(schedule.stages) - 1 and self._carried:
-            optimizer.load(self._carried)
+            optimizer.load_state(self._carried)
         return optimizer
 
 
-def _sum(terms: Mapping[str, Tensor]) -> Tensor:
+def _sum_terms(terms: Mapping[str, Tensor]) -> Tensor:
     values = iter(terms.values())
     total = next(values)
     for value in values:

@@ -29,7 +29,7 @@ NORM_BATCHES = 64
 """Batches of the training part to estimate statistics from: with more they hardly change."""
 
 
-def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) -> None:
+def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], total: int) -> None:
     """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
 
     The metric is `merge_weight`.
@@ -55,11 +55,11 @@ def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) 
         assert rule.weight is not None
         weight, reason = rule.weight, "as the recipe says"
     else:
-        counts = [line.at(a, correct) for a in GRID]
+        counts = [line.count_at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[chosen(counts, total, rule.within)]
+        weight = GRID[choose_index(counts, total, rule.within)]
         reason = f"the least whose validation accuracy is within {rule.within:g} of the best, {max(counts) / total:.3f}"
-    line.go(weight)
+    line.move_to(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
@@ -67,7 +67,7 @@ def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) 
     ctx.log(f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, {reason}.")
 
 
-def chosen(correct: Sequence[int], total: int, within: float) -> int:
+def choose_index(correct: Sequence[int], total: int, within: float) -> int:
     """Return the first index whose count is at most `within` · total below the greatest.
 
     total: number of images counted.
@@ -100,7 +100,7 @@ class Line:
             {name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in self._norms
         ]
 
-    def go(self, weight: float) -> None:
+    def move_to(self, weight: float) -> None:
         """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
         with torch.no_grad():
             for name, value in on_the_line(self._trained, self._start, 1 - weight).items():
@@ -110,12 +110,12 @@ class Line:
                     buffer.copy_(buffers[name])
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
-            estimate_statistics(self._ctx.network, self._norms, self._inputs())
+            estimate_statistics(self._ctx.network, self._norms, self._iter_inputs())
 
-    def at(self, weight: float, count: Callable[[], int]) -> int:
+    def count_at(self, weight: float, count: Callable[[], int]) -> int:
         """Set the network to a = weight, and return the result of `count`."""
-        self.go(weight)
+        self.move_to(weight)
         return count()
 
-    def _inputs(self) -> Iterator[Tensor]:
+    def _iter_inputs(self) -> Iterator[Tensor]:
         return (batch.x for batch in islice(self._ctx.examples(), NORM_BATCHES))

@@ -92,7 +92,7 @@ class Stage:
     depth: int | None = None
     backbone_rate: float | None = None
 
-    def optimizer(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+    def apply_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
         """Return the recipe's optimizer with the stage's rates."""
         if self.backbone_rate is None:
             return recipe
@@ -118,10 +118,10 @@ class Method:
         former_defaults: hyper-parameter → value that a stored recipe without it means, where `Hyper` has another
             default today.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
-        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the preset `from-random`,
-            which models that start from random weights have.
+        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the preset
+            `from-random`, which models that start from random weights have.
         inherited_state: types of state that it can continue when another method learned the parent.
-        family: of networks, which `build` makes. A model keeps its family for life.
+        family: of networks, which `build_network` makes. A model keeps its family for life.
         immutable_hyperparameters: those that shape the network. A model keeps them for life as well.
         frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
             parent has them.
@@ -178,7 +178,7 @@ class Method:
         self.hyper = hyper
         self.state = state
 
-    def rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return float32 [B]: how far rounding to float32 may move each image's scores; 0: not
         visibly."""
         return x.new_zeros(len(x))
@@ -193,7 +193,7 @@ class Method:
 
     # Structure: pure in (architecture, recipe, task history).
 
-    def build(self, network: Network) -> Network:
+    def build_network(self, network: Network) -> Network:
         """Return the network to train, made from the one that the parent's manifest describes.
 
         Pure.
@@ -211,11 +211,11 @@ class Method:
         """Return logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
-    def trainable(self, network: Network, depth: int) -> set[str]:
+    def trainable_names(self, network: Network, depth: int) -> set[str]:
         """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
         return network.trainable_names(depth)
 
-    def stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the training passes, in order. Called before the method's state is loaded."""
         return [Stage()]
 
@@ -233,7 +233,7 @@ class Method:
         """Return the penalty whose gradient `penalty_grads` adds; for logs and tests only."""
         return 0.0
 
-    def project(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: Context) -> None:
         """Change the gradient as a whole, in `.grad`."""
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -277,7 +277,7 @@ class Method:
         """
         return None
 
-    def forecast(self, ctx: Context) -> float | None:
+    def forecast_loss_rise(self, ctx: Context) -> float | None:
         """Return the predicted rise of the earlier tasks' mean loss since this task began.
 
         In units of `example_losses`; 0 at the start of a task. None: the method does not forecast.
@@ -289,7 +289,7 @@ class Method:
         return {}
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """Return the loss [B] that `forecast` predicts, of inputs x [B, C, S, S] and head rows y
+        """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head rows y
         int64 [B].
 
         Raises NotImplementedError in methods that do not forecast.
@@ -301,7 +301,7 @@ class Method:
         limit."""
         return None
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
 
 

@@ -75,7 +75,7 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
         if held_out < FEWEST or correct < RIGHT * held_out:
             continue
         mine = rows[data.labels[rows] == label]
-        predicted, scores = _judge(parent, data, mine, known)
+        predicted, scores = _score_predictions(parent, data, mine, known)
         is_other = predicted == other
         count = int(is_other.sum())
         if count < max(FEWEST, TAKEN * len(mine)):
@@ -120,7 +120,7 @@ def _find_doubted(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) ->
 
     The dictionary is empty if predictions are scattered.
     """
-    predicted, _ = _judge(parent, data, rows, known)
+    predicted, _ = _score_predictions(parent, data, rows, known)
     labels = data.labels[rows].unique().tolist()  # type: ignore[no-untyped-call]
     if len(labels) > 1 and len(predicted.unique()) == 1:  # type: ignore[no-untyped-call]
         return {}  # as for images of another camera; swapped labels leave different predictions
@@ -151,7 +151,7 @@ def _count_right(parent: Parent, names: set[str], earlier: Earlier) -> dict[str,
         known = _known_rows(parent, data)
         is_asked = torch.tensor([name in names for name in data.names], dtype=torch.bool)
         asked = rows[is_asked[data.labels[rows]]]
-        predicted, _ = _judge(parent, data, asked, known)
+        predicted, _ = _score_predictions(parent, data, asked, known)
         is_right = predicted == known[data.labels[asked]]
         for label in data.labels[asked].unique().tolist():  # type: ignore[no-untyped-call]
             mine = is_right[data.labels[asked] == label]
@@ -160,7 +160,7 @@ def _count_right(parent: Parent, names: set[str], earlier: Earlier) -> dict[str,
     return counts
 
 
-def _judge(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def _score_predictions(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     """Return the predicted rows of the head, int64 [n], and how many times more probable they are
     than the images' own labels, float64 [n]."""
     predicted = [torch.zeros(0, dtype=torch.int64)]

@@ -23,7 +23,7 @@ class Discrepancy(NamedTuple):
     p: float
 
 
-def discrepancy(
+def measure_discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
 ) -> Discrepancy:
     """Compare two samples by MMD² and its permutation test.
@@ -35,19 +35,19 @@ def discrepancy(
         permutations: number of random splits.
     """
     pooled = torch.cat([x, y]).double().cpu()
-    kernel = gaussian(pooled)
+    kernel = gaussian_kernel(pooled)
     m, total = len(x), len(pooled)
     first = torch.zeros(total, permutations + 1, dtype=torch.float64)
     first[:m, 0] = 1
     for column in range(1, permutations + 1):
         first[torch.randperm(total, generator=generator)[:m], column] = 1
-    estimates = _estimates(kernel, first, m)
+    estimates = _estimate_mmd(kernel, first, m)
     # A difference by rounding alone counts as equally large.
     as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
     return Discrepancy(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 
-def gaussian(points: Tensor) -> Tensor:
+def gaussian_kernel(points: Tensor) -> Tensor:
     """Return the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
     # Centred points lose fewer digits in the difference of products below.
     points = points - points.mean(0)
@@ -59,7 +59,7 @@ def gaussian(points: Tensor) -> Tensor:
     return torch.exp(-distance / median).fill_diagonal_(0)
 
 
-def _estimates(kernel: Tensor, first: Tensor, m: int) -> Tensor:
+def _estimate_mmd(kernel: Tensor, first: Tensor, m: int) -> Tensor:
     """Return MMD²_u of each split.
 
     Column s of `first` has ones for the m rows of the first sample.

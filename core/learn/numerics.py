@@ -44,7 +44,7 @@ class Numerics:
         self.operations: list[str] = []
         self._device = device
 
-    def warnings(self) -> Iterator[str]:
+    def iter_warnings(self) -> Iterator[str]:
         """Yield warnings for a person before the job begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
@@ -52,7 +52,7 @@ class Numerics:
                 'here than "float32": send "auto" or "float32", or run the job on a machine that has them'
             )
 
-    def remarks(self) -> Iterator[str]:
+    def iter_remarks(self) -> Iterator[str]:
         """Yield lines for the job's log, where the job differs from the default on a CPU."""
         if self.format == "bfloat16":
             yield "Forward passes of training are in bfloat16; weights, sums and all evaluation are in float32."
@@ -65,33 +65,33 @@ class Numerics:
             yield "deterministic is false, which changes nothing on a CPU: its kernels give the same bits anyway."
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def apply_flags(self) -> Iterator[None]:
         """Set the process's flags for the job, and restore them afterwards."""
         if self._device.type != "cuda":
             yield
             return
         with ExitStack() as stack:
             stack.enter_context(full_precision(self._device))
-            stack.enter_context(_cudnn(self.deterministic))
+            stack.enter_context(_configure_cudnn(self.deterministic))
             if self.deterministic:
-                stack.enter_context(_deterministic())
-                stack.enter_context(self._recorded())
+                stack.enter_context(_use_deterministic_kernels())
+                stack.enter_context(self._record_warnings())
             yield
 
     @contextmanager
-    def _recorded(self) -> Iterator[None]:
+    def _record_warnings(self) -> Iterator[None]:
         """Record torch's warnings of operations without a deterministic kernel; show all others."""
         with warnings.catch_warnings():
             show = warnings.showwarning
 
-            def record(message: Warning | str, *arguments: Any, **named: Any) -> None:
+            def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
                 name = operation_of(str(message))
                 if name is None:
                     show(message, *arguments, **named)
                 elif name not in self.operations:
                     self.operations.append(name)
 
-            warnings.showwarning = record
+            warnings.showwarning = record_operation
             # Python shows a warning once per process, but each job must record its operations.
             warnings.filterwarnings("always", message=".*determinis")
             yield
@@ -109,7 +109,7 @@ def operation_of(warning: str) -> str | None:
 
 
 @contextmanager
-def _deterministic() -> Iterator[None]:
+def _use_deterministic_kernels() -> Iterator[None]:
     """Use deterministic kernels where there are any, and warn where there are none.
 
     torch also fills new memory with NaN in this mode, to find mistakes; that costs time and is
@@ -132,7 +132,7 @@ def _deterministic() -> Iterator[None]:
 
 
 @contextmanager
-def _cudnn(deterministic: bool) -> Iterator[None]:
+def _configure_cudnn(deterministic: bool) -> Iterator[None]:
     """Choose convolution kernels that give the same bits each time, or the fastest ones tried."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark

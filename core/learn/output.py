@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from core.learn.numerics import Numerics
-from core.learn.state import load_tensors, save_tensors, sync
+from core.learn.state import load_tensors, save_tensors, sync_to_disk
 from core.protocol.document import Document
 from core.protocol.job_result import LearnedNetwork, ResultPart
 from core.protocol.manifest import Environment
@@ -45,9 +45,9 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
     _write_json(temporary / SNAPSHOT_JSON, document)
     # On disk before the rename: after a power loss a folder under its final name must be complete.
-    sync(temporary)
+    sync_to_disk(temporary)
     temporary.rename(final)
-    sync(out)
+    sync_to_disk(out)
     return final
 
 
@@ -80,12 +80,12 @@ def write_parts(
     fields: dict[str, object] = {"parts": listed}
     fields |= write_beside(folder)
     _write_json(folder / "result.json", document.model_copy(update=fields))
-    sync(folder / "parts")
-    sync(folder)
+    sync_to_disk(folder / "parts")
+    sync_to_disk(folder)
     return folder
 
 
-def environment(device: torch.device, numerics: Numerics) -> Environment:
+def describe_environment(device: torch.device, numerics: Numerics) -> Environment:
     """Return the software and hardware that the numbers of a run depend on besides its inputs."""
     return Environment(
         torch=torch.__version__,

@@ -80,7 +80,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
         matmul.fp32_precision, conv.fp32_precision = before
 
 
-def place(network: nn.Module, device: torch.device) -> None:
+def place_network(network: nn.Module, device: torch.device) -> None:
     """Move a network to its device, in channels_last when it has a convolution."""
     network.to(device)
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):

@@ -21,7 +21,7 @@ from core.learn.evaluate import Predict
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
-from core.learn.networks.families import rebuild
+from core.learn.networks.families import rebuild_network
 from core.learn.networks.network import part_type
 from core.learn.precision import Inputs, full_precision
 from core.learn.state import State, load_tensors
@@ -31,7 +31,7 @@ from core.protocol.manifest import MadeBy, Manifest
 BASE_PART = "base"
 
 
-def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
+def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     """Load the version's network in eval mode, on the CPU, in float32.
 
     In version 0 the head may be missing: it is then zero rows for the classes that the manifest
@@ -58,7 +58,7 @@ def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
-        network = rebuild(empty_network(architecture, image, scenario, heads), description)
+        network = rebuild_network(empty_network(architecture, image, scenario, heads), description)
         types = {part_type(part) for part in network.part_names()}
         parts = {name: load_file(path) for name, path in part_paths.items() if part_type(name) in types}
         # A base taken from another model's version has no head.
@@ -95,7 +95,7 @@ def method_of(
     return method
 
 
-def predict(
+def predict_images(
     network: Network,
     images: NDArray[np.uint8],
     task: int | None = None,

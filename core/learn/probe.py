@@ -56,10 +56,10 @@ class Probe:
     """The probe of one version, task by task.
 
     Args:
-        tasks: number of tasks that will be measured. With more tasks, `all` takes fewer images of
+        tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer images of
             each.
 
-    `samples`: task → the images that `all` takes of it.
+    `samples`: task → the images that `measure_all` takes of it.
     """
 
     def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
@@ -74,23 +74,23 @@ class Probe:
         """Labels of the samples' classes, in the order of their numbers."""
         return [name for _, name in self._classes]
 
-    def task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
+    def measure_task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
         """Return [correct, total] of a task's held-out part among its own images.
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
         at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
-        found, labels = features(self._network, data.images[at], self._inputs, head), data.labels[at]
+        found, labels = compute_features(self._network, data.images[at], self._inputs, head), data.labels[at]
         known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
         some = evenly_spaced(len(at), self._share)
         classes = torch.tensor(known)[labels[some]]
         looks = None if hashes is None else hashes[at.numpy()]
         few = None if looks is None else looks[some.numpy()]
         self.samples[task] = Sample(at[some], found[some.to(found.device)], classes, few)
-        return _count(found, labels, group_alike([(len(labels), looks)]))
+        return _count_correct(found, labels, group_alike([(len(labels), looks)]))
 
-    def all(self) -> list[int]:
+    def measure_all(self) -> list[int]:
         """Return [correct, total] among the images of all tasks measured so far.
 
         A class that two tasks share is one class, except with a head per task.
@@ -98,14 +98,14 @@ class Probe:
         if not self.samples:
             return [0, 0]
         samples = list(self.samples.values())
-        return _count(
+        return _count_correct(
             torch.cat([s.features for s in samples]),
             torch.cat([s.labels for s in samples]),
             group_samples(samples),
         )
 
 
-def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
+def compute_features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
     restored."""
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():
@@ -155,7 +155,7 @@ def evenly_spaced(n: int, most: int) -> Tensor:
     return torch.arange(count) * n // max(1, count)
 
 
-def _count(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
+def _count_correct(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
     right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1), groups)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
@@ -50,7 +50,7 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
         order = chosen.argsort(stable=True)
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
         # One copy to the device for all three; rows are exact in float64.
-        placed = send(torch.stack([order.double(), level[order], sign[order].double()]), x.device)
+        placed = send_tensor(torch.stack([order.double(), level[order], sign[order].double()]), x.device)
         rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()
         begin = 0
         for name, count in zip(names, counts[:-1], strict=True):
@@ -101,52 +101,52 @@ def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
 
 
-def _color(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend(x, _grey(x), level, sign)
+def _adjust_color(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _blend_images(x, _to_grey(x), level, sign)
 
 
-def _contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend(x, _grey(x).mean((2, 3), keepdim=True), level, sign)
+def _adjust_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _blend_images(x, _to_grey(x).mean((2, 3), keepdim=True), level, sign)
 
 
-def _brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend(x, torch.zeros_like(x), level, sign)
+def _adjust_brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _blend_images(x, torch.zeros_like(x), level, sign)
 
 
-def _sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Interpolate with a 3 x 3 mean in which the centre counts five times. Edge pixels stay."""
     kernel = torch.ones(x.shape[1], 1, 3, 3, device=x.device)
     kernel[:, :, 1, 1] = 5
     smooth = x.clone()
     smooth[:, :, 1:-1, 1:-1] = functional.conv2d(x, kernel / 13, groups=x.shape[1]).round()
-    return _blend(x, smooth, level, sign)
+    return _blend_images(x, smooth, level, sign)
 
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Rotate by up to 30 degrees."""
     angle = level * sign * math.radians(30)
-    return _affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
+    return _warp_affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
 
 
 def _shear_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _affine(x, one, 0.3 * level * sign, 0 * one, one)
+    return _warp_affine(x, one, 0.3 * level * sign, 0 * one, one)
 
 
 def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _affine(x, one, 0 * one, 0.3 * level * sign, one)
+    return _warp_affine(x, one, 0 * one, 0.3 * level * sign, one)
 
 
 def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Translate by up to 0.45 of the image."""
     one = torch.ones_like(level)
-    return _affine(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
+    return _warp_affine(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
 
 
 def _translate_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _affine(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
+    return _warp_affine(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -157,10 +157,10 @@ OPERATIONS: dict[str, Operation] = {
     "posterize": _posterize,
     "solarize": _solarize,
     "solarize-add": _solarize_add,
-    "color": _color,
-    "contrast": _contrast,
-    "brightness": _brightness,
-    "sharpness": _sharpness,
+    "color": _adjust_color,
+    "contrast": _adjust_contrast,
+    "brightness": _adjust_brightness,
+    "sharpness": _adjust_sharpness,
     "shear-x": _shear_x,
     "shear-y": _shear_y,
     "translate-x": _translate_x,
@@ -168,20 +168,20 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def _grey(x: Tensor) -> Tensor:
+def _to_grey(x: Tensor) -> Tensor:
     """Return the luminance [n, 1, S, S], in whole numbers."""
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True).floor()
     return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
 
 
-def _blend(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _blend_images(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Extrapolate from another image through x, or interpolate back: factor 1 ± 0.9 level."""
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return factor * x + (1 - factor) * other
 
 
-def _affine(
+def _warp_affine(
     x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, dx: Tensor | None = None, dy: Tensor | None = None
 ) -> Tensor:
     """Take pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, about the centre.

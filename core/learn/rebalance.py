@@ -16,12 +16,12 @@ from torch import Tensor
 from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.dataset import BatchSource
-from core.learn.features import BATCH, frozen
+from core.learn.features import BATCH, frozen_context
 from core.learn.method import Method, Stage
 from core.learn.recipe import OptimizerRecipe
-from core.learn.sampler import stratified
+from core.learn.sampler import stratify_batches
 from core.learn.state import State
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 REBALANCE = "rebalance"
 
@@ -49,14 +49,14 @@ class Pool:
         self._features = features
         self._y = labels.to(features.device)
 
-    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """Return the rows `index` int64 [B] as a batch of features."""
-        at = send(index, self._features.device) if at is None else at
+        at = send_tensor(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
         return Batch(x, y, index, None, _no_images)
 
 
-def stages(ctx: Context) -> list[Stage]:
+def plan_stages(ctx: Context) -> list[Stage]:
     """Return the stage that the recipe requests; none in a first task, without earlier classes."""
     rebalance = ctx.recipe.rebalance
     return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
@@ -70,7 +70,7 @@ def optimizer_of(ctx: Context) -> OptimizerRecipe:
     return optimizer.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
 
 
-def pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
+def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
     """Build the pool: remembered images of earlier tasks and as many of the training rows.
 
     Each class of the new task has an equal share. Returns None, with a warning, when no image of an
@@ -84,12 +84,14 @@ def pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Poo
         return None
     count = max(old.numel(), ctx.class_rows.numel())
     seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
-    new = stratified(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
-    with frozen(ctx):
+    new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
+    with frozen_context(ctx):
         features = [
-            ctx.network.features(ctx.inputs(remembered["images"][part])).float() for part in _runs(old)
+            ctx.network.features(ctx.inputs(remembered["images"][part])).float() for part in _split_rows(old)
         ]
-        features += [ctx.network.features(source.batch(part, None).x).float() for part in _runs(new)]
+        features += [
+            ctx.network.features(source.make_batch(part, None).x).float() for part in _split_rows(new)
+        ]
     ctx.log(
         f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their features are "
         "computed once, and every batch has an equal share of each class."
@@ -97,7 +99,7 @@ def pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Poo
     return Pool(torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]]))
 
 
-def _runs(rows: Tensor) -> tuple[Tensor, ...]:
+def _split_rows(rows: Tensor) -> tuple[Tensor, ...]:
     """Split rows into runs of nearly equal length, of up to twice `BATCH` rows."""
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from core.learn.augment import epoch_seed
 
 
-def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+def shuffle_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     """Return index batches of one epoch: the training rows int64, ranked by `order` float [N].
 
     A last batch of one image joins the batch before it: BatchNorm cannot train on a single image.
@@ -26,7 +26,7 @@ def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     return parts
 
 
-def stratified(
+def stratify_batches(
     seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int, batches: int | None = None
 ) -> list[Tensor]:
     """Return index batches of an epoch with equal shares of the N classes present.
@@ -56,7 +56,7 @@ def stratified(
         picks = before * share + (before * extra - place + len(present) - 1).div(
             len(present), rounding_mode="floor"
         )
-        chosen.append(_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1])))
+        chosen.append(_draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1])))
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
     # A stable sort keeps the classes' order within a batch.
     in_order = torch.cat(places).argsort(stable=True)
@@ -69,7 +69,7 @@ def batches_per_epoch(sampler: str, n: int, size: int) -> int:
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
-def _cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
+def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
     """Return entries start … stop - 1 of a class's endless cycle of shuffled passes."""
     n = members.numel()
     first, last = start // n, -(-stop // n)

@@ -31,8 +31,8 @@ class Schedule:
     def of(cls, ctx: Context, method: Method) -> Schedule:
         """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
         part."""
-        recipe, training = ctx.recipe, method.stages(ctx)
-        stages = [*training, *rebalance.stages(ctx)]
+        recipe, training = ctx.recipe, method.plan_stages(ctx)
+        stages = [*training, *rebalance.plan_stages(ctx)]
         return cls(
             stages=stages,
             epochs=[stage.epochs or recipe.epochs for stage in stages],

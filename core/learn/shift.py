@@ -19,7 +19,7 @@ from torch import Tensor
 
 from core.learn.analytic import discriminant
 from core.learn.analytic.sums import Sums
-from core.learn.mmd import discrepancy
+from core.learn.mmd import measure_discrepancy
 from core.protocol.data_report import ClassShift, Shift
 
 MOST = 500
@@ -33,14 +33,14 @@ INSIDE = 0.95
 
 
 class Labelled(NamedTuple):
-    """Features float [n, D], the results of `light` float [n, 2 C], and class names of n images."""
+    """Features float [n, D], the results `light` of `measure_light`, float [n, 2 C], and class names of n images."""
 
     features: Tensor
     light: Tensor
     labels: Sequence[str]
 
 
-def light(images: Tensor) -> Tensor:
+def measure_light(images: Tensor) -> Tensor:
     """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
 
     images: uint8 [n, S, S, C].
@@ -58,14 +58,16 @@ class Compared(NamedTuple):
     p: float
 
 
-def compared(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
+def compare_samples(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
     """Run both tests, on features and on brightness and contrast."""
-    by_features = discrepancy(one.features, other.features, generator)
-    by_light = discrepancy(one.light, other.light, generator)
+    by_features = measure_discrepancy(one.features, other.features, generator)
+    by_light = measure_discrepancy(one.light, other.light, generator)
     return Compared(by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p)))
 
 
-def shift(new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator) -> Shift | None:
+def measure_shift(
+    new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator
+) -> Shift | None:
     """Compare a batch with earlier images; return None where too few can be compared.
 
     Args:
@@ -78,14 +80,14 @@ def shift(new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.
     shared = sorted(set(mine) & set(theirs)) if by_class else []
     of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
     if shared:
-        new_rows, other_rows = _alike(mine, theirs, shared, generator)
+        new_rows, other_rows = _balance_rows(mine, theirs, shared, generator)
     else:
         new_rows, other_rows = (
-            _some(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
+            _sample_rows(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
-    result = compared(_picked(new, new_rows), _picked(earlier, other_rows), generator)
+    result = compare_samples(_select_rows(new, new_rows), _select_rows(earlier, other_rows), generator)
     return {
         "of": of,
         "images": len(new_rows),
@@ -114,7 +116,7 @@ def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[Cl
     # Both ways round: each half of the earlier images fits once, and sets the bound once.
     for half in range(2):
         fit = {c: theirs[c][half::2] for c in listed}
-        distance = _distances(earlier.features, fit, listed)
+        distance = _fit_distances(earlier.features, fit, listed)
         for i, c in enumerate(listed):
             bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
             shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
@@ -137,17 +139,19 @@ class _Distance(NamedTuple):
         return whitened.square().sum(0)
 
 
-def _distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]) -> _Distance:
+def _fit_distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]) -> _Distance:
     """Fit class means and a shared covariance to rows of features."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
     sums = Sums.zero(features.shape[1], len(classes))
     sums.add(features[selected], label)
-    sigma = discriminant.covariance(sums)
+    sigma = discriminant.shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
-    share = max(discriminant.oas(sigma, sums.examples), 1e-6)
-    factor = discriminant.factor(discriminant.shrunk(sigma, share), float(sums.gram.diagonal().mean()))
-    return _Distance(discriminant.means(sums), factor)
+    share = max(discriminant.oas_shrinkage(sigma, sums.examples), 1e-6)
+    factor = discriminant.factor_covariance(
+        discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
+    )
+    return _Distance(discriminant.class_means(sums), factor)
 
 
 def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
@@ -158,23 +162,25 @@ def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
     return {label: torch.tensor(numbers) for label, numbers in rows.items()}
 
 
-def _alike(
+def _balance_rows(
     mine: dict[str, Tensor], theirs: dict[str, Tensor], known: Sequence[str], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return as many rows of each known class on both sides, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
-    sides = (torch.cat([_some(side[c], quotas[c], generator) for c in known]) for side in (mine, theirs))
+    sides = (
+        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known]) for side in (mine, theirs)
+    )
     new_rows, other_rows = sides
     return new_rows, other_rows
 
 
-def _picked(of: Labelled, rows: Tensor) -> Labelled:
+def _select_rows(of: Labelled, rows: Tensor) -> Labelled:
     """Return a subset of labelled images."""
     return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
 
 
-def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _sample_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     """Draw up to `most` rows at random."""
     return rows[torch.randperm(len(rows), generator=generator)[:most]]

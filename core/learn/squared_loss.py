@@ -20,7 +20,7 @@ It is enough for features that hardly vary or are collinear.
 """
 
 
-def residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
+def target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Return f - α · onehot(y), the gradient of the loss by the outputs, [B, C].
 
     It is in at least float32. y: int64 [B].
@@ -31,7 +31,7 @@ def residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
 
 def squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Return the loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
-    return 0.5 * residuals(outputs, y, alpha).square().sum(1)
+    return 0.5 * target_residuals(outputs, y, alpha).square().sum(1)
 
 
 def append_ones(features: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Section:
     def __bool__(self) -> bool:
         return bool(self.tensors or self.json or self._generators)
 
-    def generator(self, name: str, seed: int) -> torch.Generator:
+    def get_generator(self, name: str, seed: int) -> torch.Generator:
         """Return the CPU generator `name`, seeded on first use and continued from then on."""
         if name not in self._generators:
             self._generators[name] = torch.Generator().manual_seed(seed)
@@ -104,7 +104,7 @@ class State:
             raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
         return self._sections.setdefault(kind, Section())
 
-    def filled(self) -> Iterator[tuple[str, Section]]:
+    def iter_filled(self) -> Iterator[tuple[str, Section]]:
         """Yield the sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):
@@ -112,12 +112,12 @@ class State:
 
     def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
         """Return type → tensors by name, for the types that have any, except those in `without`."""
-        tensors = {kind: section.to_tensors() for kind, section in self.filled() if kind not in without}
+        tensors = {kind: section.to_tensors() for kind, section in self.iter_filled() if kind not in without}
         return {kind: named for kind, named in tensors.items() if named}
 
     def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """Return type → JSON values, for the types that have any, except those in `without`."""
-        return {kind: dict(s.json) for kind, s in self.filled() if s.json and kind not in without}
+        return {kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without}
 
     def load(
         self,
@@ -157,7 +157,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         pointers.add(tensor.data_ptr())
         out[name] = tensor
     save_file(out, path)
-    sync(path)
+    sync_to_disk(path)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -165,7 +165,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return load_file(path, device="cpu")
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Wait until a file or a folder's entries are on disk."""
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from core.learn.analytic import discriminant
-from core.learn.baselines import FOLDS, first_of_each, folds, sums_of, without
+from core.learn.baselines import FOLDS, assign_folds, first_of_each, subtract_sums, sums_of
 from core.learn.calibration.temperature import fit_temperature
 
 FEWEST_OF_A_CLASS = 5
@@ -47,7 +47,7 @@ class Suspects(NamedTuple):
     examined: int
 
 
-def suspects(
+def find_suspects(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
 ) -> Suspects:
     """Find the images of a batch whose labels look wrong.
@@ -65,7 +65,7 @@ def suspects(
         nothing = torch.zeros(0, dtype=torch.int64)
         return Suspects(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
-    log = probabilities(narrowed(features[judged], generator), label, alike).log()
+    log = estimate_probabilities(reduce_width(features[judged], generator), label, alike).log()
     own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
     threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
@@ -79,26 +79,26 @@ def suspects(
     )
 
 
-def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
+def estimate_probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Return out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
-    Each label needs two images or more. `groups` is as in `suspects`.
+    Each label needs two images or more. `groups` is as in `find_suspects`.
     """
     h, classes = features.double(), int(labels.max()) + 1
-    fold = folds(labels, groups)
+    fold = assign_folds(labels, groups)
     whole = sums_of(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
-        made_of = without(whole, sums_of(h[out], labels[out], classes, wide=False))
-        scores[out] = discriminant.discriminant(made_of)(h[out])
+        made_of = subtract_sums(whole, sums_of(h[out], labels[out], classes, wide=False))
+        scores[out] = discriminant.solve_classifier(made_of)(h[out])
     tempered_rows = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
     return (
         (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows])).softmax(1).clamp(min=1e-12)
     )
 
 
-def narrowed(features: Tensor, generator: torch.Generator) -> Tensor:
+def reduce_width(features: Tensor, generator: torch.Generator) -> Tensor:
     """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
     1984)."""
     width = features.shape[1]

@@ -15,7 +15,7 @@ from core.learn.context import Context
 from core.learn.networks import Network
 
 
-def teacher(ctx: Context) -> Network:
+def get_teacher(ctx: Context) -> Network:
     """Return the teacher in eval mode, on the run's device; build it on first use in a process.
 
     It has the shape of the student. Its outputs for rows that this task added (from `num_old_rows`

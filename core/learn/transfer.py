@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def send(tensor: Tensor, device: torch.device) -> Tensor:
+def send_tensor(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a CPU tensor of any shape and type on a device; a tensor already there is returned.
 
     On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all
@@ -23,7 +23,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
     """Return the rows int64 [B] of a tensor [N, …] on a device; rows and tensor are on the CPU."""
     if device.type != "cuda":
-        return send(source.index_select(0, rows), device)
+        return send_tensor(source.index_select(0, rows), device)
     picked = source.new_empty((rows.numel(), *source.shape[1:]), pin_memory=True)
     torch.index_select(source, 0, rows, out=picked)
     return picked.to(device, non_blocking=True)

@@ -87,11 +87,11 @@ class Validation:
 
         Not called again when a run resumes.
         """
-        for text in self._remarks():
+        for text in self._iter_warnings():
             self._ctx.warn(text)
         self.after_step(0, 0)
         if self.total and not self.anytime and self._method.max_forecast() is not None:
-            self._validate(0, 0)  # a state that is always within the budget
+            self._validate_state(0, 0)  # a state that is always within the budget
 
     def after_step(self, step: int, epoch: int) -> None:
         """Validate and test at the steps of `anytime`, after `step` updates.
@@ -102,27 +102,27 @@ class Validation:
         if not self.anytime:
             return
         if is_validated(step):
-            self._validate(step, epoch)
+            self._validate_state(step, epoch)
         if is_checkpoint(step):
-            self._record(step)
+            self._record_checkpoint(step)
         if step == self._steps and not is_validated(step):
-            self._validate(step, epoch)
+            self._validate_state(step, epoch)
 
     def after_epoch(self, step: int, epoch: int) -> None:
         """Validate after an epoch, without `anytime`."""
         if self.total and not self.anytime:
-            self._validate(step, epoch)
+            self._validate_state(step, epoch)
 
-    def deploy(self) -> None:
+    def deploy_best(self) -> None:
         """Load the best state into the network, if any state was validated."""
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def adp(self) -> Adp | None:
+    def build_adp(self) -> Adp | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
-        return Adp(curve=self.curve.points, mean=dict(self.curve.mean())) if self.anytime else None
+        return Adp(curve=self.curve.points, mean=dict(self.curve.mean_by_task())) if self.anytime else None
 
-    def announce(self) -> None:
+    def announce_best(self) -> None:
         """Emit an event that a best state is available."""
         if self.anytime and self.best.tensors:
             self._emit(BestEvent(step=self.best.step))
@@ -142,7 +142,7 @@ class Validation:
         self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
         self.curve = Curve(state.curve)
 
-    def _remarks(self) -> Iterator[str]:
+    def _iter_warnings(self) -> Iterator[str]:
         """Yield warnings about the size of the validation part."""
         recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:
@@ -166,7 +166,7 @@ class Validation:
 
     # Measuring.
 
-    def correct(self) -> int:
+    def count_correct(self) -> int:
         """Return the number of correct predictions of the network on the validation part."""
         ctx = self._ctx
         right = correct_predictions(
@@ -174,36 +174,36 @@ class Validation:
         )
         return int(right.sum())
 
-    def _validate(self, step: int, epoch: int) -> None:
+    def _validate_state(self, step: int, epoch: int) -> None:
         """Count correct predictions, and store the state if it is the best so far."""
-        correct, network = self.correct(), self._ctx.network
-        self._metric("validation_accuracy", step, correct / self.total)
+        correct, network = self.count_correct(), self._ctx.network
+        self._emit_metric("validation_accuracy", step, correct / self.total)
         # Of equal states the earliest stays.
-        if correct > self.best.correct and self._affordable():
+        if correct > self.best.correct and self._is_affordable():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
             self.best = Best(self.total, correct, step, epoch, tensors)
-            self.announce()
+            self.announce_best()
 
-    def _affordable(self) -> bool:
+    def _is_affordable(self) -> bool:
         """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
         budget = self._method.max_forecast()
         if budget is None or self._ctx.first:
             return True
-        predicted = self._method.forecast(self._ctx)
+        predicted = self._method.forecast_loss_rise(self._ctx)
         return predicted is None or predicted <= budget
 
-    def _record(self, step: int) -> None:
+    def _record_checkpoint(self, step: int) -> None:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
-        def test() -> Accuracy:
-            with self._deployed():
+        def measure_best() -> Accuracy:
+            with self._with_best_state():
                 return self._test()
 
-        point = self.curve.record(step, self.best.step, self.best.correct / self.total, test)
-        self._metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
+        point = self.curve.add_checkpoint(step, self.best.step, self.best.correct / self.total, measure_best)
+        self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
-    def _deployed(self) -> Iterator[None]:
+    def _with_best_state(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         present = {name: t.detach().clone() for name, t in network.state_dict().items()}
@@ -213,6 +213,8 @@ class Validation:
         finally:
             network.load_state_dict(present, strict=True)
 
-    def _metric(self, name: str, step: int, value: float | None, point: Checkpoint | None = None) -> None:
+    def _emit_metric(
+        self, name: str, step: int, value: float | None, point: Checkpoint | None = None
+    ) -> None:
         event = MetricEvent(name=name, step=step, value=value)
         self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

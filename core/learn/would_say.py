@@ -47,7 +47,7 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
     if not known_classes or not len(rows):
         return []
     rows = rows[evenly_spaced(len(rows), MOST_IMAGES)]
-    predicted, probabilities = _answer(parent, data, rows)
+    predicted, probabilities = _predict_rows(parent, data, rows)
     threshold = SURELY if parent.sure_from is None else parent.sure_from
     results: list[WouldSay] = []
     for label in data.labels[rows].unique().tolist():  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
     return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
-def _answer(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _predict_rows(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():

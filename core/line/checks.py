@@ -72,11 +72,11 @@ def check_losses(
         if name == "features_collapsed":
             checks.append(_judge_features(features, limit))
             continue
-        check = _unmeasured(name, limit, _BEFORE) if losses is None else _JUDGES[name](losses, limit)
+        check = _build_unmeasured(name, limit, _BEFORE) if losses is None else _JUDGES[name](losses, limit)
         if name == "learned_nothing" and doubt is not None:
-            check = _doubted(check, doubt)
+            check = _fail_for_doubt(check, doubt)
         if losses is not None and not check["passed"]:
-            check["pictures"] = [_picture(one, model_id) for one in _shown(name, losses)]
+            check["pictures"] = [_build_picture(one, model_id) for one in _select_lost_images(name, losses)]
         checks.append(check)
     return checks
 
@@ -90,13 +90,13 @@ def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Vis
         return None
     visible = losses["visible"]
     images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
-    text = f"With {_many(images, 'held-out image')} of earlier tasks, "
+    text = f"With {_format_count(images, 'held-out image')} of earlier tasks, "
     if loss is None:
         text += "no loss can be told from chance"
         if more is not None and then is not None:
-            text += f"; with {more} more, one of {_points(then)} can"
+            text += f"; with {more} more, one of {_format_points(then)} can"
     else:
-        text += f"a loss below {_points(loss)} may go unseen"
+        text += f"a loss below {_format_points(loss)} may go unseen"
         if more is not None and then is not None:
             text += f"; {more} more bring that to {100 * then:.0f}"
     return {**visible, "detail": f"{text}."}
@@ -106,50 +106,52 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on earlier tasks, among the classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
-        return _unmeasured("forgotten", limit, count["missing"])
-    share, p = _net(count), mcnemar_worse(count["negative"], count["positive"])
+        return _build_unmeasured("forgotten", limit, count["missing"])
+    share, p = _net_loss(count), mcnemar_worse(count["negative"], count["positive"])
     failed = share > limit and p < SIGNIFICANT
     text = (
-        f"of {_many(count['images'], 'held-out image')} of earlier tasks it gets {count['negative']} wrong that "
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets {count['negative']} "
+        f"wrong that "
         f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, where only "
         "classes that both know may be answered"
     )
-    return _measured("forgotten", limit, share, failed, text, count, p)
+    return _build_measured("forgotten", limit, share, failed, text, count, p)
 
 
 def _judge_confused(losses: Losses, limit: float) -> GateCheck:
     """Judge the share of earlier images that are predicted as a class that is new in this batch."""
     count = losses["confused"]
     if count["missing"] is not None:
-        return _unmeasured("confused", limit, count["missing"])
+        return _build_unmeasured("confused", limit, count["missing"])
     share, p = count["negative"] / count["images"], mcnemar_worse(count["negative"], count["positive"])
     text = (
-        f"of {_many(count['images'], 'held-out image')} of earlier tasks it calls {count['negative']} by a class "
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls {count['negative']} "
+        f"by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
-    return _measured("confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p)
+    return _build_measured("confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p)
 
 
 def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     """Judge the recall of each class that was at least half right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
-        return _unmeasured("class_lost", limit, count["missing"])
+        return _build_unmeasured("class_lost", limit, count["missing"])
     judged = [
         one
         for one in count["classes"]
         if one["images"] >= LEAST_OF_CLASS and 2 * one["before"] >= one["images"]
     ]
     if not judged:
-        return _unmeasured(
+        return _build_unmeasured(
             "class_lost",
             limit,
             f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were right",
         )
-    lost_classes = [one for one in judged if _recall(one) <= limit]
-    worst = min(judged, key=_recall)
+    lost_classes = [one for one in judged if _class_recall(one) <= limit]
+    worst = min(judged, key=_class_recall)
     text = (
-        f"it lost {_named(lost_classes, count['against'])}"
+        f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is worst: "
         f"{_right_now(worst)} of {worst['images']} right"
@@ -157,12 +159,12 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     return {
         "name": "class_lost",
         "limit": limit,
-        "value": _recall(worst),
+        "value": _class_recall(worst),
         "passed": not lost_classes,
         "against": count["against"] or 0,
         "images": count["images"],
         "classes": [one["label"] for one in lost_classes][:_NAMED],
-        "detail": _sentence(text),
+        "detail": _to_sentence(text),
     }
 
 
@@ -170,7 +172,7 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
-        return _unmeasured("drifted", limit, count["missing"])
+        return _build_unmeasured("drifted", limit, count["missing"])
     shares = {one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]}
     # Bonferroni correction: the worst of many tasks may look significant by chance.
     drifted = [
@@ -181,15 +183,16 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
     text = (
-        f"of {_many(first['images'], 'held-out image')} of task {first['task']} it gets {first['negative']} wrong "
+        f"of {_format_count(first['images'], 'held-out image')} of task {first['task']} it gets "
+        f"{first['negative']} wrong "
         f"that version {first['against']}, the best of the last versions there, gets right, and "
         f"{first['positive']} right that it gets wrong"
     )
     if len(drifted) > 1:
-        text += f"; {_many(len(drifted) - 1, 'more task')} drifted too"
+        text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
     failed = bool(drifted)
     p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
-    check = _measured("drifted", limit, shares[first["task"]], failed, text, count, p)
+    check = _build_measured("drifted", limit, shares[first["task"]], failed, text, count, p)
     return {**check, "against": first["against"], "tasks": [one["task"] for one in drifted][:_NAMED]}
 
 
@@ -205,8 +208,11 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     is_worse = known["missing"] is None and p_value < SIGNIFICANT
     has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
     if not has_new and known["missing"] is not None:
-        few = f"the batch has {_many(new['images'], 'held-out image')} of new classes, {LEAST_OF_NEW} are needed"
-        return _unmeasured("learned_nothing", limit, few if new["images"] else str(new["missing"]))
+        few = (
+            f"the batch has {_format_count(new['images'], 'held-out image')} of new classes, {LEAST_OF_NEW} "
+            f"are needed"
+        )
+        return _build_unmeasured("learned_nothing", limit, few if new["images"] else str(new["missing"]))
     share = new["positive"] / new["images"] if has_new else None
     is_blank = share is not None and share <= limit
     right_known, known_before = _right_of_known(losses)
@@ -214,11 +220,12 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     texts = []
     if has_new:
         texts.append(
-            f"of {_many(new['images'], 'held-out image')} of the batch's new classes it gets {new['positive']} right"
+            f"of {_format_count(new['images'], 'held-out image')} of the batch's new classes it gets "
+            f"{new['positive']} right"
         )
     if known["missing"] is None:
         texts.append(
-            f"of the batch's {_many(known['images'], 'held-out image')} of known classes it gets "
+            f"of the batch's {_format_count(known['images'], 'held-out image')} of known classes it gets "
             f"{known['negative']} wrong that version {known['against']} gets right, and {known['positive']} right "
             "that it gets wrong"
         )
@@ -226,7 +233,8 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         right, images = known_before
         texts.append(
             f"it gets {right_known} of them right, though version {known['against']} gets {right} of "
-            f"{_many(images, 'held-out image')} of these classes in earlier tasks right: are the labels swapped or "
+            f"{_format_count(images, 'held-out image')} of these classes in earlier tasks right: are the labels "
+            f"swapped or "
             "wrong? Look at them: report.data.suspects of the task, and pictures on its page. Correct wrong labels "
             "and send the batch again"
         )
@@ -243,11 +251,11 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
         if failed
         else [],
-        "detail": _sentence("; ".join(texts)),
+        "detail": _to_sentence("; ".join(texts)),
     }
 
 
-def _doubted(check: GateCheck, doubt: str) -> GateCheck:
+def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
     """Return the check on learning as failed because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
@@ -277,11 +285,11 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if found is None:
-        return _unmeasured(name, limit, _BEFORE)
+        return _build_unmeasured(name, limit, _BEFORE)
     collapsed = find_last_good(found, limit)
     one = collapsed or find_best(found)
     if one is None:
-        return _unmeasured(name, limit, str(found["missing"]))
+        return _build_unmeasured(name, limit, str(found["missing"]))
     now, before = say_shares(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
@@ -298,7 +306,7 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
         "passed": collapsed is None,
         "against": one["version"],
         "images": one["images"],
-        "detail": _sentence(text),
+        "detail": _to_sentence(text),
     }
 
 
@@ -311,13 +319,13 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 }
 
 
-def _measured(
+def _build_measured(
     name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
 ) -> GateCheck:
     """Return the result of a check that was measured."""
     worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
     if worst:
-        text = f"{text}, most of {_listed(worst)}"
+        text = f"{text}, most of {_format_wrong_classes(worst)}"
     return {
         "name": name,
         "limit": limit,
@@ -329,11 +337,11 @@ def _measured(
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
         "p": p,
-        "detail": _sentence(text),
+        "detail": _to_sentence(text),
     }
 
 
-def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
+def _build_unmeasured(name: Check, limit: float, why: str) -> GateCheck:
     """Return the result of a check without a measurement; it passes."""
     return {
         "name": name,
@@ -341,23 +349,23 @@ def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
         "value": None,
         "passed": True,
         "not_measured": why,
-        "detail": _sentence(f"not measured: {why}"),
+        "detail": _to_sentence(f"not measured: {why}"),
     }
 
 
-def _shown(name: ImageCheck, losses: Losses) -> list[LostImage]:
+def _select_lost_images(name: ImageCheck, losses: Losses) -> list[LostImage]:
     """Return the lost images to show for a check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _picture(image: LostImage, model_id: str) -> CheckPicture:
+def _build_picture(image: LostImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 
 
-def _net(count: LossCount) -> float:
+def _net_loss(count: LossCount) -> float:
     """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
@@ -367,26 +375,26 @@ def _right_now(one: ClassLoss) -> int:
     return one["before"] - one["negative"] + one["positive"]
 
 
-def _recall(one: ClassLoss) -> float:
+def _class_recall(one: ClassLoss) -> float:
     """Return the recall of a class, in [0, 1]."""
     return _right_now(one) / one["images"]
 
 
-def _named(lost: Sequence[ClassLoss], against: int | None) -> str:
+def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
         f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version {against})"
         for one in lost
     ]
-    return _joined(texts)
+    return _join_texts(texts)
 
 
-def _listed(worst: Sequence[ClassLoss]) -> str:
+def _format_wrong_classes(worst: Sequence[ClassLoss]) -> str:
     """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
-    return _joined([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
+    return _join_texts([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
 
 
-def _joined(texts: Sequence[str]) -> str:
+def _join_texts(texts: Sequence[str]) -> str:
     """Join texts with commas and "and"; only the first few are named."""
     named = list(texts[:_SHOWN])
     if len(texts) > _SHOWN:
@@ -394,13 +402,13 @@ def _joined(texts: Sequence[str]) -> str:
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _sentence(text: str) -> str:
+def _to_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _many(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _points(share: float) -> str:
+def _format_points(share: float) -> str:
     return f"{100 * share:.0f} points"

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.tables import Model, Task
-from core.line.standing import DEMANDED, Standing, open_tasks, standing
+from core.line.standing import DEMANDED, Standing, derive_standing, open_tasks
 from core.protocol.manifest import Manifest
 
 S = Standing
@@ -25,7 +25,7 @@ class Lost:
     classes: tuple[str, ...] = ()
 
 
-def taught(manifest: Manifest) -> list[int]:
+def list_taught_tasks(manifest: Manifest) -> list[int]:
     """Return the tasks that the version of this manifest was taught, in order."""
     return list(manifest.tasks)
 
@@ -38,11 +38,11 @@ def knows_one_class(manifest: Manifest) -> bool:
 
 def with_task(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
-    tasks = taught(manifest)
+    tasks = list_taught_tasks(manifest)
     return tasks if number in tasks else [*tasks, number]
 
 
-def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
+def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
     """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
@@ -60,15 +60,17 @@ def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool)
     if not missing:
         return Lost()
     labels_of_missing, known_labels = (
-        _classes(session, model, missing),
-        _labels(_classes(session, model, tasks)),
+        _read_classes(session, model, missing),
+        _merge_labels(_read_classes(session, model, tasks)),
     )
     if model.scenario == "data":
         labels_of_missing = {
             number: labels for number, labels in labels_of_missing.items() if labels - known_labels
         }
     labels = (
-        _labels(labels_of_missing) if model.scenario == "task" else _labels(labels_of_missing) - known_labels
+        _merge_labels(labels_of_missing)
+        if model.scenario == "task"
+        else _merge_labels(labels_of_missing) - known_labels
     )
     return Lost(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
@@ -77,7 +79,7 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 """Standings of tasks that later versions do not contain until these are learned again."""
 
 
-def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
+def find_lacked_tasks(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
@@ -86,13 +88,13 @@ def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple
 def lacked_of(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
-    """Return the same as `lacked` for rolled-back and skipped tasks that the caller has read."""
+    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has read."""
     missing = [task for task in passed_over if task.number not in tasks]
     unfinished = open_tasks(session, model.id) if missing else {}
-    return [(task, standing(task, unfinished.get(task.number))) for task in missing]
+    return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
 
 
-def _classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+def _read_classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
     """Return the classes of each task by task number."""
     query = select(Task.number, Task.classes).where(
         Task.model_id == model.id, Task.number.in_(sorted(numbers))
@@ -100,6 +102,6 @@ def _classes(session: Session, model: Model, numbers: Collection[int]) -> dict[i
     return {number: set(classes) for number, classes in session.execute(query)}
 
 
-def _labels(classes: Mapping[int, set[str]]) -> set[str]:
+def _merge_labels(classes: Mapping[int, set[str]]) -> set[str]:
     """Return the union of the classes of all tasks."""
     return set().union(*classes.values()) if classes else set()

@@ -20,12 +20,12 @@ LEAST_IMAGES = 20
 
 def find_loss(one: FeatureShare) -> float:
     """Return the accuracy of the ancestor minus that of the version."""
-    return float(_lead(one))
+    return float(_accuracy_lead(one))
 
 
 def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
     """Return True if a version is worse than an ancestor by more than the limit and chance."""
-    lead = _lead(one)
+    lead = _accuracy_lead(one)
     spread = sum(
         share * (1 - share) / images
         for share, images in (
@@ -45,24 +45,24 @@ def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureS
     """
     worse = [one for one in found["ancestors"] if has_collapsed(one, limit)] if found is not None else []
     good = [one for one in worse if one["is_good"]]
-    return max(good, key=lambda one: one["version"]) if good else max(worse, key=_lead, default=None)
+    return max(good, key=lambda one: one["version"]) if good else max(worse, key=_accuracy_lead, default=None)
 
 
 def find_best(found: FeatureCount) -> FeatureShare | None:
     """Return the ancestor that is furthest ahead, or None if none was compared."""
-    return max(found["ancestors"], key=_lead, default=None)
+    return max(found["ancestors"], key=_accuracy_lead, default=None)
 
 
 def say_shares(one: FeatureShare) -> tuple[str, str]:
     """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
-    return _share(*version), _share(*ancestor)
+    return _format_share(*version), _format_share(*ancestor)
 
 
-def _share(right: int, images: int) -> str:
+def _format_share(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _lead(one: FeatureShare) -> Fraction:
+def _accuracy_lead(one: FeatureShare) -> Fraction:
     """Return the exact difference of the two accuracies."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(one["right"], one["images"])

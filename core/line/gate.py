@@ -87,7 +87,7 @@ class Metrics:
         )
 
 
-def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
+def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
     """Judge a version by the limits of a gate."""
     values: dict[Limit, float | None] = {
         "max_forgetting": metrics.forgetting,

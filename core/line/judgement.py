@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from core.db.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.db.tables import Job, Measurement, Model, Task, Version
-from core.line.coverage import lost, taught
-from core.line.gate import Metrics, Place, Production, verdict
+from core.line.coverage import find_lost_tasks, list_taught_tasks
+from core.line.gate import Metrics, Place, Production, judge_metrics
 from core.line.labels import find_doubt
 from core.line.row import row_of
 from core.line.sure import sure_of
@@ -18,12 +18,12 @@ from core.protocol.gate import GateOut, Verdict
 from core.protocol.losses import Losses
 
 
-def judge(session: Session, model: Model, version: Version) -> Verdict:
+def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     """Judge a version by the gate of its job.
 
     A change of the model's gate affects only later tasks.
     """
-    tasks = taught(version.manifest)
+    tasks = list_taught_tasks(version.manifest)
     row = row_of(session, model.id, version.number)
     figures = row_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
@@ -42,10 +42,10 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
         _read_doubt(session, job, version.task_number),
     )
     limits = limits_of(model, job)
-    lacks = lost(session, model, tasks, again=job is not None and job.again)
+    lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
     place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
-    return verdict(limits or {}, metrics, place)
+    return judge_metrics(limits or {}, metrics, place)
 
 
 def limits_of(model: Model, job: Job | None) -> GateOut:

@@ -16,9 +16,9 @@ from core.db.jobs import is_unfinished
 from core.db.states import State
 from core.db.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
 from core.line import words
-from core.line.coverage import knows_one_class, taught
-from core.line.judgement import judge
-from core.line.standing import ENDED, Standing, open_tasks, settle
+from core.line.coverage import knows_one_class, list_taught_tasks
+from core.line.judgement import judge_version
+from core.line.standing import ENDED, Standing, open_tasks, set_standing
 from core.protocol.answers.owner_event import AliasMoved
 
 PRODUCTION, LATEST = "production", "latest"
@@ -46,7 +46,7 @@ class Mover:
 PUBLISH = Mover("publish")
 
 
-def locked(session: Session, model_id: str) -> Model:
+def lock_model(session: Session, model_id: str) -> Model:
     """Return the model's row as it is now, locked until the transaction ends."""
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
@@ -69,7 +69,7 @@ def start_of(session: Session, model: Model) -> Version | None:
     return None if model.base_job is not None else head_of(session, model)
 
 
-def publish(
+def publish_version(
     session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
 ) -> None:
     """Publish a version: it becomes the lineage head, and production moves to it if it follows.
@@ -81,11 +81,11 @@ def publish(
     version.status = "published"
     owner_events.of_version(session, model, version, now)
     model.head = version.number
-    settle(task, Standing.LEARNED, now)
-    _date(model, task, now)
-    _newest(session, model, version, now)
+    set_standing(task, Standing.LEARNED, now)
+    _extend_retention(model, task, now)
+    _move_latest(session, model, version, now)
     if model.production_follows and not stays_behind(session, model, version):
-        point(session, model, PRODUCTION, version.number, now, mover)
+        point_alias(session, model, PRODUCTION, version.number, now, mover)
 
 
 def stays_behind(session: Session, model: Model, version: Version) -> bool:
@@ -95,44 +95,44 @@ def stays_behind(session: Session, model: Model, version: Version) -> bool:
     return has_none and version.number > 0 and knows_one_class(version.manifest)
 
 
-def hold(session: Session, model: Model, task: Task, now: float) -> None:
+def record_hold(session: Session, model: Model, task: Task, now: float) -> None:
     """Record that a version failed its gate: stop at its task, or skip it if the model says so.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
     required.
     """
-    if task.number in taught(head_of(session, model).manifest):
+    if task.number in list_taught_tasks(head_of(session, model).manifest):
         return
     if model.on_held == STOP:
-        settle(task, Standing.HELD, now, stops=True)
+        set_standing(task, Standing.HELD, now, stops=True)
     elif task.standing != Standing.ROLLED_BACK:
-        skip(model, task, now)
+        skip_task(model, task, now)
 
 
-def skip(model: Model, task: Task, now: float) -> None:
+def skip_task(model: Model, task: Task, now: float) -> None:
     """Skip a task whose version was held.
 
     Its training images are retained for the model's period from now on.
     """
-    settle(task, Standing.SKIPPED, now)
-    _date(model, task, now)
+    set_standing(task, Standing.SKIPPED, now)
+    _extend_retention(model, task, now)
 
 
-def discard(model: Model, task: Task, now: float) -> None:
+def discard_task(model: Model, task: Task, now: float) -> None:
     """Discard a task that nobody needs."""
     dated = task.standing == Standing.HELD
-    settle(task, Standing.DISCARDED, now)
+    set_standing(task, Standing.DISCARDED, now)
     if dated:
-        _date(model, task, now)
+        _extend_retention(model, task, now)
 
 
-def _date(model: Model, task: Task, now: float) -> None:
+def _extend_retention(model: Model, task: Task, now: float) -> None:
     """Retain the training images for the model's period from now on, or longer if promised before."""
     until = now + model.training_data_days * DAY_S
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def ended(session: Session, job: Job, now: float) -> None:
+def record_job_end(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
@@ -140,12 +140,12 @@ def ended(session: Session, job: Job, now: float) -> None:
     """
     if job.task_id is None:
         return
-    model = locked(session, job.model_id)
+    model = lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[State(job.state)]
     if task.standing in _REPLACED:
         reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
-        settle(task, to, now, stops=reaction == STOP)
+        set_standing(task, to, now, stops=reaction == STOP)
     session.flush()
     judge_again(session, model, now)
 
@@ -164,12 +164,12 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
         version = None if task.number in unfinished else held_version(session, task)
         if version is None:
             continue
-        gate = judge(session, model, version)
+        gate = judge_version(session, model, version)
         if gate != version.gate:
             version.gate = gate
         if gate["passed"]:
-            publish(session, model, task, version, now)
-            version.warnings = [*version.warnings, words.became(version, model)]
+            publish_version(session, model, task, version, now)
+            version.warnings = [*version.warnings, words.describe_publication(version, model)]
             record_publish(session, model, version, now, judged="again")
             passed.append(version.number)
     session.flush()
@@ -183,7 +183,7 @@ def held_version(session: Session, task: Task) -> Version | None:
     return newest if newest is not None and newest.status == "held" else None
 
 
-def promote(session: Session, model: Model, target: Version, mover: Mover, now: float) -> list[Task]:
+def promote_version(session: Session, model: Model, target: Version, mover: Mover, now: float) -> list[Task]:
     """Point production to a version, and return the tasks that the lineage lost by that.
 
     The newest version of the lineage, and any newer version, make production follow again. An older
@@ -194,21 +194,23 @@ def promote(session: Session, model: Model, target: Version, mover: Mover, now: 
     """
     is_held, head = target.status == "held", model.head
     settles = is_held and _stands_held(session, target)
-    if target.number < head and not is_held and _between(session, model, target):
-        point(session, model, PRODUCTION, target.number, now, mover)
+    if target.number < head and not is_held and _is_forward_move(session, model, target):
+        point_alias(session, model, PRODUCTION, target.number, now, mover)
         return []
     model.head, model.production_follows = target.number, settles or target.number >= head
     if is_held:
         target.status = "published"
         owner_events.of_version(session, model, target, now)
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
-        _newest(session, model, target, now)
+        _move_latest(session, model, target, now)
         # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
         # could deadlock.
-        target.warnings = [*target.warnings, words.overruled(target, mover.reason or "")]
-    point(session, model, PRODUCTION, target.number, now, mover)
+        target.warnings = [*target.warnings, words.describe_overruling(target, mover.reason or "")]
+    point_alias(session, model, PRODUCTION, target.number, now, mover)
     passed_over = settles or (is_held and target.number > head)
-    return _recount(session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK)
+    return _update_standings(
+        session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
+    )
 
 
 def _stands_held(session: Session, version: Version) -> bool:
@@ -217,13 +219,13 @@ def _stands_held(session: Session, version: Version) -> bool:
     return session.scalar(query) == Standing.HELD
 
 
-def follow(session: Session, model: Model, mover: Mover, now: float) -> None:
+def follow_head(session: Session, model: Model, mover: Mover, now: float) -> None:
     """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
-    point(session, model, PRODUCTION, model.head, now, mover)
+    point_alias(session, model, PRODUCTION, model.head, now, mover)
 
 
-def point(session: Session, model: Model, name: str, number: int, now: float, mover: Mover) -> Alias:
+def point_alias(session: Session, model: Model, name: str, number: int, now: float, mover: Mover) -> Alias:
     """Point an alias to a version, create it if new, and add a row of history.
 
     Setting the same target again changes nothing.
@@ -253,14 +255,14 @@ def point(session: Session, model: Model, name: str, number: int, now: float, mo
     return alias
 
 
-def _newest(session: Session, model: Model, version: Version, now: float) -> None:
+def _move_latest(session: Session, model: Model, version: Version, now: float) -> None:
     """Move `latest` to a version that was just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
-        point(session, model, LATEST, version.number, now, PUBLISH)
+        point_alias(session, model, LATEST, version.number, now, PUBLISH)
 
 
-def _between(session: Session, model: Model, target: Version) -> bool:
+def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
     """Return True if pinned production would move forward to `target`, an ancestor of the lineage
     head or the head itself.
     """
@@ -277,24 +279,26 @@ def _between(session: Session, model: Model, target: Version) -> bool:
     return number == target.number
 
 
-def _recount(session: Session, model: Model, head: Version, now: float, lost_as: Standing) -> list[Task]:
+def _update_standings(
+    session: Session, model: Model, head: Version, now: float, lost_as: Standing
+) -> list[Task]:
     """Update standings after the head was moved by hand.
 
     Tasks that the new head was taught are learned; other learned tasks get the standing `lost_as`
     and are returned.
     """
-    covered = set(taught(head.manifest))
+    covered = set(list_taught_tasks(head.manifest))
     query = select(Task).where(Task.model_id == model.id, Task.standing.is_not(None)).order_by(Task.number)
     lost_tasks = []
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
             if task.standing != Standing.LEARNED:
-                settle(task, Standing.LEARNED, now)
-                _date(model, task, now)
+                set_standing(task, Standing.LEARNED, now)
+                _extend_retention(model, task, now)
         elif task.standing == Standing.LEARNED or (
             task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
         ):
-            settle(task, lost_as, now)
+            set_standing(task, lost_as, now)
             lost_tasks.append(task)
     session.flush()
     return lost_tasks

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.db.states import TERMINAL, State
 from core.db.tables import Alias, Job, Model, Task, Version
 from core.line import line, words
-from core.line.coverage import PASSED_OVER, lacked_of, taught
+from core.line.coverage import PASSED_OVER, lacked_of, list_taught_tasks
 from core.line.standing import open_tasks
 
 
@@ -25,26 +25,26 @@ class Outlook:
     others: list[str]
 
 
-def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+def build_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
     """Return the outlook of a model's next task.
 
     Args:
         head: version that the task starts from; None while the model waits for its base.
     """
-    tasks = [] if head is None else taught(head.manifest)
+    tasks = [] if head is None else list_taught_tasks(head.manifest)
     query = select(Task).where(Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops))
     open_or_lacking = session.scalars(query.order_by(Task.number)).all()
     passed_over = [task for task in open_or_lacking if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)
-    missing = [words.missing(model, task, standing) for task, standing in lacked]
+    missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
     notes = _of_base(session, model) if head is None else []
     stop = next((task for task in open_or_lacking if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
-        notes.append(words.waits(stop, line.held_version(session, stop), again))
+        notes.append(words.explain_wait(stop, line.held_version(session, stop), again))
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, line.PRODUCTION)).version
-        notes.append(words.pinned(model, production))
+        notes.append(words.explain_pinning(model, production))
     return Outlook(missing, notes)
 
 

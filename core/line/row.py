@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.db import measurements
 from core.db.measurements import ALL_TASKS, ROW, Measured
 from core.db.tables import Result, Version
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.matrix_row import Cell, row_figures
 
 _ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
@@ -31,7 +31,7 @@ def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dic
     best_by_task: dict[int, float | None] = {}
     ancestor: Version | None = version
     remaining = set(tasks)
-    while ancestor is not None and (remaining := remaining & set(taught(ancestor.manifest))):
+    while ancestor is not None and (remaining := remaining & set(list_taught_tasks(ancestor.manifest))):
         row = row_of(session, ancestor.model_id, ancestor.number)
         best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
         remaining -= row.keys()
@@ -44,8 +44,8 @@ def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dic
 
 def keep_figures(session: Session, version: Version, cells: Mapping[int, Cell], scenario: str) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
-    figures = row_figures(taught(version.manifest), cells, scenario)
+    figures = row_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting}
-    measurements.add(
+    measurements.insert_rows(
         session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]
     )

@@ -47,7 +47,7 @@ def open_tasks(session: Session, model_id: str) -> dict[int, State]:
     return {number: State(state) for number, state in session.execute(query) if number is not None}
 
 
-def standing(task: Task, unfinished: State | None) -> Standing:
+def derive_standing(task: Task, unfinished: State | None) -> Standing:
     """Return the standing of a task.
 
     Args:
@@ -58,13 +58,13 @@ def standing(task: Task, unfinished: State | None) -> Standing:
     return S(task.standing) if task.standing is not None else S.QUEUED
 
 
-def standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
+def read_standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
     """Return the standing of each given task of one model, by task number."""
     unfinished = open_tasks(session, model_id) if tasks else {}
-    return {task.number: standing(task, unfinished.get(task.number)) for task in tasks}
+    return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
 
 
-def settle(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
+def set_standing(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
     """Store the standing of a task.
 
     Args:

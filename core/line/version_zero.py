@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from core.db import owner_events
 from core.db.tables import Model, Part, Version, Weights
 from core.ids import new_id
-from core.line.line import LATEST, PRODUCTION, Mover, point
+from core.line.line import LATEST, PRODUCTION, Mover, point_alias
 from core.packaged_base import PREFIX
 from core.protocol.architecture import Architecture, Image, Normalisation
 from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
@@ -17,7 +17,7 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 """Origin of the weights as in the manifest: `init` for random ones, `base`, or both."""
 
 
-def write(
+def add_version(
     session: Session,
     model: Model,
     parts: Sequence[StoredPart],
@@ -74,9 +74,9 @@ def write(
     owner_events.of_version(session, model, version, now)
     session.flush()
     for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.given()))
+        session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
     for alias in (LATEST, PRODUCTION):
-        point(session, model, alias, 0, now, mover)
+        point_alias(session, model, alias, 0, now, mover)
     return version
 
 
@@ -96,7 +96,7 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
     return part, {"base": origin}
 
 
-def statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+def find_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
     """Return the pixel statistics that the weights were trained with.
 
     Return None if the model's images have other channels.

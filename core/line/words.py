@@ -14,12 +14,12 @@ _SHOWN = 5
 SETTLED_BY = "The model's `attention` has the requests that settle it."
 
 
-def date(at: float) -> str:
+def format_date(at: float) -> str:
     """Return a day, such as 2026-11-29."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def listed(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
+def join_words(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
     """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
     shown_words = list(words[:most])
     if len(words) > most:
@@ -29,11 +29,11 @@ def listed(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
     )
 
 
-def called(task: Task) -> str:
+def describe_task(task: Task) -> str:
     """Return `task 2 (“week-32”, classes coat and hat)`."""
     name = f"“{task.name}”, " if task.name else ""
     several = "es" * (len(task.classes) > 1)
-    classes = f"class{several} {listed(sorted(task.classes))}" if task.classes else "no classes"
+    classes = f"class{several} {join_words(sorted(task.classes))}" if task.classes else "no classes"
     return f"task {task.number} ({name}{classes})"
 
 
@@ -43,15 +43,15 @@ def can_relearn(task: Task) -> bool:
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
 
 
-def until(model: Model, task: Task) -> str:
+def describe_retention(model: Model, task: Task) -> str:
     """Return a clause about the retention of a task's training images, or about their deletion."""
     if task.data_deleted_at is not None:
-        return f"its images were deleted on {date(task.data_deleted_at)}"
+        return f"its images were deleted on {format_date(task.data_deleted_at)}"
     if task.train_deleted_at is not None:
-        return f"its training images went on {date(task.train_deleted_at)}"
+        return f"its training images went on {format_date(task.train_deleted_at)}"
     if model.keep_training_data or task.stops or task.train_until is None:
         return "its training images are kept"
-    return f"its training images are kept until {date(task.train_until)}"
+    return f"its training images are kept until {format_date(task.train_until)}"
 
 
 def kept_until(model: Model, task: Task) -> float | None:
@@ -61,23 +61,25 @@ def kept_until(model: Model, task: Task) -> float | None:
     return None if undecided else task.train_until
 
 
-def relearn(model: Model, task: Task) -> str:
+def explain_settling(model: Model, task: Task) -> str:
     """Return a sentence with the requests that settle a task the lineage lacks."""
-    discard = _ask(model, task.number, "discard")
+    discard = _build_step(model, task.number, "discard")
     if can_relearn(task):
-        again = _ask(model, task.number, "relearn")
-        return f"Learn it again with {again} ({until(model, task)}), or discard it with {discard}."
+        again = _build_step(model, task.number, "relearn")
+        return (
+            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it with {discard}."
+        )
     return (
-        f"It cannot be learned again, since {until(model, task)}: upload the batch again as a new task if "
+        f"It cannot be learned again, since {describe_retention(model, task)}: upload the batch again as a new task if "
         f"its classes are wanted, and discard this one with {discard}."
     )
 
 
-def _ask(model: Model, task: int, verb: str) -> Step:
+def _build_step(model: Model, task: int, verb: str) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
-def demanded(model: Model) -> str:
+def describe_gate_rule(model: Model) -> str:
     """Return the gate's rule for a version that lacks a task which was rolled back, as a clause."""
     if model.allow_lost_classes:
         return "the model allows versions without it (`allow_lost_classes`)"
@@ -86,20 +88,20 @@ def demanded(model: Model) -> str:
     return "the gate holds a version that lacks it"
 
 
-def missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
+def describe_missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
-    sentence = f"{subject} {does} {called(task)}"
+    sentence = f"{subject} {does} {describe_task(task)}"
     if standing in (Standing.QUEUED, Standing.RUNNING):
         return f"{sentence}, which is being learned again."
     if standing is Standing.SKIPPED:
-        return f"{sentence}, which was skipped. {relearn(model, task)}"
-    return f"{sentence}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
+        return f"{sentence}, which was skipped. {explain_settling(model, task)}"
+    return f"{sentence}, which was rolled back: {describe_gate_rule(model)}. {explain_settling(model, task)}"
 
 
 def lost_by_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
-    return f"Version {version} was not taught {called(task)}. {relearn(model, task)}"
+    return f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
 
 
 def one_class(version: Version) -> str:
@@ -115,20 +117,20 @@ def passes_now(version: int) -> str:
     return f"Version {version} was held, passes its gate now and is published."
 
 
-def held(version: int, gate: Verdict) -> str:
+def explain_hold(version: int, gate: Verdict) -> str:
     """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
-    reasons = [_reason(check) for check in gate["checks"] if not check["passed"]]
+    reasons = [_explain_check(check) for check in gate["checks"] if not check["passed"]]
     return f"Version {version} is held by its gate: {'; '.join(reasons)}."
 
 
-def _reason(check: GateCheck) -> str:
+def _explain_check(check: GateCheck) -> str:
     name, limit, value = check["name"], check["limit"], check["value"]
     if "detail" in check:
         return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
     if name == "lost_tasks":
         classes = check["classes"]
-        what = f", so that it cannot name {listed(classes, 20)}" if classes else ""
-        numbers = listed([str(number) for number in check["tasks"]], 20)
+        what = f", so that it cannot name {join_words(classes, 20)}" if classes else ""
+        numbers = join_words([str(number) for number in check["tasks"]], 20)
         return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{what}"
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
@@ -150,14 +152,16 @@ def _reason(check: GateCheck) -> str:
     return f"{what} is {figure}, {bound} {limit:.3g} is asked for"
 
 
-def stopped(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
+def explain_stop(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
     """Return a sentence saying that later batches wait for a held version, and what settles it.
 
     Args:
         learned: tasks that the version lacks and the head has learned since.
     """
     again = (
-        f"learns {called(task)} again, discards the task" if can_relearn(task) else f"discards {called(task)}"
+        f"learns {describe_task(task)} again, discards the task"
+        if can_relearn(task)
+        else f"discards {describe_task(task)}"
     )
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, "
@@ -180,20 +184,20 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
         return ""
     numbers = [number for number in lacking if number not in learned]
     if not numbers:
-        tasks = listed([str(number) for number in lacking], 20)
+        tasks = join_words([str(number) for number in lacking], 20)
         return (
             f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} learned again since: "
             f"learn task {version.task_number} again, and the new version knows all of them."
         )
-    tasks = listed([str(number) for number in numbers], 20)
-    again, discard = (_ask(model, numbers[0], verb) for verb in ("relearn", "discard"))
+    tasks = join_words([str(number) for number in numbers], 20)
+    again, discard = (_build_step(model, numbers[0], verb) for verb in ("relearn", "discard"))
     return (
         f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, or discard "
         f"{'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} is then judged again."
     )
 
 
-def waits(task: Task, version: Version | None, again: bool) -> str:
+def explain_wait(task: Task, version: Version | None, again: bool) -> str:
     """Return why a batch waits.
 
     `version`: the held one; `again`: its task is being learned again.
@@ -201,8 +205,8 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
     settled_by = "It is being learned again." if again else SETTLED_BY
     if version is None:
         why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
-        return f"This batch waits for {called(task)}, {why} {settled_by}"
-    return f"This batch waits for {called(task)}. {held(version.number, version.gate)} {settled_by}"
+        return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
+    return f"This batch waits for {describe_task(task)}. {explain_hold(version.number, version.gate)} {settled_by}"
 
 
 def waits_for_base(job_id: str) -> str:
@@ -239,11 +243,11 @@ def went_on(model: Model, task: Task, known: bool) -> str:
     `known`: its head was taught the task.
     """
     if known:
-        return f"The line goes on from version {model.head}, which knows {called(task)}."
-    return f"The line goes on without {called(task)}. {relearn(model, task)}"
+        return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
+    return f"The line goes on without {describe_task(task)}. {explain_settling(model, task)}"
 
 
-def pinned(model: Model, production: int) -> str:
+def explain_pinning(model: Model, production: int) -> str:
     """Return a sentence about a production that is pinned, and the request that unpins it."""
     moves = f"moves it to version {model.head}, the newest, and " if model.head != production else ""
     return (
@@ -252,12 +256,12 @@ def pinned(model: Model, production: int) -> str:
     )
 
 
-def became(version: Version, model: Model) -> str:
+def describe_publication(version: Version, model: Model) -> str:
     """Return a sentence saying that a version which was held is now published."""
     where = "it is in production" if model.production_follows else "production does not follow it"
     return f"Version {version.number} is published now, and {where}."
 
 
-def overruled(version: Version, reason: str) -> str:
+def describe_overruling(version: Version, reason: str) -> str:
     """Return a sentence saying that a person put a held version in production."""
     return f"A person put version {version.number} in production against its gate: “{reason}”."

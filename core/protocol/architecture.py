@@ -18,7 +18,7 @@ class Architecture(Document):
     @property
     def hyper(self) -> dict[str, JsonValue]:
         """The hyper-parameters by name."""
-        return self.others()
+        return self.get_extra_fields()
 
 
 class Image(Document):

@@ -58,14 +58,14 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 def is_device_error(message: str) -> bool:
     """Return whether a message means that a device is lost or may be."""
-    return _has(message, LOST) or _has(message, SUSPECT)
+    return _has_cuda_part(message, LOST) or _has_cuda_part(message, SUSPECT)
 
 
 def is_suspect(message: str) -> bool:
     """Return whether a faulty program also causes this message, so that the device may be sound."""
-    return _has(message, SUSPECT) and not _has(message, LOST)
+    return _has_cuda_part(message, SUSPECT) and not _has_cuda_part(message, LOST)
 
 
-def _has(message: str, parts: tuple[str, ...]) -> bool:
+def _has_cuda_part(message: str, parts: tuple[str, ...]) -> bool:
     text = message.lower()
     return any(part in text for part in _OF_CUDA) and any(part in text for part in parts)

@@ -15,9 +15,9 @@ class _Event(Document):
     event: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"event": self.event, **self.content()}
+        return {"event": self.event, **self.dump_content()}
 
-    def content(self) -> dict[str, Any]:
+    def dump_content(self) -> dict[str, Any]:
         """Return the fields beside the kind, as the job's events have them."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 

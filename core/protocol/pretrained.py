@@ -46,18 +46,18 @@ class Pretrained(Document):
     smallest: int
     resized_by: ResizedBy
 
-    def takes(self, size: int) -> bool:
+    def accepts_size(self, size: int) -> bool:
         """Return whether the network takes images of `size` pixels a side."""
         is_other_size = bool(self.step) and size >= self.smallest and size % self.step == 0
         return size == self.size or is_other_size
 
-    def arguments(self, size: int) -> dict[str, bool | int]:
+    def build_timm_arguments(self, size: int) -> dict[str, bool | int]:
         """Return the arguments of timm's `create_model` for images of `size` pixels a side."""
         if size == self.size or not self.resized_by:
             return {}
         return {self.resized_by: True if self.resized_by == "dynamic_img_size" else size}
 
-    def sizes(self) -> str:
+    def describe_sizes(self) -> str:
         """Return the sizes that the network takes, in words."""
         if not self.step:
             return f"{self.size} pixels alone"

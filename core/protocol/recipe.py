@@ -16,7 +16,7 @@ class MethodRecipe(Document):
     @property
     def hyper(self) -> dict[str, JsonValue]:
         """The hyper-parameters by name."""
-        return self.others()
+        return self.get_extra_fields()
 
 
 class OptimizerRecipe(Document):

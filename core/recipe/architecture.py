@@ -9,10 +9,10 @@ from core.plain import one_of
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.catalogue import Catalogue
 from core.recipe.pretrained import ARCHITECTURE, SHORT, image_errors, weights_of
-from core.recipe.schema import FieldError, as_fields, errors_of, sentence
+from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
 
 
-def architecture(
+def complete_architecture(
     catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
     """Return the complete architecture `{"name": …, its hyper-parameters …}`.
@@ -24,12 +24,12 @@ def architecture(
             or the image.
     """
     weights = weights_of(catalogue, asked)
-    hyper_parameters = dict(_long(asked) if isinstance(asked, str) else asked)
+    hyper_parameters = dict(_expand_short_form(asked) if isinstance(asked, str) else asked)
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]
     if not isinstance(name, str) or name not in architectures:
         unknown = f"unknown architecture; {one_of(name, sorted(architectures))}"
-        raise _invalid([("architecture.name", unknown)], "Unknown architecture")
+        raise _build_error([("architecture.name", unknown)], "Unknown architecture")
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
     known_fields = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
@@ -42,15 +42,15 @@ def architecture(
     if weights is not None:
         errors += image_errors(weights, image)
     if errors:
-        raise _invalid(errors, "Unusable architecture")
+        raise _build_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
-def _long(asked: str) -> Mapping[str, str]:
+def _expand_short_form(asked: str) -> Mapping[str, str]:
     if asked.startswith(SHORT):
         return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
     return {"name": asked}
 
 
-def _invalid(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(sentence(errors, what), fields=as_fields(errors))
+def _build_error(errors: list[FieldError], what: str) -> Invalid:
+    return Invalid(describe_errors(errors, what), fields=as_fields(errors))

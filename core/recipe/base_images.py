@@ -44,7 +44,7 @@ def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
             `BaseConfig`.
     """
     if config is not None and preset is not None:
-        raise _invalid("Say config or preset, not both.", "not beside preset")
+        raise _build_error("Say config or preset, not both.", "not beside preset")
     if preset is not None:
         return BaseConfig.model_validate(IMAGENET)
     try:
@@ -52,11 +52,11 @@ def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, ("config", *first["loc"])))
-        raise _invalid(
+        raise _build_error(
             f"{at}: {first['msg']}. Known: {', '.join(BaseConfig.model_fields)}.", first["msg"], at
         ) from None
     except (ValueError, RecursionError):
-        raise _invalid("config is not JSON.", "not JSON") from None
+        raise _build_error("config is not JSON.", "not JSON") from None
 
 
 def images_of_base(images: Images, config: BaseConfig) -> Images:
@@ -75,9 +75,9 @@ def images_of_base(images: Images, config: BaseConfig) -> Images:
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
         requirement = f"mean and std need {channels} numbers each, one for each channel"
-        raise _invalid(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
+        raise _build_error(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
     return Images(image, {"mean": mean, "std": std})
 
 
-def _invalid(detail: str, message: str, field: str = "config") -> Invalid:
+def _build_error(detail: str, message: str, field: str = "config") -> Invalid:
     return Invalid(detail, fields=[{"field": field, "message": message}])

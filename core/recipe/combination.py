@@ -5,7 +5,7 @@ The rule that `anytime` needs a validation share is checked here, too.
 
 from collections.abc import Iterator, Mapping
 
-from core.plain import shown
+from core.plain import format_value
 from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.catalogue import Accepts, ArchitectureEntry, MethodEntry
 from core.protocol.answers.recipe import RecipeOut
@@ -25,7 +25,7 @@ _NO_SHARED_HEAD = (
 _CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
 
-def refused(
+def find_errors(
     catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
 ) -> Iterator[FieldError]:
     """Yield an error for each excluded combination in a complete recipe whose values are valid.
@@ -57,11 +57,11 @@ def refused(
     resources = recipe.get("resources", {})
     if resources.get("gpus", 1) > 1 and resources.get("device") != "cuda":
         yield "recipe.resources.gpus", _GPUS_NEED
-    yield from _merge(catalogue["methods"][name], name, recipe)
-    yield from _rebalance(catalogue["methods"][name], name, scenario, recipe)
+    yield from _find_merge_errors(catalogue["methods"][name], name, recipe)
+    yield from _find_rebalance_errors(catalogue["methods"][name], name, scenario, recipe)
 
 
-def _merge(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
+def _find_merge_errors(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
     """Yield the errors of `merge`, if the recipe has it."""
     merge = recipe.get("merge")
     if merge is None:
@@ -74,7 +74,9 @@ def _merge(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldE
         yield "recipe.validation", _WITHIN_NEEDS
 
 
-def _rebalance(method: MethodEntry, name: str, scenario: str, recipe: RecipeOut) -> Iterator[FieldError]:
+def _find_rebalance_errors(
+    method: MethodEntry, name: str, scenario: str, recipe: RecipeOut
+) -> Iterator[FieldError]:
     """Yield the errors of `rebalance`, if the recipe has it."""
     if recipe.get("rebalance") is None:
         return
@@ -125,5 +127,5 @@ def _hyper_parameters(accepts: Accepts, scenario: str, method: Mapping[str, obje
             yield f"recipe.method.{hyper}", "only in the task scenario, where predictions name the task"
     for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
         if method.get(hyper) == value:
-            text = f"{shown(value, quoted=True)} does not work in the {scenario} scenario"
+            text = f"{format_value(value, quoted=True)} does not work in the {scenario} scenario"
             yield f"recipe.method.{hyper}", text

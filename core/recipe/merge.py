@@ -29,20 +29,20 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     Hyper-parameters of one method mean nothing to another, so a patch that names a different method
     replaces the whole block.
     """
-    before, after = _named(target), _named(patch)
-    if _another(before.get("method"), after.get("method")):
+    before, after = _expand_method(target), _expand_method(patch)
+    if _is_other_method(before.get("method"), after.get("method")):
         del before["method"]
     merged: JsonObject = merge_patch(before, after)
     return merged
 
 
-def _another(old: Any, new: Any) -> bool:
+def _is_other_method(old: Any, new: Any) -> bool:
     """Return whether `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False
     return bool(new.get("name", old.get("name")) != old.get("name"))
 
 
-def _named(recipe: Mapping[str, Any]) -> JsonObject:
+def _expand_method(recipe: Mapping[str, Any]) -> JsonObject:
     method = recipe.get("method")
     return {**recipe, "method": {"name": method}} if isinstance(method, str) else dict(recipe)

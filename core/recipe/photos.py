@@ -10,7 +10,7 @@ from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.recipe import start
 from core.recipe.resolve import resolve
-from core.recipe.stored import stored
+from core.recipe.stored import build_stored_patch
 
 HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
@@ -27,7 +27,7 @@ def leaves_base_open(given: NewModel) -> bool:
 def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
-    patch = start.new_recipe(catalogue, stored(given.get("recipe") or {}), imagenet_base.NAME)
+    patch = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), imagenet_base.NAME)
     try:
         return resolve(catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE).recipe
     except InvalidRecipe:

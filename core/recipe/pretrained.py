@@ -33,9 +33,9 @@ def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
         return pretrained_of(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
-        raise _invalid(f"The network of {name} cannot be used here: {refused}.", refused)
-    near = _near(catalogue, name)
-    raise _invalid(
+        raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
+    near = _suggest_names(catalogue, name)
+    raise _build_error(
         f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures recommends a dozen.",
         f"did you mean {near}?",
     )
@@ -62,12 +62,12 @@ def image_errors(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
         errors.append(("image.channels", f"{weights.name} reads {weights.channels} channels{grey}"))
-    if not weights.takes(image["size"]):
-        errors.append(("image.size", f"{weights.name} takes images of {weights.sizes()}"))
+    if not weights.accepts_size(image["size"]):
+        errors.append(("image.size", f"{weights.name} takes images of {weights.describe_sizes()}"))
     return errors
 
 
-def _near(catalogue: Catalogue, name: str) -> str:
+def _suggest_names(catalogue: Catalogue, name: str) -> str:
     """Return the most similar names, comma-separated: names of the same architecture come first."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [
@@ -81,5 +81,5 @@ def _near(catalogue: Catalogue, name: str) -> str:
     return ", ".join(nearest)
 
 
-def _invalid(detail: str, message: str) -> Invalid:
+def _build_error(detail: str, message: str) -> Invalid:
     return Invalid(detail, fields=[{"field": FIELD, "message": message}])

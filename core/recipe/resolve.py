@@ -18,11 +18,11 @@ from core.protocol.answers.catalogue import MethodEntry
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.document import JsonObject
-from core.recipe.combination import refused
+from core.recipe.combination import find_errors
 from core.recipe.merge import merge_recipe
-from core.recipe.schema import FieldError, as_fields, errors_of, sentence
+from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import weaknesses, without_effect
+from core.recipe.weaknesses import find_weaknesses, without_effect
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def resolve(
     patch: JsonObject = {}
     for override in patches:
         patch = merge_recipe(patch, override)
-    recipe, name, hyper = _complete(catalogue, None if stored else scenario, patch)
+    recipe, name, hyper = _complete_patch(catalogue, None if stored else scenario, patch)
     known_fields = [f"recipe.{path}" for path in known_paths(catalogue, name)]
     errors = [
         *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
@@ -64,21 +64,21 @@ def resolve(
     errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
-    errors = errors or list(refused(catalogue, scenario, complete, architecture))
+    errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
     if errors:
-        raise _wrong(errors)
+        raise _build_error(errors)
     ineffective = [] if stored else without_effect(catalogue, patch, complete)
-    return Resolved(complete, [*weaknesses(catalogue, scenario, complete), *ineffective])
+    return Resolved(complete, [*find_weaknesses(catalogue, scenario, complete), *ineffective])
 
 
-def completed(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:
+def complete_stored(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:
     """Complete a stored patch with its defaults for display, without checking it again.
 
     A patch that this code version cannot complete (for example because its method was removed) is
     returned unchanged.
     """
     try:
-        return cast(RecipeOut, _complete(catalogue, scenario, merge_recipe({}, patch))[0])
+        return cast(RecipeOut, _complete_patch(catalogue, scenario, merge_recipe({}, patch))[0])
     except InvalidRecipe:
         return cast(RecipeOut, dict(patch))
 
@@ -98,7 +98,7 @@ def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
     ]
 
 
-def _complete(
+def _complete_patch(
     catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
     """Return the complete recipe, its method's name and hyper-parameters. Only names are checked.
@@ -113,12 +113,12 @@ def _complete(
     if preset is not None:
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
-            raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
+            raise _build_error([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
         base = merge_recipe(base, presets[preset])
     requested = merge_recipe(base, patch)
-    name, hyper = _method(catalogue, scenario, requested.pop("method", None), preset)
-    requested = merge_recipe(_advice(catalogue["methods"][name], requested), requested)
-    recipe = _filled(cast(JsonObject, defaults), requested)
+    name, hyper = _resolve_method(catalogue, scenario, requested.pop("method", None), preset)
+    requested = merge_recipe(_select_advice(catalogue["methods"][name], requested), requested)
+    recipe = _fill_defaults(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
     if "depth" not in requested and depths:
@@ -132,7 +132,7 @@ def _complete(
     return recipe, name, hyper
 
 
-def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
+def _select_advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
     """Return the method's advice for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
@@ -147,15 +147,15 @@ def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
     return merge_recipe(advice, {"optimizer": sgd_options}) if sgd_options else advice
 
 
-def _method(
+def _resolve_method(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
-        raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
+        raise _build_error([("recipe.method", "must be a method's name or an object with its name")])
     name = method.get("name")
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
-        raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
+        raise _build_error([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
     requested = {k: v for k, v in method.items() if k != "name"}
     entry = methods[name]
     if scenario is None:
@@ -167,7 +167,7 @@ def _method(
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
-def _filled(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
+def _fill_defaults(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
     """Fill the fields that `wanted` leaves open, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():
@@ -191,5 +191,5 @@ def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
     return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
 
-def _wrong(errors: list[FieldError]) -> InvalidRecipe:
-    return InvalidRecipe(sentence(errors, "The recipe cannot be used"), fields=as_fields(errors))
+def _build_error(errors: list[FieldError]) -> InvalidRecipe:
+    return InvalidRecipe(describe_errors(errors, "The recipe cannot be used"), fields=as_fields(errors))

@@ -8,8 +8,8 @@ import jsonschema
 from jsonschema.validators import extend
 
 from core.nearest import unknown_field
-from core.plain import found as found_text
-from core.plain import kind, must_be, must_be_one_of
+from core.plain import describe_found as found_text
+from core.plain import describe_types, must_be, must_be_one_of
 from core.protocol.document import JsonObject
 
 FieldError = tuple[str, str]
@@ -49,14 +49,14 @@ def errors_of(schema: JsonObject, value: Any, root: str, known: Sequence[str]) -
     """
     validator = _Validator(schema)
     for top_error in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
-        for error in _alternative(top_error):
+        for error in _choose_alternative(top_error):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 allowed = sorted(error.schema.get("properties", {}))
                 for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
                     yield f"{path}.{unknown}", unknown_field(unknown, known, path, allowed)
             else:
-                yield path, _message(error)
+                yield path, _build_message(error)
 
 
 def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
@@ -64,24 +64,24 @@ def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 
 
-def sentence(errors: Sequence[FieldError], what: str) -> str:
+def describe_errors(errors: Sequence[FieldError], what: str) -> str:
     """Return a sentence of `what`, the first error, and the number of further errors."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
     return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"
 
 
-def _message(error: jsonschema.ValidationError) -> str:
+def _build_message(error: jsonschema.ValidationError) -> str:
     if error.validator == "enum":
         return must_be_one_of(error.instance, error.validator_value)
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
-        return f"must be {kind(types)}{found_text(error.instance)}"
+        return f"must be {describe_types(types)}{found_text(error.instance)}"
     requirement = must_be(str(error.validator), error.validator_value)
-    return f"{requirement}{found_text(error.instance)}" if requirement else _short(error.message)
+    return f"{requirement}{found_text(error.instance)}" if requirement else _shorten_text(error.message)
 
 
-def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
+def _choose_alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
     """Return the errors of the alternative of the right type, or the error itself.
 
     The alternatives matter for a value that may also be null.
@@ -90,5 +90,5 @@ def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.Validatio
     return inner if error.validator == "anyOf" and inner else [error]
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:297]}…"

@@ -14,7 +14,7 @@ MAX_RECIPE_BYTES = 64 << 10
 """Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
 
 
-def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RecipePatch:
+def build_stored_patch(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RecipePatch:
     """Return the patch that a model stores: `patch` over its recipe `before`, without nulls.
 
     Nulls are dropped because they set nothing and may have any name.
@@ -29,7 +29,7 @@ def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) ->
 def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
     """Return the patch that a job stores over its model's recipe.
 
-    Unlike `stored`, it retains the nulls of known fields, since they reset a value.
+    Unlike `build_stored_patch`, it retains the nulls of known fields, since they reset a value.
 
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.

@@ -86,15 +86,15 @@ class Actor:
         """Return True if the caller sees the objects of all owners."""
         return self.scope == "admin"
 
-    def may(self, scope: str) -> bool:
+    def has_scope(self, scope: str) -> bool:
         """Return True if the scope of the key covers `scope`."""
         return scope in COVERS.get(self.scope, ())
 
-    def sees(self, owner_id: str) -> bool:
+    def can_see(self, owner_id: str) -> bool:
         """Return True if objects of that owner exist for this caller."""
         return self.is_admin or owner_id == self.owner_id
 
-    def filter(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
+    def filter_visible(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
         """Return the condition that selects only rows that this caller sees.
 
         Args:
@@ -135,7 +135,7 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
         NotFound: there is no such model, it was deleted, or it belongs to another owner.
         NameAmbiguous: several other owners have a model of that name.
     """
-    query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
+    query = select(Model).where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
@@ -147,7 +147,7 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
     if not rows:
         raise NotFound(f"There is no model {model!r}.")
     if len(rows) > 1 and rows[0].owner_id != actor.owner_id:
-        raise _ambiguous(session, model)
+        raise _make_ambiguous_error(session, model)
     return rows[0]
 
 
@@ -159,11 +159,11 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
     """
     owners = session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
     if len(owners) > 1 and owners[0] != actor.owner_id:
-        raise _ambiguous(session, name)
+        raise _make_ambiguous_error(session, name)
     return owners[0] if owners else actor.owner_id
 
 
-def _ambiguous(session: Session, name: str) -> NameAmbiguous:
+def _make_ambiguous_error(session: Session, name: str) -> NameAmbiguous:
     """Return the error for a name that models of several other owners share; it lists them."""
     query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
     query = query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
@@ -187,4 +187,4 @@ def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
         yield
     except StoreCorrupt as error:
         with db.read() as session:
-            raise damage.explained(session, find_model(session, actor, model).id, error) from error
+            raise damage.explain_error(session, find_model(session, actor, model).id, error) from error

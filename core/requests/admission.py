@@ -76,7 +76,7 @@ class Admission:
     job_bytes: int = 0
 
     @staticmethod
-    def of(settings: Settings) -> "Admission":
+    def from_settings(settings: Settings) -> "Admission":
         """Return the limits of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
@@ -116,12 +116,15 @@ class Admission:
         entry = catalogue["methods"][recipe["method"]["name"]]
         networks = work.tasks if entry.get("family") == "der-net" else 1
         self._check_parameters(architecture, networks * size.parameters)
-        estimate = estimated(entry, size, image, recipe, work)
+        estimate = estimate_memory(entry, size, image, recipe, work)
         if self.job_bytes and estimate.bytes > self.job_bytes:
             raise JobTooLarge(
-                f"{estimate.said()} One job may take {_gb(self.job_bytes)} here (PERENNIAL_JOB_MEMORY_BYTES). "
-                f"{_smaller(estimate)}",
-                fields=[{"field": "architecture", "message": f"a job would take {_gb(estimate.bytes)}"}],
+                f"{estimate.explain_memory()} One job may take {_format_gb(self.job_bytes)} here "
+                f"(PERENNIAL_JOB_MEMORY_BYTES). "
+                f"{_suggest_reduction(estimate)}",
+                fields=[
+                    {"field": "architecture", "message": f"a job would take {_format_gb(estimate.bytes)}"}
+                ],
                 extra={"needed": estimate.bytes, "limit": self.job_bytes},
             )
 
@@ -141,7 +144,7 @@ ANY = Admission()
 
 @dataclass(frozen=True)
 class Estimate:
-    """A job's memory as a sum; `said` puts it in words."""
+    """A job's memory as a sum; `explain_memory` puts it in words."""
 
     method: str
     parameters: int
@@ -182,24 +185,28 @@ class Estimate:
         """Bytes of the job's whole memory."""
         return self.weight_bytes + self.activation_bytes + self.sums_bytes + self.kept + FIXED_BYTES
 
-    def said(self) -> str:
+    def explain_memory(self) -> str:
         """Return the estimate as a sentence that shows the arithmetic."""
         sums = (
-            f"sums of {self.tasks:,} tasks × {_mb(self.task_bytes)} ({self.columns:,} columns) and their solution "
-            f"{_mb(self.solve_bytes)} = {_gb(self.sums_bytes)}; "
+            f"sums of {self.tasks:,} tasks × {_format_mb(self.task_bytes)} ({self.columns:,} columns) and their "
+            f"solution "
+            f"{_format_mb(self.solve_bytes)} = {_format_gb(self.sums_bytes)}; "
             if self.columns
             else ""
         )
         return (
-            f"A job of this model would take about {_gb(self.bytes)}: {self.parameters:,} parameters × {FLOAT_BYTES} "
+            f"A job of this model would take about {_format_gb(self.bytes)}: {self.parameters:,} parameters × "
+            f"{FLOAT_BYTES} "
             f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "
-            f"{self.method} keeps) = {_gb(self.weight_bytes)}; activations of {self.images} images × "
-            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; {sums}kept images "
-            f"and the rest {_gb(self.kept + FIXED_BYTES)}."
+            f"{self.method} keeps) = {_format_gb(self.weight_bytes)}; activations of {self.images} images × "
+            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_format_gb(self.activation_bytes)}; {sums}kept images "
+            f"and the rest {_format_gb(self.kept + FIXED_BYTES)}."
         )
 
 
-def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut, work: Work) -> Estimate:
+def estimate_memory(
+    entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut, work: Work
+) -> Estimate:
     """Estimate the memory of a job.
 
     Args:
@@ -244,7 +251,7 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
     return Estimate(method["name"], *weights, columns, work.tasks)
 
 
-def _smaller(estimate: Estimate) -> str:
+def _suggest_reduction(estimate: Estimate) -> str:
     """Suggest a change that makes the job smaller."""
     if 2 * estimate.sums_bytes > estimate.bytes:
         return (
@@ -265,9 +272,9 @@ def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
     return Work(max(1, task), int(trained_images or 0) + images)
 
 
-def _gb(count: int) -> str:
+def _format_gb(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def _mb(count: int) -> str:
+def _format_mb(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"

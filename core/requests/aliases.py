@@ -18,16 +18,16 @@ from core.db.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_name
 from core.line import line, words
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.line import PRODUCTION, Mover
 from core.protocol.answers.alias import AliasHistory, AliasMoveOut, AliasOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.error import AliasState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.audit import record_action
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 from core.requests.versions import LATEST, find_version
 
 MAX_ALIASES = 1000
@@ -82,9 +82,9 @@ def set_alias(
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
         mover = Mover("set", actor.key_id, reason)
-        moved = line.point(session, row, alias, version, db.now(session), mover)
+        moved = line.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
-        _record(session, db, actor, row, moved, previous, mover)
+        _audit_move(session, db, actor, row, moved, previous, mover)
         return _to_json(moved), None
 
 
@@ -123,18 +123,20 @@ def rollback(
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         _require_seen(row, current, seen, version)
         target = (
-            _previous(session, row, current) if version is None else _named(session, row, current, version)
+            _find_rollback_target(session, row, current)
+            if version is None
+            else _find_given_target(session, row, current, version)
         )
         mover = Mover("rollback", actor.key_id, reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, mover)
         previous = current.version
-        moved = line.point(session, row, alias, target.number, db.now(session), mover)
-        _record(session, db, actor, row, moved, previous, mover)
+        moved = line.point_alias(session, row, alias, target.number, db.now(session), mover)
+        _audit_move(session, db, actor, row, moved, previous, mover)
         return _to_json(moved), None
 
 
-def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut, str | None]:
+def follow_lineage(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut, str | None]:
     """Move `production` to the newest version of the lineage and let it follow later versions.
 
     Repeating the call changes nothing.
@@ -153,8 +155,10 @@ def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut
         previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
             mover = Mover("follow", actor.key_id)
-            line.follow(session, row, mover, db.now(session))
-            _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), previous, mover)
+            line.follow_head(session, row, mover, db.now(session))
+            _audit_move(
+                session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), previous, mover
+            )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
 
@@ -183,10 +187,10 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
         moved: AliasMoved = {"alias": alias, "version": None, "previous": version, "cause": "delete"}
         owner_events.of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
+        record_action(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
 
 
-def history(
+def list_moves(
     db: Database, actor: Actor, model: str, alias: str, *, limit: int, cursor: str | None
 ) -> AliasHistory:
     """Return a page of an alias's moves, oldest first.
@@ -199,7 +203,7 @@ def history(
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        moves: Page[AliasMove] = page(session, query, AliasMove.id, limit, cursor)
+        moves: Page[AliasMove] = read_page(session, query, AliasMove.id, limit, cursor)
         return {"items": [_move_to_json(move) for move in moves.rows], "next_cursor": moves.next_cursor}
 
 
@@ -246,7 +250,7 @@ def _set_production(
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
-            f"{words.held(target.number, target.gate)} To put it in production all the same, give a reason: "
+            f"{words.explain_hold(target.number, target.gate)} To put it in production all the same, give a reason: "
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
         )
@@ -263,8 +267,8 @@ def _move_production(
     """Move production and judge held versions again; return the response and the next job."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     previous, now = current.version, db.now(session)
-    uncovered_tasks = line.promote(session, model, target, mover, now)
-    _record(
+    uncovered_tasks = line.promote_version(session, model, target, mover, now)
+    _audit_move(
         session,
         db,
         actor,
@@ -282,7 +286,7 @@ def _move_production(
     return response, line.waiting_job(session, model)
 
 
-def _previous(session: Session, model: Model, current: Alias) -> Version:
+def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:
     """Return the newest earlier target that passed the gate and, for production, can answer."""
     moves = session.scalars(
         select(AliasMove)
@@ -293,14 +297,14 @@ def _previous(session: Session, model: Model, current: Alias) -> Version:
         target = line.version_of(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
-        if current.name != PRODUCTION or taught(target.manifest):
+        if current.name != PRODUCTION or list_taught_tasks(target.manifest):
             return target
     raise _no_target(
         session, model, current, f"There is no earlier version to roll {current.name!r} back to."
     )
 
 
-def _named(session: Session, model: Model, current: Alias, number: int) -> Version:
+def _find_given_target(session: Session, model: Model, current: Alias, number: int) -> Version:
     """Return the version of that number if the alias can roll back to it."""
     target = line.version_of(session, model, number)
     if target is None:
@@ -316,7 +320,7 @@ def _named(session: Session, model: Model, current: Alias, number: int) -> Versi
             f"A rollback goes back: {current.name!r} is on version {current.version}, and {number} is not older.",
         )
     if target.status == "held":
-        raise _no_target(session, model, current, words.held(number, target.gate))
+        raise _no_target(session, model, current, words.explain_hold(number, target.gate))
     if current.name == PRODUCTION:
         _require_answering(session, model, current, target)
     return target
@@ -324,7 +328,7 @@ def _named(session: Session, model: Model, current: Alias, number: int) -> Versi
 
 def _require_answering(session: Session, model: Model, current: Alias, target: Version) -> None:
     """Check that the version was taught at least one task."""
-    if not taught(target.manifest):
+    if not list_taught_tasks(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
         raise _no_target(session, model, current, text)
 
@@ -340,7 +344,7 @@ def _no_target(session: Session, model: Model, current: Alias, why: str) -> Wron
     targets = sorted(session.scalars(query.order_by(Version.number.desc()).limit(_TARGETS)))
     can = ""
     if targets:
-        named = words.listed([str(number) for number in targets], _TARGETS, "or")
+        named = words.join_words([str(number) for number in targets], _TARGETS, "or")
         can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
     state: AliasState = {"alias": current.name, "version": current.version}
     return WrongState(f"{why}{can}", extra={"state": state, "targets": targets})
@@ -358,7 +362,7 @@ def _check_name(alias: str) -> None:
         )
 
 
-def _record(
+def _audit_move(
     session: Session,
     db: Database,
     actor: Actor,
@@ -378,7 +382,7 @@ def _record(
     }
     if lost_tasks is not None:
         data["lost_tasks"] = lost_tasks
-    record(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id)
+    record_action(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id)
 
 
 def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:
@@ -386,12 +390,12 @@ def _production_to_json(session: Session, model: Model, alias: Alias, gone: Coll
     covered_classes: set[str] = set()
     if gone and model.scenario != "task":
         production = line.version_of(session, model, alias.version)
-        covered = taught(production.manifest) if production is not None else []
+        covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
     warnings = [words.lost_by_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
-        warnings.append(words.pinned(model, alias.version))
+        warnings.append(words.explain_pinning(model, alias.version))
     return {
         **_to_json(alias),
         "follows": model.production_follows,
@@ -403,7 +407,7 @@ def _production_to_json(session: Session, model: Model, alias: Alias, gone: Coll
                 "classes": sorted(task.classes),
                 "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
-                "training_data_until": rfc3339(words.kept_until(model, task)),
+                "training_data_until": format_rfc3339(words.kept_until(model, task)),
                 "can_relearn": words.can_relearn(task),
             }
             for task in gone
@@ -416,7 +420,7 @@ def _to_json(alias: Alias) -> AliasOut:
     return {
         "name": alias.name,
         "version": alias.version,
-        "updated_at": rfc3339(alias.updated_at),
+        "updated_at": format_rfc3339(alias.updated_at),
         "follows": None,
         "line_head": None,
         "lost_tasks": [],
@@ -432,5 +436,5 @@ def _move_to_json(move: AliasMove) -> AliasMoveOut:
         "cause": move.cause,
         "key": move.actor,
         "reason": move.reason,
-        "at": rfc3339(move.at),
+        "at": format_rfc3339(move.at),
     }

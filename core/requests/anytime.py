@@ -24,9 +24,9 @@ from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
 from core.protocol.snapshot import StoredAnytime
 from core.requests.actor import Actor
-from core.requests.jobs import missing
+from core.requests.jobs import make_missing_error
 from core.store import Store
-from core.store.blobs import Damaged, require_digest, verified
+from core.store.blobs import Damaged, require_digest, verify_chunks
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
@@ -65,8 +65,8 @@ class AnytimeFile:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:
-            raise _replaced() from None
-        return _read(self.store, self.key, offset, length)
+            raise _make_replaced_error() from None
+        return _read_file(self.store, self.key, offset, length)
 
 
 def anytime_file(
@@ -85,51 +85,57 @@ def anytime_file(
         StoreCorrupt: a part is damaged.
         Unavailable: a better state has just replaced this one.
     """
-    model, state = _state(db, actor, job_id)
+    model, state = _find_state(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
-    file = _stored(store, state.key, filename)
+    file = _find_stored(store, state.key, filename)
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _stored(store, state.key, filename) or _build(store, catalogue, state, filename, spool)
+            file = _find_stored(store, state.key, filename) or _build_zip(
+                store, catalogue, state, filename, spool
+            )
     return file
 
 
-def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
+def _find_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
     """Return the name of the model and the job's registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
-        if job is None or not actor.sees(job.owner_id):
-            raise missing(job_id)
+        if job is None or not actor.can_see(job.owner_id):
+            raise make_missing_error(job_id)
         model = session.get_one(Model, job.model_id)
         if model.deleted_at is not None:
-            raise missing(job_id)
+            raise make_missing_error(job_id)
         state = State(job.state)
         if state in PAST:
             explanation = (
                 "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
             )
-            raise _none(f"The job has {PAST[state]}: {explanation}.", state)
+            raise _make_unavailable_error(f"The job has {PAST[state]}: {explanation}.", state)
         if job.task_id is None:
-            raise _none(f"This job is of the kind {job.kind}: it learns nothing.", state)
+            raise _make_unavailable_error(f"This job is of the kind {job.kind}: it learns nothing.", state)
         if not job.recipe.get("anytime"):
-            raise _none(
+            raise _make_unavailable_error(
                 "The recipe of this job has no anytime states: submit with `anytime` true and `validation` "
                 "above 0, or with the preset fast.",
                 state,
             )
         if job.anytime is None:
             if state is State.FAILED:
-                raise _none("The job failed and no state of it is kept: retry it.", state)
-            raise _none("The job has no validated state yet; ask again soon.", state, retry_after_s=SOON_S)
+                raise _make_unavailable_error("The job failed and no state of it is kept: retry it.", state)
+            raise _make_unavailable_error(
+                "The job has no validated state yet; ask again soon.", state, retry_after_s=SOON_S
+            )
         return model.name, job.anytime
 
 
-def _none(detail: str, state: State, *, retry_after_s: int | None = None) -> AnytimeUnavailable:
+def _make_unavailable_error(
+    detail: str, state: State, *, retry_after_s: int | None = None
+) -> AnytimeUnavailable:
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
+def _find_stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
     """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
@@ -138,7 +144,7 @@ def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
     return None
 
 
-def _build(
+def _build_zip(
     store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
@@ -146,13 +152,13 @@ def _build(
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
-        _fetch(store, state, _MANIFEST, copy)
+        _copy_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
             if part.type in inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
                 parts.append(PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0]))
-                _fetch(store, state, name, parts[-1].path)
+                _copy_file(store, state, name, parts[-1].path)
         SafetensorsZip().write(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -164,7 +170,7 @@ def _build(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _fetch(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
+def _copy_file(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
     """Copy a file of the state to `target`.
 
     Raises:
@@ -173,16 +179,16 @@ def _fetch(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
     """
     key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
-        for chunk in verified(_read(store, key), key, sha256):
+        for chunk in verify_chunks(_read_file(store, key), key, sha256):
             file.write(chunk)
 
 
-def _read(store: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+def _read_file(store: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
-        raise _replaced() from None
+        raise _make_replaced_error() from None
 
 
-def _replaced() -> Unavailable:
+def _make_replaced_error() -> Unavailable:
     return Unavailable("A better state has just taken the place of this one; ask again.", retry_after_s=1)

@@ -58,7 +58,7 @@ def check_next_task(
             changes a hyper-parameter that shapes the network.
     """
     method = recipe["method"]
-    start = _start(session, catalogue, model, head, method["name"])
+    start = _find_start(session, catalogue, model, head, method["name"])
     if start is None:
         return []
     hyper: Mapping[str, object] = method
@@ -70,7 +70,7 @@ def check_next_task(
             for n, e in sorted(catalogue["methods"].items())
             if e.get("family") == start.family and model.scenario in e["scenarios"]
         ]
-        raise _refused(
+        raise _make_recipe_error(
             "recipe.method.name",
             f"{method['name']} trains a {family} network, but the next task starts from {start.name}, a "
             f"{start.family} network: a model keeps its family. Use one of {', '.join(fitting) or 'none'}, "
@@ -79,11 +79,11 @@ def check_next_task(
     for name in entry.get("structure", []):
         if name in start.method and start.method[name] != hyper[name]:
             fixed_value = start.method[name]
-            raise _refused(
+            raise _make_recipe_error(
                 f"recipe.method.{name}", f"is {fixed_value} in {start.name}, and shapes the network: leave it"
             )
     _check_sums(start, method["name"], entry.get("inference"), model.scenario)
-    return _handover(start, method["name"], frozenset(entry.get("takes", [])))
+    return _warn_of_handover(start, method["name"], frozenset(entry.get("takes", [])))
 
 
 def _check_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
@@ -97,7 +97,7 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
     """
     before = start.method.get("name")
     if inference == SUMS and before not in (None, after) and scenario != "data":
-        raise _refused(
+        raise _make_recipe_error(
             "recipe.method.name",
             f"{after} answers from sums over every batch, and {start.name} was learned by {before}, which keeps none: "
             f"none of the classes so far would be known. Take {before} for this batch, "
@@ -106,7 +106,7 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
         )
 
 
-def _start(
+def _find_start(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, after: str
 ) -> _Start | None:
     """Return the starting point of the next task; None for version 0, which has nothing to keep.
@@ -149,7 +149,7 @@ def _start(
     )
 
 
-def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
+def _warn_of_handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
     """Return a warning if the new method leaves memory behind, or finds none that it could use.
 
     The learning code follows the same rule.
@@ -158,19 +158,19 @@ def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
     usable, unusable = start.memory & takes, start.memory - takes
     if before is None or before == after or not (unusable or (takes and not usable)):
         return []
-    taken_text = f"only {_listed(usable)} is taken over" if usable else "nothing is taken over"
-    unused_text = f", {_listed(unusable)} is not used" if unusable else ""
+    taken_text = f"only {_join_memory_types(usable)} is taken over" if usable else "nothing is taken over"
+    unused_text = f", {_join_memory_types(unusable)} is not used" if unusable else ""
     return [
         f"The method changes from {before} to {after}: {taken_text}{unused_text}. "
         "Earlier tasks are unprotected where nothing is taken over."
     ]
 
 
-def _listed(types: frozenset[str]) -> str:
+def _join_memory_types(types: frozenset[str]) -> str:
     return " and ".join(_MEMORY[kind] for kind in sorted(types))
 
 
-def _refused(field: str, message: str) -> InvalidRecipe:
+def _make_recipe_error(field: str, message: str) -> InvalidRecipe:
     return InvalidRecipe(
         f"The recipe cannot be used: {field}: {message}.", fields=[{"field": field, "message": message}]
     )

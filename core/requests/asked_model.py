@@ -14,10 +14,10 @@ from core.protocol.base import ModelBase
 from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe import start
-from core.recipe.architecture import architecture
+from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, Images, images_of
 from core.recipe.resolve import Resolved, resolve
-from core.recipe.stored import stored
+from core.recipe.stored import build_stored_patch
 from core.requests.admission import Admission
 from core.requests.default_start import Start, find_start
 
@@ -69,16 +69,16 @@ def asked_model(
     )
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
     images = replace(images, image={**images.image, "decoding": DECODING})
-    complete = architecture(catalogue, scenario, asked_architecture, images.image)
+    complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
-    recipe = start.new_recipe(catalogue, stored(given.get("recipe") or {}), base)
+    recipe = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
-    classes = _classes(scenario, given.get("classes"))
+    classes = _check_classes(scenario, given.get("classes"))
     return AskedModel(name, scenario, images, complete, base, recipe, resolved, classes, begin.notes)
 
 
-def _classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
     if classes is None:
         return None
     if scenario != "data":

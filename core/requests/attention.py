@@ -16,7 +16,7 @@ from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
 from core.protocol.gate import CheckPicture, Verdict
 from core.requests import pretrained
 from core.requests.held_actions import list_held_actions, make_action, make_discard, make_retry, task_path
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 S = Standing
 MOST = 50
@@ -52,13 +52,16 @@ class Waiting:
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
     """Return model id → its items, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
-    items = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
-    tasks = _tasks(session, list(by_id))
+    items = {
+        model: [_build_base_item(by_id[model], job)]
+        for model, job in pretrained.find_failed_jobs(session, models).items()
+    }
+    tasks = _list_tasks(session, list(by_id))
     if not tasks:
         return items
-    versions, jobs = _versions(session, tasks), _jobs(session, tasks)
-    answering, learned = _answering(session, tasks), _learned_since(session, versions)
-    pictures = _pictures(session, versions)
+    versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
+    answering, learned = _find_published_numbers(session, tasks), _learned_since(session, versions)
+    pictures = _find_pictures(session, versions)
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
         waits[task.model_id][task.number] = task
@@ -74,11 +77,11 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             others=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
-        items.setdefault(model.id, []).append(_entry(waiting))
+        items.setdefault(model.id, []).append(_build_item(waiting))
     return items
 
 
-def _tasks(session: Session, models: list[str]) -> list[Task]:
+def _list_tasks(session: Session, models: list[str]) -> list[Task]:
     place = (
         func.row_number()
         .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
@@ -100,7 +103,7 @@ def _tasks(session: Session, models: list[str]) -> list[Task]:
     )
 
 
-def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
+def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
     """Return (model, task) → the newest version of each task that is held."""
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
@@ -112,13 +115,13 @@ def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], 
     return newest
 
 
-def _jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
+def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
     """Return task id → its newest job."""
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
-def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
+def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
     """Return (model, task) → the newest published version of each rolled-back task.
 
     Production can go back to that version.
@@ -147,7 +150,7 @@ def _learned_since(
     return {key: {number for number in of if (key[0], number) in learned} for key, of in lost_by_task.items()}
 
 
-def _pictures(
+def _find_pictures(
     session: Session, held: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return (model, task) → a few pictures of the failed checks of its held version.
@@ -184,36 +187,36 @@ def _of_task() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _entry(waiting: Waiting) -> AttentionOut:
+def _build_item(waiting: Waiting) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
-        S.HELD: _held,
+        S.HELD: _describe_held,
         S.ROLLED_BACK: _rolled_back,
-        S.REJECTED: _rejected,
-        S.FAILED: _failed,
+        S.REJECTED: _describe_rejected,
+        S.FAILED: _describe_failed,
     }[kind](waiting)
     return {
         "kind": str(kind),
         "version": version.number if kind is S.HELD and version is not None else waiting.answering,
         "task": task.number,
-        "since": rfc3339(task.standing_at),
-        "training_data_until": rfc3339(words.kept_until(model, task)),
+        "since": format_rfc3339(task.standing_at),
+        "training_data_until": format_rfc3339(words.kept_until(model, task)),
         "detail": detail,
         "actions": actions,
         "pictures": waiting.pictures,
     }
 
 
-def _base(model: Model, job: Job) -> AttentionOut:
+def _build_base_item(model: Model, job: Job) -> AttentionOut:
     """Return the item for a model whose base weights could not be fetched."""
     ended = "failed" if job.state == State.FAILED else "was cancelled"
-    why = "" if job.error is None else f"{_why(job)} "
+    why = "" if job.error is None else f"{_format_error(job)} "
     return {
         "kind": "base",
         "version": None,
         "task": None,
-        "since": rfc3339(job.finished_at),
+        "since": format_rfc3339(job.finished_at),
         "training_data_until": None,
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait for them.",
         "actions": [
@@ -224,21 +227,22 @@ def _base(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
-        f"{words.held(version.number, version.gate)} {words.stopped(model, task, version, waiting.learned)}"
+        f"{words.explain_hold(version.number, version.gate)} "
+        f"{words.explain_stop(model, task, version, waiting.learned)}"
     )
     return detail, list_held_actions(model, task, version, job, waiting.learned, waiting.others)
 
 
 def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
-    until = words.until(model, task)
+    until = words.describe_retention(model, task)
     detail = (
-        f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next "
-        f"batch starts, was not taught it, and {words.demanded(model)}. {until[0].upper()}{until[1:]}."
+        f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from which the next "
+        f"batch starts, was not taught it, and {words.describe_gate_rule(model)}. {until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []
     if words.can_relearn(task):
@@ -250,37 +254,41 @@ def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     return detail, [*actions, make_discard(model, task)]
 
 
-def _rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
-    detail = f"The batch of {words.called(task)} was rejected and nothing was learned from it: {_why(job)}"
+    detail = (
+        f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
+        f"{_format_error(job)}"
+    )
     upload: ActionOut = {
         "title": "Upload a mended batch as a new task",
         "method": "POST",
         "path": f"/v1/models/{model.id}/tasks",
         "body": None,
     }
-    settled = " Later batches wait until this task is discarded." if task.stops else _line(task)
+    settled = " Later batches wait until this task is discarded." if task.stops else _describe_waiting(task)
     if job is not None and held_for_data(job) and words.can_relearn(task):
         as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
-        return f"{detail}{_line(task)}", [upload, as_it_is, make_discard(model, task)]
+        return f"{detail}{_describe_waiting(task)}", [upload, as_it_is, make_discard(model, task)]
     return f"{detail} Upload a mended batch as a new task.{settled}", [upload, make_discard(model, task)]
 
 
-def _failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
-        f"The job of {words.called(task)} failed and nothing was learned from it: {_why(job)}{_line(task)}"
+        f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
+        f"{_format_error(job)}{_describe_waiting(task)}"
     )
     retry = [make_retry(task, job)] if words.can_relearn(task) else []
     return detail, [*retry, make_discard(model, task)]
 
 
-def _line(task: Task) -> str:
+def _describe_waiting(task: Task) -> str:
     return " Later batches wait for it." if task.stops else " The line goes on without it."
 
 
-def _why(job: Job | None) -> str:
+def _format_error(job: Job | None) -> str:
     error = None if job is None else job.error
     text = (error["detail"].strip() if error else "") or "nothing more is known"
     return text if text.endswith((".", "!", "?")) else f"{text}."

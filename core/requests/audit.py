@@ -13,8 +13,8 @@ from core.db.tables import Audit, Key, Model, Owner
 from core.ids import is_id
 from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
 from core.requests.actor import Actor, find_model, require_valid_key
-from core.requests.pages import Page, decode_cursor, page
-from core.requests.times import rfc3339
+from core.requests.pages import Page, decode_cursor, read_page
+from core.requests.times import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
 """Maximum size of the stored data of a change, in bytes of UTF-8.
@@ -50,7 +50,7 @@ ALL = Wanted()
 LOG_OUT = "session.end"
 
 
-def record(
+def record_action(
     session: Session,
     actor: Actor,
     action: str,
@@ -90,14 +90,16 @@ def list_audit(
         NotFound: there is no model of that name.
     """
     with db.read() as session:
-        query = select(Audit).where(actor.filter(Audit.owner_id), *_conditions(session, actor, wanted))
+        query = select(Audit).where(
+            actor.filter_visible(Audit.owner_id), *_build_conditions(session, actor, wanted)
+        )
         if wanted.action is not None:
             query = _of_action(session, query, wanted.action, cursor, newest_first=wanted.newest_first)
-        rows: Page[Audit] = page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
+        rows: Page[Audit] = read_page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
         return {"items": [_to_json(row) for row in rows.rows], "next_cursor": rows.next_cursor}
 
 
-def names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
+def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
     """Return display names by id, of keys with their owners and of models that have a name."""
     keys, models = {row["key"] for row in rows if row["key"]}, {row["model"] for row in rows if row["model"]}
     with db.read() as session:
@@ -105,7 +107,9 @@ def names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str
         names_by_id = {
             id_: f"{key} of {owner}" for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
         }
-        of_models = select(Model.id, Model.name).where(Model.id.in_(models), actor.filter(Model.owner_id))
+        of_models = select(Model.id, Model.name).where(
+            Model.id.in_(models), actor.filter_visible(Model.owner_id)
+        )
         return names_by_id | {id_: name for id_, name in session.execute(of_models)}
 
 
@@ -129,7 +133,7 @@ def _of_action(
     return query.where(place >= tuple_(action, first), Audit.action <= action).order_by(Audit.action)
 
 
-def _conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
+def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:
         by_id = is_id(wanted.model, "mdl")
@@ -148,7 +152,7 @@ def _conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnEl
 def _to_json(row: Audit) -> AuditOut:
     return {
         "id": row.id,
-        "at": rfc3339(row.at),
+        "at": format_rfc3339(row.at),
         "owner": row.owner_id,
         "key": row.actor,
         "action": row.action,

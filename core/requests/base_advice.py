@@ -50,15 +50,15 @@ class Advice:
     why: str
     otherwise: str = ""
 
-    def error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
+    def make_error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
         """Return the error to respond with.
 
         Args:
             fields: field errors of the tensors.
         """
         detail = (
-            f"{self.why} Send the file as POST /v1/bases?{query(self.architecture, self.image)} and create the "
-            f"model with {creation(self.architecture, self.image)}.{self.otherwise}"
+            f"{self.why} Send the file as POST /v1/bases?{format_query(self.architecture, self.image)} and create the "
+            f"model with {format_creation_request(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
         chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
@@ -67,12 +67,12 @@ class Advice:
         fits: FittingBase = {
             "architecture": self.architecture,
             "image": self.image,
-            "query": query(self.architecture, self.image),
+            "query": format_query(self.architecture, self.image),
         }
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def advice(
+def find_advice(
     architecture: ArchitectureChoice, image: ImageOut, family: str, found: Shapes, expected: Shapes
 ) -> Advice | None:
     """Return what the file fits, if it differs from `expected` in stem or patches alone.
@@ -88,13 +88,13 @@ def advice(
         return None
     wrong = {name for name in found if list(found[name]) != list(expected[name])}
     if family in _STEMS and wrong == {_STEMS[family][0]}:
-        return _stem(family, architecture, image, found, expected)
+        return _advise_on_stem(family, architecture, image, found, expected)
     if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
-        return _patch(architecture, image, found)
+        return _advise_on_patches(architecture, image, found)
     return None
 
 
-def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
+def format_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Return the query of `POST /v1/bases` for an architecture and image.
 
     An architecture without other settings is given by its name alone.
@@ -104,14 +104,16 @@ def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
 
 
-def creation(architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN) -> str:
+def format_creation_request(
+    architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN
+) -> str:
     """The request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
     return str(Step("POST", "/v1/models", body=fields))
 
 
-def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
+def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Describe an architecture and image in plain words."""
     settings = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
     hyper = f" ({', '.join(settings)})" if settings else ""
@@ -130,9 +132,10 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     """
     own = architecture_of(base)
     return (
-        f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
-        f"Create the model with {creation(own, base['image'])}, or upload a file that fits the model to "
-        f"POST /v1/bases?{query(architecture, image)}."
+        f"The base was uploaded for {describe_architecture(own, base['image'])}; the model has "
+        f"{describe_architecture(architecture, image)}. "
+        f"Create the model with {format_creation_request(own, base['image'])}, or upload a file that fits the model to "
+        f"POST /v1/bases?{format_query(architecture, image)}."
     )
 
 
@@ -169,15 +172,15 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
         raise BaseInvalid("This is a zip archive; a base is a safetensors file.")
 
 
-def _with(architecture: ArchitectureChoice, **hyper: str | int) -> ArchitectureChoice:
+def _replace_settings(architecture: ArchitectureChoice, **hyper: str | int) -> ArchitectureChoice:
     return cast(ArchitectureChoice, {**architecture, **hyper})
 
 
-def _channels(count: int) -> str:
+def _format_channels(count: int) -> str:
     return "1 channel" if count == 1 else f"{count} channels"
 
 
-def _stem(
+def _advise_on_stem(
     kind: str, architecture: ArchitectureChoice, image: ImageOut, found: Shapes, expected: Shapes
 ) -> Advice | None:
     name, stems = _STEMS[kind]
@@ -188,28 +191,30 @@ def _stem(
     if stem is None:
         return None
     if shape[2] == usual[2]:
-        why = f"The file's first layer ({name}) reads {_channels(channels)}, the images have {usual[1]}."
+        why = (
+            f"The file's first layer ({name}) reads {_format_channels(channels)}, the images have {usual[1]}."
+        )
         return Advice(architecture, {**image, "channels": channels}, "image.channels", why)
     large = stem == "standard"
     why = (
         f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images {'above' if large else 'up to'} "
         f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {usual[2]}×{usual[2]} one."
     )
-    stated = _with(architecture, stem=stem)
+    stated = _replace_settings(architecture, stem=stem)
     larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
     if large and size <= SMALL_IMAGE:
-        by_size = _with(architecture, stem="auto")
+        by_size = _replace_settings(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{query(by_size, larger)} and {creation(by_size, larger)}."
+            f"POST /v1/bases?{format_query(by_size, larger)} and {format_creation_request(by_size, larger)}."
         )
         return Advice(stated, {**image, "channels": channels}, "architecture.stem", why, otherwise)
     return Advice(stated, {**image, "channels": channels}, "architecture.stem", why)
 
 
-def _patch(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> Advice | None:
+def _advise_on_patches(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> Advice | None:
     shape, positions = found[_PATCHES], found[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
@@ -223,4 +228,4 @@ def _patch(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> 
         f"({_POSITIONS}): images of {side * patch} pixels. Other patches, or images of another size, were asked for."
     )
     fitting: ImageOut = {"size": size, "channels": channels}
-    return Advice(_with(architecture, patch=patch), fitting, "architecture.patch", why)
+    return Advice(_replace_settings(architecture, patch=patch), fitting, "architecture.patch", why)

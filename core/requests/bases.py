@@ -26,15 +26,15 @@ from core.protocol.answers.base import BaseOut, BasePage, ListedBase, ModelRef
 from core.protocol.answers.model_change import AskedImage
 from core.protocol.base import ExpectedBase, UploadedFor
 from core.protocol.catalogue import Catalogue
-from core.recipe.architecture import architecture as complete
+from core.recipe.architecture import complete_architecture as complete
 from core.recipe.base_images import BaseConfig, images_of_base
 from core.recipe.images import Images, images_of
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
-from core.requests.audit import record
-from core.requests.base_advice import advice, architecture_of, refuse_pickle
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.audit import record_action
+from core.requests.base_advice import architecture_of, find_advice, refuse_pickle
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 from core.requests.unused import delete_unused
 from core.safetensors_header import Tensor, check_expected, check_finite, read_header
 from core.settings import Settings
@@ -105,7 +105,7 @@ def create(
         StorageFull: the owner has no room for it.
         Unavailable: the sweep removed the file before it was registered.
     """
-    tensors = _tensors(path, architecture, family)
+    tensors = _read_tensors(path, architecture, family)
     _check_fit(tensors, expected, architecture, images.image, family)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
@@ -113,7 +113,7 @@ def create(
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.share(session)
+        references.lock_shared(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
@@ -126,16 +126,16 @@ def create(
             created_at=now,
         )
         session.add(row)
-        record(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
+        record_action(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
         response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
-        idempotency.remember(session, actor, repeat, 201, location, response, now)
+        idempotency.store_response(session, actor, repeat, 201, location, response, now)
         session.flush()
-        quota.take(session, actor.owner_id, limit, size)
+        quota.take_room(session, actor.owner_id, limit, size)
     return response
 
 
-def _tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
+def _read_tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
     """Read the header of the file.
 
     Raises:
@@ -160,7 +160,7 @@ def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
     """
     with db.read() as session:
         row = session.get(Base, base_id)
-        if row is None or not actor.sees(row.owner_id):
+        if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         return _to_json(row)
 
@@ -168,9 +168,9 @@ def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
     """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
-        query = select(Base).where(actor.filter(Base.owner_id))
-        bases: Page[Base] = page(session, query, Base.id, limit, cursor, descending=True)
-        users = _users(session, bases.rows, actor.filter(Model.owner_id))
+        query = select(Base).where(actor.filter_visible(Base.owner_id))
+        bases: Page[Base] = read_page(session, query, Base.id, limit, cursor, descending=True)
+        users = _find_dependent_models(session, bases.rows, actor.filter_visible(Model.owner_id))
         items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in bases.rows]
         return {"items": items, "next_cursor": bases.next_cursor}
 
@@ -184,27 +184,31 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
-        references.own(session)
+        references.lock_exclusive(session)
         row = session.get(Base, base_id)
-        if row is None or not actor.sees(row.owner_id):
+        if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
-        if _users(session, [row], true())[row.id]:
-            raise _needed(_users(session, [row], actor.filter(Model.owner_id))[row.id])
+        if _find_dependent_models(session, [row], true())[row.id]:
+            raise _make_in_use_error(
+                _find_dependent_models(session, [row], actor.filter_visible(Model.owner_id))[row.id]
+            )
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
-        record(session, actor, "base.delete", row.id, data, now=db.now(session))
-        stored_bytes.outdate(session, row.owner_id)
+        record_action(session, actor, "base.delete", row.id, data, now=db.now(session))
+        stored_bytes.mark_outdated(session, row.owner_id)
     delete_unused(db, blobs, [row.sha256])
 
 
-def _needed(models: list[ModelRef]) -> WrongState:
+def _make_in_use_error(models: list[ModelRef]) -> WrongState:
     """Return the refusal to delete a base.
 
     Args:
         models: models that start from the base and that the caller sees.
     """
     named = (
-        words.listed([model["name"] for model in models], _NAMED) if models else "a model of another owner"
+        words.join_words([model["name"] for model in models], _NAMED)
+        if models
+        else "a model of another owner"
     )
     advice = (
         "Delete these models first, or keep the base." if models else "It stays as long as that model does."
@@ -215,7 +219,9 @@ def _needed(models: list[ModelRef]) -> WrongState:
     )
 
 
-def _users(session: Session, rows: Sequence[Base], seen: ColumnElement[bool]) -> dict[str, list[ModelRef]]:
+def _find_dependent_models(
+    session: Session, rows: Sequence[Base], seen: ColumnElement[bool]
+) -> dict[str, list[ModelRef]]:
     """Return the visible models that start from each base, by base id, oldest first."""
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
     stored = {json.dumps(row.id): row.id for row in rows}
@@ -243,7 +249,7 @@ def _check_fit(
         check_expected(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
-        fitting = advice(
+        fitting = find_advice(
             architecture,
             image,
             family,
@@ -252,7 +258,7 @@ def _check_fit(
         )
         if fitting is None:
             raise
-        raise fitting.error(error.fields) from None
+        raise fitting.make_error(error.fields) from None
 
 
 def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
@@ -270,5 +276,5 @@ def _to_json(row: Base) -> BaseOut:
         "architecture": architecture_of(row.architecture),
         "image": row.architecture.get("image"),
         "normalise": row.architecture.get("normalise"),
-        "created_at": rfc3339(row.created_at),
+        "created_at": format_rfc3339(row.created_at),
     }

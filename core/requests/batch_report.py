@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from core.db.states import State
 from core.db.tables import Job, Model, Task
 from core.errors import LabelsInvalid
-from core.ingest.batch_data import balance
+from core.ingest.batch_data import measure_balance
 from core.ingest.first_report import NAMES_AND_SIZES, first_report
 from core.ingest.inspect import Directory
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.protocol.data_report import ClassCount
 from core.protocol.report import BatchReport, ClassNames, ConflictsPolicy, DuplicatesPolicy, LookAlike
-from core.requests.class_names import Compared, compare
+from core.requests.class_names import Compared, compare_names
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
@@ -44,7 +44,7 @@ def check_classes(model: Model, found: Directory) -> None:
     unknown = sorted(set(found.classes) - set(model.classes))
     if not unknown:
         return
-    like = dict(compare(unknown, model.classes).look_alike)
+    like = dict(compare_names(unknown, model.classes).look_alike)
     listed = [_with_hint(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
     more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
     raise LabelsInvalid(
@@ -66,7 +66,7 @@ def known_classes(session: Session, model: Model) -> set[str]:
     return class_names
 
 
-def report(
+def build_report(
     found: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
 ) -> BatchReport:
     """Return the report of a task until its images are decoded.
@@ -80,7 +80,7 @@ def report(
     }
     return {
         "classes": classes,
-        "data": balance(sizes),
+        "data": measure_balance(sizes),
         "reading": found.reading,
         **first_report(
             found.ignored,
@@ -96,11 +96,11 @@ def report(
     }
 
 
-def warnings(found: Directory, compared: Compared) -> list[str]:
+def list_warnings(found: Directory, compared: Compared) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
     sentences = [
-        f"The class {show(label)} is new, and looks like {show(similar)}, which "
+        f"The class {quote(label)} is new, and looks like {quote(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
         + "if they are one class, give them one name."
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
@@ -122,7 +122,7 @@ def one_class(session: Session, model: Model, found: Directory) -> list[str]:
     if known_classes(session, model) - {label}:
         return []
     return [
-        f"The batch has one class, {show(label)}, and the model knows no other. Its version calls every image by it, "
+        f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls every image by it, "
         "so it is published and not put in production. Send another class with it, or in the next batch."
     ]
 
@@ -132,7 +132,7 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
     few = {label: found.classes[label] for label in compared.new if found.classes[label] < FEW}
     if not few:
         return []
-    listed = [f"{show(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])]
+    listed = [f"{quote(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])]
     more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
     measured = ", ".join(f"{share:.0%} with {images}" for images, share in RECALL.items())
     return [

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Model, Result
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 
@@ -76,23 +76,23 @@ def class_changes(
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, str(version))
-        tasks = taught(row.manifest) if task is None else [task]
+        tasks = list_taught_tasks(row.manifest) if task is None else [task]
         new_counts, old_counts, old_tasks = (
-            _counts(session, owner, row.number, tasks),
+            _read_counts(session, owner, row.number, tasks),
             _Counts(),
             set[int](),
         )
         if row.parent is not None:
-            old_counts = _counts(session, owner, row.parent, tasks)
-            old_tasks = set(taught(find_version(session, owner, str(row.parent)).manifest))
+            old_counts = _read_counts(session, owner, row.parent, tasks)
+            old_tasks = set(list_taught_tasks(find_version(session, owner, str(row.parent)).manifest))
         return ClassChanges(
             row.number,
             row.parent,
-            _compared(new_counts, old_counts, old_tasks, owner.scenario == "task"),
+            _compare_counts(new_counts, old_counts, old_tasks, owner.scenario == "task"),
         )
 
 
-def _compared(now: _Counts, before: _Counts, known: set[int], apart: bool) -> list[ClassChange]:
+def _compare_counts(now: _Counts, before: _Counts, known: set[int], apart: bool) -> list[ClassChange]:
     """Compare the counts of a version and of its parent on the same images.
 
     A class that the parent knew is compared on tasks on which both versions were measured.
@@ -119,7 +119,7 @@ def _compared(now: _Counts, before: _Counts, known: set[int], apart: bool) -> li
     return sorted(changes, key=lambda one: (one.before is None, one.change or 0.0, one.label, one.task or 0))
 
 
-def _counts(session: Session, model: Model, version: int, tasks: Sequence[int]) -> _Counts:
+def _read_counts(session: Session, model: Model, version: int, tasks: Sequence[int]) -> _Counts:
     """Return correct predictions and images of a version by (task, label)."""
     query = select(Result.task, Result.per_class).where(
         Result.model_id == model.id, Result.version == version, Result.task.in_(tasks)

@@ -46,7 +46,7 @@ class Compared:
     look_alike: list[tuple[str, str]]
 
 
-def compare(batch: Collection[str], known: Collection[str]) -> Compared:
+def compare_names(batch: Collection[str], known: Collection[str]) -> Compared:
     """Compare the names of a batch with those that a model knows.
 
     Args:
@@ -68,7 +68,7 @@ def compare(batch: Collection[str], known: Collection[str]) -> Compared:
     return Compared(new, sorted(set(batch) & known_names), look_alike)
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return the name without differences in spelling that do not matter.
 
     Alike names have the same result. A gap between two digits, or before a leading digit, becomes
@@ -76,10 +76,10 @@ def folded(name: str) -> str:
     """
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
-    return _GAPS.sub(lambda gap: _kept(plain, gap), plain) or name
+    return _GAPS.sub(lambda gap: _replace_gap(plain, gap), plain) or name
 
 
-def stems(fold: str) -> list[str]:
+def list_stems(fold: str) -> list[str]:
     """Return the folded name, and the folded name without each plural ending that it has."""
     forms = [fold]
     for ending in _PLURALS:
@@ -89,12 +89,12 @@ def stems(fold: str) -> list[str]:
     return forms
 
 
-def singular(fold: str) -> str:
+def strip_plural(fold: str) -> str:
     """Return a folded name in the form in which edits are looked for: without a plural `s`."""
-    return next((stem for stem in stems(fold)[1:] if len(stem) == len(fold) - 1), fold)
+    return next((stem for stem in list_stems(fold)[1:] if len(stem) == len(fold) - 1), fold)
 
 
-def _kept(text: str, gap: "re.Match[str]") -> str:
+def _replace_gap(text: str, gap: "re.Match[str]") -> str:
     """Return the replacement of a gap: a space if it separates digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
@@ -112,10 +112,10 @@ class _Index:
 
     def add(self, name: str) -> None:
         """Add a name."""
-        fold = folded(name)
-        for stem in stems(fold):
+        fold = fold_name(name)
+        for stem in list_stems(fold):
             self._stems.setdefault(stem, name)
-        word = singular(fold)
+        word = strip_plural(fold)
         if MIN_EDITED <= len(word) <= MAX_EDITED:
             self._words.setdefault(word, name)
             for at, shorter in _without_a_letter(word):
@@ -124,14 +124,14 @@ class _Index:
 
     def find(self, name: str) -> str | None:
         """Return an indexed name that is similar to this one, or None."""
-        fold = folded(name)
-        for stem in stems(fold):
+        fold = fold_name(name)
+        for stem in list_stems(fold):
             if stem in self._stems:
                 return self._stems[stem]
-        word = singular(fold)
-        return self._edited(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
+        word = strip_plural(fold)
+        return self._find_edited(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
 
-    def _edited(self, word: str) -> str | None:
+    def _find_edited(self, word: str) -> str | None:
         """Return an indexed name that is one edit away from this word, or None."""
         similar = self._shorter.get(hash(word))
         if similar is not None:

@@ -31,7 +31,7 @@ from core.protocol.answers.compare import (
     TaskFlips,
 )
 from core.protocol.document import JsonObject
-from core.requests.compared_tasks import Pair, Said, Side, Vocabulary, read
+from core.requests.compared_tasks import Pair, Said, Side, Vocabulary, read_predictions
 from core.requests.pages import decode_cursor, encode_cursor
 from core.store import Blobs
 
@@ -43,7 +43,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare(blobs: Blobs, pair: Pair) -> CompareOut:
+def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
     """Return all counts, and the differences of recipe and manifest.
 
     Raises:
@@ -53,9 +53,9 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
     total, tasks = Flips(), list[TaskFlips]()
     by_class: dict[int, Flips] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
-    for predictions in read(blobs, pair, words):
+    for predictions in read_predictions(blobs, pair, words):
         a_correct, b_correct = predictions.a == predictions.truth, predictions.b == predictions.truth
-        task_flips = flips.count(a_correct, b_correct)
+        task_flips = flips.count_flips(a_correct, b_correct)
         total += task_flips
         tasks.append(
             {"task": predictions.task.number, "name": predictions.task.name, **flips_to_json(task_flips)}
@@ -64,25 +64,25 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
             by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
-            counter.update(_pairs(predictions.truth, predicted, len(words.names)))
-    classes = _classes(words, by_class)
+            counter.update(_count_pairs(predictions.truth, predicted, len(words.names)))
+    classes = _build_class_flips(words, by_class)
     return {
         "model": pair.model,
-        "a": _version(pair.a),
-        "b": _version(pair.b),
+        "a": _version_to_json(pair.a),
+        "b": _version_to_json(pair.b),
         "totals": flips_to_json(total),
         "tasks": tasks,
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
-        "confusion": _matrix(words, *confused),
-        "pairs": _confused(words, *confused),
-        "recipe": differences(_recipe(pair.a), _recipe(pair.b)),
-        "manifest": differences(_manifest(pair.a), _manifest(pair.b)),
+        "confusion": _build_confusion(words, *confused),
+        "pairs": _list_confused_pairs(words, *confused),
+        "recipe": list_differences(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
+        "manifest": list_differences(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
         "left_out": pair.left_out,
     }
 
 
-def images(
+def list_images(
     blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
 ) -> ComparedImagePage:
     """Return a page of images that flipped, or that both versions get wrong, by task and number.
@@ -95,15 +95,15 @@ def images(
         Invalid: no compared image has this label, or the cursor belongs to another list.
         StoreCorrupt: a file is missing or damaged.
     """
-    after = _after(cursor)
+    after = _parse_cursor(cursor)
     if label is not None and all(label not in task.labels for task in pair.tasks):
         unknown = [{"field": "class", "message": "unknown"}]
         raise Invalid(f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown)
     words, total = Vocabulary(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
-    for predictions in read(blobs, pair, words):
-        rows = _rows(predictions, kind, label, words)
+    for predictions in read_predictions(blobs, pair, words):
+        rows = _find_rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
             if (predictions.task.number, row) <= after:
@@ -111,7 +111,7 @@ def images(
             if len(items) == limit:
                 more = True
                 break
-            items.append(_image(pair, predictions, row, words))
+            items.append(_build_image(pair, predictions, row, words))
     last = items[-1] if more else None
     return {
         "items": items,
@@ -120,7 +120,9 @@ def images(
     }
 
 
-def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = "") -> list[Difference]:
+def list_differences(
+    a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = ""
+) -> list[Difference]:
     """Return the values that differ between two objects, sorted by path.
 
     Args:
@@ -130,7 +132,7 @@ def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str
     for name in sorted({*a, *b}):
         old, new, path = a.get(name), b.get(name), f"{way}{name}"
         if isinstance(old, dict) and isinstance(new, dict):
-            changes += differences(old, new, f"{path}.")
+            changes += list_differences(old, new, f"{path}.")
         elif old != new:
             changes.append({"path": path, "a": old, "b": new})
     return changes
@@ -138,16 +140,16 @@ def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str
 
 def flips_to_json(found: Flips) -> answers.Flips:
     """Return counts with their negative flip rate, its interval and McNemar's p value."""
-    interval = flips.wilson(found.negative, found.n)
+    interval = flips.wilson_interval(found.negative, found.n)
     return {
-        **_counts(found),
+        **_counts_to_json(found),
         "nfr": found.nfr,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.mcnemar(found.negative, found.positive),
+        "mcnemar_p": flips.mcnemar_p_value(found.negative, found.positive),
     }
 
 
-def _counts(found: Flips) -> answers.FlipCounts:
+def _counts_to_json(found: Flips) -> answers.FlipCounts:
     """Return the counts alone."""
     both_right, negative, positive, both_wrong = astuple(found)
     return {
@@ -159,10 +161,10 @@ def _counts(found: Flips) -> answers.FlipCounts:
     }
 
 
-def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
     """Return the counts of each class: largest net loss first, then most flips, then the rest."""
 
-    def weight(number: int) -> tuple[bool, int, int, str, int]:
+    def sort_key(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
@@ -170,18 +172,20 @@ def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlip
         return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
 
     return [
-        {"label": words.names[number][1], "task": words.names[number][0], **_counts(by_class[number])}
-        for number in sorted(by_class, key=weight)
+        {"label": words.names[number][1], "task": words.names[number][0], **_counts_to_json(by_class[number])}
+        for number in sorted(by_class, key=sort_key)
     ]
 
 
-def _pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
     """Return the number of images by (true label, predicted label)."""
     codes, counts = np.unique(truth * size + answer, return_counts=True)
     return {divmod(code, size): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
 
 
-def _matrix(words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]) -> Confusion | None:
+def _build_confusion(
+    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+) -> Confusion | None:
     """Return the confusion matrices, or None for too many classes or classes of several tasks."""
     numbers = sorted(
         {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
@@ -190,16 +194,20 @@ def _matrix(words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int
         return None
     place = {number: i for i, number in enumerate(numbers)}
 
-    def filled(counter: Counter[tuple[int, int]]) -> list[list[int]]:
+    def fill_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
         for (truth, answer), count in counter.items():
             rows[place[truth], place[answer]] = count
         return [[int(count) for count in row] for row in rows]
 
-    return {"labels": [words.names[number][1] for number in numbers], "a": filled(a), "b": filled(b)}
+    return {
+        "labels": [words.names[number][1] for number in numbers],
+        "a": fill_matrix(a),
+        "b": fill_matrix(b),
+    }
 
 
-def _confused(
+def _list_confused_pairs(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
     """Return the pairs of a class and a wrong prediction whose counts changed most."""
@@ -219,7 +227,7 @@ def _confused(
     ]
 
 
-def _rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
+def _find_rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
     """Return the numbers of the images of this kind, ascending."""
     a_right, b_right = said.a == said.truth, said.b == said.truth
     selected = {
@@ -228,12 +236,12 @@ def _rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> n
         "both_wrong": ~a_right & ~b_right,
     }[kind]
     if label is not None:
-        selected &= said.truth == words.of(said.task.number, [label])[0]
+        selected &= said.truth == words.number_labels(said.task.number, [label])[0]
     return np.flatnonzero(selected)
 
 
-def _image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
-    def given(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+def _build_image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
+    def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return the entry of one image."""
         value = float(probability[row])
         return {
@@ -246,13 +254,13 @@ def _image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage
         "task": task,
         "index": row,
         "label": words.names[int(said.truth[row])][1],
-        "a": given(said.a, said.p_a),
-        "b": given(said.b, said.p_b),
+        "a": build_answer(said.a, said.p_a),
+        "b": build_answer(said.b, said.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 
 
-def _after(cursor: str | None) -> tuple[int, int]:
+def _parse_cursor(cursor: str | None) -> tuple[int, int]:
     """Return the (task, image) that a cursor points to; the next page begins after it."""
     if cursor is None:
         return (0, -1)
@@ -262,14 +270,14 @@ def _after(cursor: str | None) -> tuple[int, int]:
     return int(task), int(row)
 
 
-def _version(side: Side) -> ComparedVersion:
+def _version_to_json(side: Side) -> ComparedVersion:
     return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
 
 
-def _recipe(side: Side) -> JsonObject:
+def _recipe_to_json(side: Side) -> JsonObject:
     return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
 
 
-def _manifest(side: Side) -> JsonObject:
+def _manifest_to_json(side: Side) -> JsonObject:
     manifest = side.manifest.to_json()
     return {name: value for name, value in manifest.items() if name not in _IDENTITY}

@@ -23,7 +23,7 @@ from core.ingest.dataset import open_dataset
 from core.protocol.answers.compare import LeftOut
 from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, files_of, find_model
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.requests.versions import find_version
 from core.store import Blobs
 
@@ -118,18 +118,20 @@ class Vocabulary:
         self.names: list[tuple[int | None, str]] = []
         self._number: dict[tuple[int | None, str], int] = {}
 
-    def of(self, task: int, labels: list[str]) -> Ids:
+    def number_labels(self, task: int, labels: list[str]) -> Ids:
         """Return the numbers of these labels, int64 [N]."""
-        return np.array([self._of(task if self.apart else None, label) for label in labels], np.int64)
+        return np.array(
+            [self._number_label(task if self.apart else None, label) for label in labels], np.int64
+        )
 
-    def _of(self, task: int | None, label: str) -> int:
+    def _number_label(self, task: int | None, label: str) -> int:
         number = self._number.setdefault((task, label), len(self.names))
         if number == len(self.names):
             self.names.append((task, label))
         return number
 
 
-def find(db: Database, actor: Actor, model: str, a: str, b: str, task: int | None) -> Pair:
+def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int | None) -> Pair:
     """Return the two versions and the tasks that both cover, or `task` alone.
 
     Args:
@@ -143,31 +145,33 @@ def find(db: Database, actor: Actor, model: str, a: str, b: str, task: int | Non
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        sides = [_side(find_version(session, owner, version)) for version in (a, b)]
-        cells = [_cells(session, owner, side.number, task) for side in sides]
+        sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
+        cells = [_find_digests(session, owner, side.number, task) for side in sides]
         numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
-            _require(owner, tasks.get(task), task)
-        compared, left_out = _apart(owner, tasks, sides, cells)
+            _require_held_out(owner, tasks.get(task), task)
+        compared, left_out = _split_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
-            raise _missing(owner, missing)
+            raise _make_missing_error(owner, missing)
         if task is not None and not compared:
-            raise AnswersMissing(left_out[0]["detail"], extra={"missing": _listed(left_out)})
-        keys = [Blobs.key(digest) for one in compared for digest in (one.held_out, one.a, one.b)]
+            raise AnswersMissing(left_out[0]["detail"], extra={"missing": _list_missing(left_out)})
+        keys = [Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)]
         for start in range(0, len(keys), _NAMED):
             damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
         return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
 
 
-def used(db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]) -> Used:
+def run_with_retry(
+    db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
+) -> Used:
     """Return the result of `use`, and retry with the remaining tasks if data was deleted.
 
     Raises:
-        NotFound, Gone, AnswersMissing: see `find`; no task remains.
+        NotFound, Gone, AnswersMissing: see `find_pair`; no task remains.
         StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -175,26 +179,26 @@ def used(db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable
             with files_of(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            remaining = find(db, actor, pair.model, str(pair.a.number), str(pair.b.number), task)
+            remaining = find_pair(db, actor, pair.model, str(pair.a.number), str(pair.b.number), task)
             # The same tasks are still there, so the file is really damaged.
             if remaining.tasks == pair.tasks:
                 raise
             pair = remaining
 
 
-def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
+def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
     """Yield the predictions of both versions on one task after the other.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
     """
     for task in pair.tasks:
-        _, labels = open_dataset(blobs.fetch(task.held_out))
-        truth = words.of(task.number, task.labels)[labels]
+        _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        truth = words.number_labels(task.number, task.labels)[labels]
         (a, p_a), (b, p_b) = (
-            _answers(
+            _read_answers(
                 blobs,
-                words.of(task.number, _classes(pair, side, task)),
+                words.number_labels(task.number, _list_classes(pair, side, task)),
                 Place(side.number, task.number, task.key),
                 digest,
             )
@@ -203,27 +207,29 @@ def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
         if not len(truth) == len(a) == len(b):
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it has {len(truth)}.",
-                extra={"object": Blobs.key(task.a if len(a) != len(truth) else task.b)},
+                extra={"object": Blobs.make_key(task.a if len(a) != len(truth) else task.b)},
             )
         yield Said(task, truth, a, b, p_a, p_b)
 
 
-def _answers(blobs: Blobs, classes: Ids, place: Place, digest: str) -> tuple[Ids, npt.NDArray[np.float16]]:
+def _read_answers(
+    blobs: Blobs, classes: Ids, place: Place, digest: str
+) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
 
     Raises:
         StoreCorrupt: the file is damaged or names a row that the head does not have.
     """
-    rows, probabilities = open_answers(blobs.fetch(digest), place)
+    rows, probabilities = open_answers(blobs.fetch_file(digest), place)
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with {len(classes)} classes.",
-            extra={"object": Blobs.key(digest)},
+            extra={"object": Blobs.make_key(digest)},
         )
     return classes[rows], probabilities
 
 
-def _classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
+def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
     """Return the classes that the rows of a version's predictions on a task stand for."""
     if pair.scenario == "task":
         head = side.manifest.head_of(task.number)
@@ -232,11 +238,11 @@ def _classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
     return list(side.manifest.classes or pair.classes)
 
 
-def _side(row: Version) -> Side:
+def _build_side(row: Version) -> Side:
     return Side(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
-def _cells(session: Session, model: Model, version: int, task: int | None) -> dict[int, str | None]:
+def _find_digests(session: Session, model: Model, version: int, task: int | None) -> dict[int, str | None]:
     """Return the digest of the version's predictions by task, for all tasks it was measured on."""
     query = select(Result.task, Result.answers).where(Result.model_id == model.id, Result.version == version)
     if task is not None:
@@ -244,17 +250,17 @@ def _cells(session: Session, model: Model, version: int, task: int | None) -> di
     return {number: digest for number, digest in session.execute(query)}
 
 
-def _require(model: Model, task: Task | None, number: int) -> None:
+def _require_held_out(model: Model, task: Task | None, number: int) -> None:
     """Check that the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     if task.data_deleted_at is not None:
-        raise NotFound(f"The data of task {number} was deleted on {rfc3339(task.data_deleted_at)}.")
+        raise NotFound(f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}.")
     if task.held_out_deleted_at is not None:
-        raise Gone(_gone(model, task))
+        raise Gone(_explain_gone(model, task))
 
 
-def _gone(model: Model, task: Task) -> str:
+def _explain_gone(model: Model, task: Task) -> str:
     """Say why the predictions on a task are not retained."""
     why = (
         'the model keeps counts of held-out images alone ("held_out": "counts")'
@@ -264,7 +270,7 @@ def _gone(model: Model, task: Task) -> str:
     return f"The held-out images of task {task.number} are not kept, and so no answers: {why}."
 
 
-def _apart(
+def _split_tasks(
     model: Model, tasks: Mapping[int, Task], sides: list[Side], cells: list[dict[int, str | None]]
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
     """Split the tasks into those that can be compared and the others."""
@@ -277,15 +283,17 @@ def _apart(
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
             comparable.append(ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key))
         else:
-            left_out.append(_left(model, task, sides, cells))
+            left_out.append(_build_left_out(model, task, sides, cells))
     return comparable, left_out
 
 
-def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]) -> LeftOut:
+def _build_left_out(
+    model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]
+) -> LeftOut:
     """Return the entry of a task that cannot be compared, with the reason."""
     number = task.number
     if task.data_deleted_at is not None:
-        at = rfc3339(task.data_deleted_at)
+        at = format_rfc3339(task.data_deleted_at)
         return {
             "task": number,
             "reason": "data_deleted",
@@ -293,7 +301,7 @@ def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str
             "detail": f"Its data was deleted on {at}.",
         }
     if task.held_out_deleted_at is not None:
-        return {"task": number, "reason": "counts_only", "versions": [], "detail": _gone(model, task)}
+        return {"task": number, "reason": "counts_only", "versions": [], "detail": _explain_gone(model, task)}
     pairs = list(zip(sides, cells, strict=True))
     unmeasured = sorted({side.number for side, of in pairs if number not in of})
     if unmeasured:
@@ -301,11 +309,11 @@ def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str
         text = f"Task {number} is not answered by {versions_text}: nothing was measured there."
         return {"task": number, "reason": "not_measured", "versions": unmeasured, "detail": text}
     lacking = sorted({side.number for side, of in pairs if of[number] is None})
-    text = " ".join(_why(model, version, number) for version in lacking)
+    text = " ".join(_explain_missing(model, version, number) for version in lacking)
     return {"task": number, "reason": "answers_missing", "versions": lacking, "detail": text}
 
 
-def _why(model: Model, version: int, task: int) -> str:
+def _explain_missing(model: Model, version: int, task: int) -> str:
     """Say why a version has no stored predictions on a task, and what to do."""
     sentence = f"Version {version} has no answers on task {task}: it was measured before answers were kept."
     if version == model.head:
@@ -319,17 +327,17 @@ def _why(model: Model, version: int, task: int) -> str:
     )
 
 
-def _missing(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+def _make_missing_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
     """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
-        _why(model, version, next(o["task"] for o in left_out if version in o["versions"]))
+        _explain_missing(model, version, next(o["task"] for o in left_out if version in o["versions"]))
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
-    return AnswersMissing(" ".join(texts) + more, extra={"missing": _listed(left_out)})
+    return AnswersMissing(" ".join(texts) + more, extra={"missing": _list_missing(left_out)})
 
 
-def _listed(left_out: list[LeftOut]) -> list[dict[str, int]]:
+def _list_missing(left_out: list[LeftOut]) -> list[dict[str, int]]:
     cells = [{"version": version, "task": one["task"]} for one in left_out for version in one["versions"]]
     return cells[:_NAMED]

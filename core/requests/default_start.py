@@ -42,7 +42,8 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
         None,
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. It starts from "
-            f"{packaged_base.PACKAGED}, which was learned on images of {packaged_base.packaged().size} pixels and "
+            f"{packaged_base.PACKAGED}, which was learned on images of {packaged_base.load_description().size} "
+            f"pixels and "
             "tells photos apart less well. To have the other, repair this and create the model again."
         ],
     )

@@ -6,10 +6,10 @@ from typing import Any, cast
 from core.db.tables import Delivery
 from core.protocol.answers.webhook import DeliveryDetail, DeliveryOut
 from core.requests.actor import Actor
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 
-def shown(row: Delivery) -> DeliveryOut:
+def build_delivery_response(row: Delivery) -> DeliveryOut:
     """Return a delivery as responses show it."""
     return {
         "id": row.id,
@@ -18,20 +18,20 @@ def shown(row: Delivery) -> DeliveryOut:
         "model": row.model_id,
         "state": cast(Any, row.state),
         "attempts": row.attempts,
-        "next_at": rfc3339(row.next_at),
+        "next_at": format_rfc3339(row.next_at),
         "status": row.status,
         "error": row.error,
-        "created_at": rfc3339(row.created_at),
-        "sent_at": rfc3339(row.sent_at),
-        "finished_at": rfc3339(row.finished_at),
+        "created_at": format_rfc3339(row.created_at),
+        "sent_at": format_rfc3339(row.sent_at),
+        "finished_at": format_rfc3339(row.finished_at),
     }
 
 
-def detail(actor: Actor, row: Delivery) -> DeliveryDetail:
+def build_delivery_detail(actor: Actor, row: Delivery) -> DeliveryDetail:
     """Return a delivery with its payload.
 
     The receiver's response is included for administrators alone, since it may come from an internal
     service.
     """
     receiver_response = row.answer if actor.is_admin else None
-    return {**shown(row), "payload": json.loads(row.payload), "answer": receiver_response}
+    return {**build_delivery_response(row), "payload": json.loads(row.payload), "answer": receiver_response}

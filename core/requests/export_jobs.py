@@ -9,7 +9,7 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from core.db import exporters, job_log
-from core.db.jobs import made
+from core.db.jobs import record_creation
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import TERMINAL, State
@@ -21,8 +21,8 @@ from core.protocol.answers.job import JobOut
 from core.protocol.answers.recipe import RecipeOut
 from core.requests import quota
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.job_answer import shown
+from core.requests.audit import record_action
+from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.versions import find_version
 
@@ -33,7 +33,7 @@ NO_WORKER = (
 )
 
 
-def ask(
+def request_export(
     db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
 ) -> tuple[JobOut, bool]:
     """Return the job that builds a download which is not stored, and True if the job is new.
@@ -43,25 +43,29 @@ def ask(
         TooManyRequests: the owner has no room for another open job.
     """
     with db.write() as session:
-        owner = line.locked(session, find_model(session, actor, model).id)  # concurrent callers share one job
+        owner = line.lock_model(
+            session, find_model(session, actor, model).id
+        )  # concurrent callers share one job
         row = find_version(session, owner, version)
         export_row = session.get(ExportJob, (row.id, format))
         job = None if export_row is None else session.get_one(Job, export_row.job_id)
         if job is not None and State(job.state) not in TERMINAL:
-            return shown(session, job), False
+            return build_job_response(session, job), False
         if job is not None and job.state != State.SUCCEEDED:
-            raise ExportUnavailable(_ended(job, row, format))
+            raise ExportUnavailable(_explain_ending(job, row, format))
         now = db.now(session)
-        if not exporters.there(session, now):
+        if not exporters.has_worker(session, now):
             raise ExportUnavailable(NO_WORKER)
-        new = _begun(session, actor, owner, row, format, now)
+        new = _begin_job(session, actor, owner, row, format, now)
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
         session.flush()
         quota.take_turn(session, owner.owner_id, max_open_jobs)
-        return shown(session, new), True
+        return build_job_response(session, new), True
 
 
-def _begun(session: Session, actor: Actor, model: Model, version: Version, format: str, now: float) -> Job:
+def _begin_job(
+    session: Session, actor: Actor, model: Model, version: Version, format: str, now: float
+) -> Job:
     """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
     job = beside_the_line(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
@@ -69,14 +73,14 @@ def _begun(session: Session, actor: Actor, model: Model, version: Version, forma
     session.add(job)
     session.flush()
     text = f"Accepted: version {version.number} is exported as {format}."
-    job_log.add(session, job.id, ("info", text), now)
-    made(session, job, now)
+    job_log.add_line(session, job.id, ("info", text), now)
+    record_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record(session, actor, "version.export", job.id, data, now=now, model=model.id)
+    record_action(session, actor, "version.export", job.id, data, now=now, model=model.id)
     return job
 
 
-def _ended(job: Job, version: Version, format: str) -> str:
+def _explain_ending(job: Job, version: Version, format: str) -> str:
     """Say why there is no download, and what to do."""
     subject = f"The export of version {version.number} as {format}"
     retried = f"POST /v1/jobs/{job.id}/retry tries again"

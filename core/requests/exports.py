@@ -51,7 +51,7 @@ class _Source:
     sure: SureOut | None
 
 
-def export(
+def get_or_build(
     db: Database,
     blobs: Blobs,
     catalogue: Catalogue,
@@ -75,22 +75,22 @@ def export(
             has no stored weights.
         StoreCorrupt: a part is damaged or missing.
     """
-    source = _source(db, actor, model, version, format)
-    return _stored(db, blobs, source) or _build(db, blobs, catalogue, source, spool)
+    source = _find_source(db, actor, model, version, format)
+    return _find_file(db, blobs, source) or _build_file(db, blobs, catalogue, source, spool)
 
 
-def stored(
+def find_stored(
     db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str
 ) -> ExportFile | None:
     """Return the download of a version if it is stored, else None.
 
     Raises:
-        ExportUnavailable: see `export`.
+        ExportUnavailable: see `get_or_build`.
     """
-    return _stored(db, blobs, _source(db, actor, model, version, format))
+    return _find_file(db, blobs, _find_source(db, actor, model, version, format))
 
 
-def _source(db: Database, actor: Actor, model: str, version: str, format: str) -> _Source:
+def _find_source(db: Database, actor: Actor, model: str, version: str, format: str) -> _Source:
     """Return the facts that a download of the version is built from."""
     form = FORMATS.get(format)
     if form is None:
@@ -106,15 +106,15 @@ def _source(db: Database, actor: Actor, model: str, version: str, format: str) -
                 f"Version {row.number} has no stored weights: it is the random start that its manifest "
                 "describes. Download a later version."
             )
-        damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in parts})
-        refusal = form.refusal(row.manifest)
+        damage.refuse_marked_parts(session, row, {Blobs.make_key(sha256): name for name, sha256 in parts})
+        refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
         sure = sure_of(session, owner, row.number)
         return _Source(form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure)
 
 
-def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
+def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(Export, (source.version_id, source.format.name))
@@ -123,17 +123,17 @@ def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path) -> ExportFile:
+def _build_file(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path) -> ExportFile:
     """Build the download, store it as a blob and register it."""
     target, format = spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}", source.format.name
     try:
-        _write(blobs, catalogue, source, target)
+        _write_file(blobs, catalogue, source, target)
         sha256, size = blobs.put_file(target, move=True)
     finally:
         target.unlink(missing_ok=True)
     try:
         with db.write() as session:
-            references.share(session)
+            references.lock_shared(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
@@ -154,13 +154,13 @@ def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, sp
     return ExportFile(sha256, size, source.filename, source.format.media_type)
 
 
-def _write(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
+def _write_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
     """Write the download to `target`.
 
     Raises:
         StoreCorrupt: a part is damaged.
     """
-    parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, sha256 in source.parts]
+    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, sha256 in source.parts]
     try:
         source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))
     except DamagedPart as error:

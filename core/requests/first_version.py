@@ -21,7 +21,13 @@ from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
 from core.requests.actor import Actor, find_model
-from core.requests.base_advice import architecture_of, creation, other_model, same_pixels, words
+from core.requests.base_advice import (
+    architecture_of,
+    describe_architecture,
+    format_creation_request,
+    other_model,
+    same_pixels,
+)
 from core.store import Blobs
 
 _BACKBONE = ("backbone", "base")
@@ -31,7 +37,7 @@ Heads, prompts, buffers and other parts are not taken over.
 """
 
 
-def make(
+def add_version_zero(
     session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float, images: Images
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
@@ -48,7 +54,7 @@ def make(
     """
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
     mover = Mover("create", actor.key_id)
-    version_zero.write(session, model, parts, origin, normalise, mover, seed=seed, now=now)
+    version_zero.add_version(session, model, parts, origin, normalise, mover, seed=seed, now=now)
 
 
 def _base_parts(
@@ -65,8 +71,8 @@ def _base_parts(
         usual: statistics to use where the base has none.
     """
     if model.base == "random":
-        return [], {"init": RandomStart(kind="random", seed=seed)}, _normalisation(usual)
-    references.share(session)
+        return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
+    references.lock_shared(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _of_version(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):
@@ -84,14 +90,14 @@ def _of_upload(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
     """Return the part of an uploaded base, given by its id."""
-    row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
+    row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
     if row is None:
         raise _bad_base(f"There is no base {base!r}.")
     base_architecture = architecture_of(row.architecture)
     if base_architecture != model.architecture or not same_pixels(row.architecture["image"], model.image):
         raise _bad_base(other_model(row.architecture, model.architecture, model.image))
     model.image = _with_decoding_of(row.architecture["image"], model.image)
-    normalise = _normalisation(row.architecture.get("normalise") or usual)
+    normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
 
@@ -109,9 +115,10 @@ def _of_version(
         raise _bad_base(f"The model {base['model']!r} has no version {number}.")
     if source.architecture != model.architecture or not same_pixels(source.image, model.image):
         raise _bad_base(
-            f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
-            f"{words(model.architecture, model.image)}. Create the model with "
-            f"{creation(source.architecture, source.image, base)}."
+            f"Version {number} of {source.name} has {describe_architecture(source.architecture, source.image)}; "
+            f"the model has "
+            f"{describe_architecture(model.architecture, model.image)}. Create the model with "
+            f"{format_creation_request(source.architecture, source.image, base)}."
         )
     if source_version.manifest.network is not None and source_version.manifest.network.family == "linearised":
         raise _bad_base(
@@ -141,7 +148,7 @@ def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
     return image_settings
 
 
-def _normalisation(told: NormalisationOut | None) -> Normalisation | None:
+def _parse_normalisation(told: NormalisationOut | None) -> Normalisation | None:
     return None if told is None else Normalisation.from_json(told)
 
 

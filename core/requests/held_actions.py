@@ -58,14 +58,14 @@ def list_held_actions(
     if find_doubt(task.report) is not None:  # no recipe mends wrong labels
         again = [make_retry(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _mend(model, task, version, job, learned, others)
+    mended = _list_repairs(model, task, version, job, learned, others)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
     return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
 
 
-def _mend(
+def _list_repairs(
     model: Model, task: Task, version: Version, job: Job, learned: Collection[int], others: Mapping[int, Task]
 ) -> list[ActionOut]:
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}

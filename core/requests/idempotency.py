@@ -61,7 +61,7 @@ class Replay:
     request: str
 
 
-def checked(key: str | None) -> str | None:
+def check_key(key: str | None) -> str | None:
     """Return the client's key after checking its form.
 
     Raises:
@@ -84,7 +84,7 @@ def fingerprint(*parts: str | None) -> str:
     return digest.hexdigest()
 
 
-def mismatch() -> IdempotencyMismatch:
+def make_mismatch_error() -> IdempotencyMismatch:
     """Return the error for a key that was used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
@@ -99,7 +99,7 @@ def in_flight() -> IdempotencyInFlight:
     )
 
 
-def replayed(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
+def find_replay(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -108,7 +108,7 @@ def replayed(session: Session, actor: Actor, request: Request | None, now: float
     """
     if request is None:
         return None
-    row = _row(session, actor, request, now)
+    row = _find_live_row(session, actor, request, now)
     if row is None:
         return None
     if row.status is None:
@@ -116,11 +116,11 @@ def replayed(session: Session, actor: Actor, request: Request | None, now: float
             return None
         raise in_flight()
     if row.fingerprint != request.fingerprint:
-        raise mismatch()
-    return _replay(row)
+        raise make_mismatch_error()
+    return _build_replay(row)
 
 
-def remember(
+def store_response(
     session: Session,
     actor: Actor,
     request: Request | None,
@@ -164,9 +164,9 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
     try:
         with db.write() as session:
             now = db.now(session)
-            row = _row(session, actor, request, now)
+            row = _find_live_row(session, actor, request, now)
             if row is not None and row.status is not None:
-                return _replay(row)
+                return _build_replay(row)
             if row is not None:
                 raise in_flight()
             session.add(
@@ -193,7 +193,7 @@ def renew(db: Database, actor: Actor, request: Request) -> None:
         now = db.now(session)
         session.execute(
             update(Idempotency)
-            .where(*_key(actor, request), Idempotency.status.is_(None))
+            .where(*_match_key(actor, request), Idempotency.status.is_(None))
             .values(created_at=now)
         )
 
@@ -206,7 +206,7 @@ def abandon(db: Database, actor: Actor, request: Request) -> None:
             session.delete(row)
 
 
-def _key(actor: Actor, request: Request) -> tuple[Any, ...]:
+def _match_key(actor: Actor, request: Request) -> tuple[Any, ...]:
     return (
         Idempotency.owner_id == actor.owner_id,
         Idempotency.route == request.route,
@@ -214,7 +214,7 @@ def _key(actor: Actor, request: Request) -> tuple[Any, ...]:
     )
 
 
-def _row(session: Session, actor: Actor, request: Request, now: float) -> Idempotency | None:
+def _find_live_row(session: Session, actor: Actor, request: Request, now: float) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
     row = session.get(
         Idempotency,
@@ -226,13 +226,13 @@ def _row(session: Session, actor: Actor, request: Request, now: float) -> Idempo
         return None
     age = now - row.created_at
     if age > (STALE_S if row.status is None else Idempotency.KEPT_S):
-        session.execute(delete(Idempotency).where(*_key(actor, request)))
+        session.execute(delete(Idempotency).where(*_match_key(actor, request)))
         session.expunge(row)
         return None
     return row
 
 
-def _replay(row: Idempotency) -> Replay:
+def _build_replay(row: Idempotency) -> Replay:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
     return Replay(
         row.status or 200,

@@ -20,7 +20,7 @@ from core.line.words import SETTLED_BY, lacks_base, waits_for_base
 from core.protocol.answers.job import JobOut, Progress, WaitingFor
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck, ExportReport
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
 
@@ -192,7 +192,7 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": _progress(job.state, job.progress or {}),
+        "progress": _build_progress(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
@@ -201,13 +201,13 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "recipe": job.recipe,
         "retry_of": job.retry_of,
         "report": job.report if job.state in _TERMINAL else None,
-        "created_at": rfc3339(job.created_at),
-        "started_at": rfc3339(job.started_at),
-        "finished_at": rfc3339(job.finished_at),
+        "created_at": format_rfc3339(job.created_at),
+        "started_at": format_rfc3339(job.started_at),
+        "finished_at": format_rfc3339(job.finished_at),
     }
 
 
-def etag(job: JobLike, aside: Aside) -> str:
+def build_etag(job: JobLike, aside: Aside) -> str:
     """Return the strong ETag of a job's response, which changes with the job and the facts beside
     it."""
     stop = aside.stop
@@ -217,7 +217,7 @@ def etag(job: JobLike, aside: Aside) -> str:
     return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
 
 
-def encoded(job: JobLike, aside: Aside) -> bytes:
+def encode_job(job: JobLike, aside: Aside) -> bytes:
     """Return the bytes of a job's response; equal ETags mean equal bytes."""
     return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -232,11 +232,11 @@ class EncodedJobs:
         self._known: dict[str, tuple[str, bytes]] = {}
 
     def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
-        """Return `encoded(job, aside)`, whose ETag is `tag`."""
+        """Return `encode_job(job, aside)`, whose ETag is `tag`."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
             return cached[1]
-        body = encoded(job, aside)
+        body = encode_job(job, aside)
         if len(body) <= self.MOST_BYTES:
             if len(self._known) >= self.MOST:
                 self._known.clear()
@@ -244,14 +244,14 @@ class EncodedJobs:
         return body
 
 
-def shown(session: Session, job: Job, model: Model | None = None) -> JobOut:
+def build_job_response(session: Session, job: Job, model: Model | None = None) -> JobOut:
     """Return one job with the facts beside it. model: the job's, if the caller has read it."""
     session.flush()
     has_base = model is not None and model.base_job is None
-    return to_json(job, asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id])
+    return to_json(job, find_asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id])
 
 
-def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = ()) -> dict[str, Aside]:
+def find_asides(session: Session, found: Sequence[Job], with_base: Collection[str] = ()) -> dict[str, Aside]:
     """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
@@ -276,7 +276,7 @@ def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = 
         )
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
-    bases = _bases(session, {job.model_id for job in found if _has_place(job)} - set(with_base))
+    bases = _find_base_jobs(session, {job.model_id for job in found if _has_place(job)} - set(with_base))
     devices = _missing_devices(session, found)
     return {
         job.id: Aside(
@@ -289,7 +289,7 @@ def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = 
     }
 
 
-def _bases(session: Session, models: set[str]) -> dict[str, BaseJob]:
+def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
     """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
@@ -318,9 +318,9 @@ def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, Missin
     return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
-def _progress(state: str, stored: Mapping[str, Any]) -> Progress:
+def _build_progress(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
-        "done": _done(state, stored),
+        "done": _read_share_done(state, stored),
         "left_s": None if state in _TERMINAL else stored.get("left_s"),
         "phase": stored.get("phase"),
         "epoch": stored.get("epoch"),
@@ -331,7 +331,7 @@ def _progress(state: str, stored: Mapping[str, Any]) -> Progress:
     }
 
 
-def _done(state: str, stored: Mapping[str, Any]) -> float | None:
+def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     """Return the share done of the whole job: 0 before its first phase; None if older code wrote
     it."""
     if state == State.SUCCEEDED:
@@ -365,13 +365,13 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
         "detail": lacks_base(base.id, base.error) if ended else waits_for_base(base.id),
         "job": base.id,
         "failed": ended,
-        "done": _done(base.state, base.progress),
+        "done": _read_share_done(base.state, base.progress),
     }
 
 
 def _waiting_for_device(device: MissingDevice) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
-    since = "for a day" if device.seen_at is None else f"since {rfc3339(device.seen_at)}"
+    since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
     if device.is_resumed:
         why = "was started on a CUDA device and continues only on one"

@@ -13,7 +13,7 @@ from core.protocol.answers.job import JobOut
 from core.requests import jobs
 from core.requests.actor import Actor
 from core.requests.anytime import PAST
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 EVENTS = 5000
 """Maximum number of the newest events that curves are drawn from."""
@@ -64,7 +64,7 @@ class Story:
     best: Best | None = None
 
 
-def story(db: Database, actor: Actor, job_id: str) -> Story:
+def read_story(db: Database, actor: Actor, job_id: str) -> Story:
     """Return a job with its log and its curves.
 
     Raises:
@@ -73,20 +73,20 @@ def story(db: Database, actor: Actor, job_id: str) -> Story:
     job = jobs.read(db, actor, job_id)
     with db.read() as session:
         name = session.get_one(Model, job["model"]).name
-        newest = _newest(session, job["id"], None, 1)
-        log_events = _newest(session, job["id"], "log", LINES)
-        reports = _newest(session, job["id"], "progress", EVENTS)
-        best = _best(session, session.get_one(Job, job["id"]))
+        newest = _find_newest_events(session, job["id"], None, 1)
+        log_events = _find_newest_events(session, job["id"], "log", LINES)
+        reports = _find_newest_events(session, job["id"], "progress", EVENTS)
+        best = _find_best(session, session.get_one(Job, job["id"]))
     log = [
-        Line(rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
+        Line(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
         for one in reversed(log_events)
     ]
     losses = [one.data.get("loss") for one in reversed(reports)]
     loss = [(index, float(value)) for index, value in enumerate(losses) if isinstance(value, int | float)]
-    return Story(job, name, newest[0].id if newest else 0, log, thinned(loss, POINTS), best)
+    return Story(job, name, newest[0].id if newest else 0, log, thin_curve(loss, POINTS), best)
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
     """Reduce a curve to at most `most` points.
 
     The lowest and the highest point of each stretch remain, so that no peak is lost.
@@ -102,7 +102,7 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
     return extremes
 
 
-def _best(session: Session, job: Job) -> Best | None:
+def _find_best(session: Session, job: Job) -> Best | None:
     """Return the best state that can be downloaded, or None."""
     if job.anytime is None or State(job.state) in PAST:
         return None
@@ -113,7 +113,7 @@ def _best(session: Session, job: Job) -> Best | None:
     return None if accuracy is None else Best(job.anytime.step, accuracy)
 
 
-def _newest(session: Session, job_id: str, kind: str | None, most: int) -> Sequence[Event]:
+def _find_newest_events(session: Session, job_id: str, kind: str | None, most: int) -> Sequence[Event]:
     """Return the newest events of a job, newest first, of one type or of all."""
     query = select(Event).where(Event.job_id == job_id)
     if kind is not None:

@@ -7,7 +7,7 @@ with the change, its event and its audit row.
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State
@@ -20,12 +20,12 @@ from core.protocol.answers.job import JobOut, JobPage
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.patch import RecipePatch
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.job_answer import asides, shown, to_json
-from core.requests.pages import Page, page
+from core.requests.audit import record_action
+from core.requests.job_answer import build_job_response, find_asides, to_json
+from core.requests.pages import Page, read_page
 
 
-def missing(job_id: str) -> NotFound:
+def make_missing_error(job_id: str) -> NotFound:
     """Return the error for a job that the caller does not see."""
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
@@ -56,10 +56,10 @@ def list_jobs(
             query = query.where(Job.model_id == find_model(session, actor, model).id)
             query = query if state is None else query.where(Job.state + "" == state)
         else:
-            query = query.where(actor.filter(Job.owner_id))
+            query = query.where(actor.filter_visible(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        jobs: Page[Job] = page(session, query, Job.id, limit, cursor, descending=True)
-        job_asides = asides(session, jobs.rows)
+        jobs: Page[Job] = read_page(session, query, Job.id, limit, cursor, descending=True)
+        job_asides = find_asides(session, jobs.rows)
         items = [to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 
@@ -72,12 +72,12 @@ def read(db: Database, actor: Actor, job_id: str) -> JobOut:
     """
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
-        if job is None or not actor.sees(job.owner_id):
-            raise missing(job_id)
-        return shown(session, job)
+        if job is None or not actor.can_see(job.owner_id):
+            raise make_missing_error(job_id)
+        return build_job_response(session, job)
 
 
-def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
+def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
     """Cancel, pause or resume a job; repeating an action changes nothing.
 
     Raises:
@@ -85,16 +85,16 @@ def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
         WrongState: the action is not possible now; `extra["state"]` is the present state.
     """
     with db.write() as session:
-        job = mine(session, actor, job_id)
+        job = lock_owned_job(session, actor, job_id)
         now = db.now(session)
         before = job.state
-        state = move(session, job, action, now)
+        state = change_state(session, job, action, now)
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
-            record(session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id)
+            record_action(session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id)
         if state is State.CANCELLED and before != State.CANCELLED:
-            line.ended(session, job, now)
-        return shown(session, job)
+            line.record_job_end(session, job, now)
+        return build_job_response(session, job)
 
 
 def new_job(
@@ -180,13 +180,13 @@ def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: Reci
     )
 
 
-def mine(session: Session, actor: Actor, job_id: str) -> Job:
+def lock_owned_job(session: Session, actor: Actor, job_id: str) -> Job:
     """Return the job of that id and lock its row.
 
     Raises:
         NotFound: the caller sees no such job.
     """
-    job = locked(session, job_id) if is_id(job_id, "job") else None
-    if job is None or not actor.sees(job.owner_id):
-        raise missing(job_id)
+    job = lock_job(session, job_id) if is_id(job_id, "job") else None
+    if job is None or not actor.can_see(job.owner_id):
+        raise make_missing_error(job_id)
     return job

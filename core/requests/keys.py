@@ -25,9 +25,9 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.key import KeyBound, KeyOut, KeyPage, NewKey
 from core.requests import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import record
-from core.requests.pages import page
-from core.requests.times import rfc3339, seconds
+from core.requests.audit import record_action
+from core.requests.pages import read_page
+from core.requests.times import format_rfc3339, parse_rfc3339
 
 SCOPES = tuple(COVERS)
 ADMIN_OWNER = "admin"
@@ -42,14 +42,14 @@ def prefix_of(secret: str) -> str | None:
     return match.group(1) if match else None
 
 
-def digest(secret: str) -> str:
+def digest_secret(secret: str) -> str:
     """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def matches(secret: str, stored_hash: str) -> bool:
     """Return True if a key's text belongs to a stored digest; takes constant time."""
-    return hmac.compare_digest(digest(secret), stored_hash)
+    return hmac.compare_digest(digest_secret(secret), stored_hash)
 
 
 def new_secret() -> tuple[str, str]:
@@ -83,7 +83,7 @@ def create(
 
     Raises:
         Invalid: the scope is unknown, the owner's name is not allowed, or the expiry is in the
-            past; see also `predict_keys.check`.
+            past; see also `predict_keys.check_settings`.
         NameAmbiguous: see `predict_keys.find_bound`.
     """
     if scope not in SCOPES:
@@ -94,25 +94,29 @@ def create(
         )
     with db.write() as session:
         now = db.now(session)
-        expires = seconds(expires_at) if expires_at is not None else None
+        expires = parse_rfc3339(expires_at) if expires_at is not None else None
         if expires is not None and expires <= now:
             raise Invalid(
                 "The key would be expired from the start: expires_at must be in the future.",
                 fields=[{"field": "expires_at", "message": "is in the past"}],
             )
-        predict_keys.check(scope, wanted, expires, now)
+        predict_keys.check_settings(scope, wanted, expires, now)
         model = None
         if scope == "predict":
             row, model = predict_keys.find_bound(session, actor, owner, wanted)
         else:
-            row = session.get_one(Owner, actor.owner_id) if owner is None else _owner(session, owner, now)
-        key, secret = _make(session, row, name=name, scope=scope, expires=expires, now=now)
+            row = (
+                session.get_one(Owner, actor.owner_id)
+                if owner is None
+                else _find_or_add_owner(session, owner, now)
+            )
+        key, secret = _add_key(session, row, name=name, scope=scope, expires=expires, now=now)
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
-            bound = predict_keys.shown(predict_keys.bind(session, key, model, wanted), model.name, now)
+            bound = predict_keys.build_bound(predict_keys.bind(session, key, model, wanted), model.name, now)
             data |= {"model": model.id, "alias": bound["alias"]}
-        record(session, actor, "key.create", key.id, data, now=now)
+        record_action(session, actor, "key.create", key.id, data, now=now)
         return {**_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -123,8 +127,8 @@ def list_keys(
     del actor  # the route admits only administrators, and they see all keys
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        rows = page(session, query, Key.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.bounds(session, [row.Key.id for row in rows.rows], db.now(session))
+        rows = read_page(session, query, Key.id, limit, cursor, descending=newest_first)
+        bounds = predict_keys.find_bounds(session, [row.Key.id for row in rows.rows], db.now(session))
         items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
         return {"items": items, "next_cursor": rows.next_cursor}
 
@@ -149,7 +153,7 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record(session, actor, "key.revoke", key.id, {"name": key.name}, now=now)
+            record_action(session, actor, "key.revoke", key.id, {"name": key.name}, now=now)
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
@@ -164,7 +168,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
     with db.write() as session:
         now = db.now(session)
         # the lock on this row lets one process at a time continue
-        owner = _owner(session, ADMIN_OWNER, now)
+        owner = _find_or_add_owner(session, ADMIN_OWNER, now)
         valid = select(Key.id).where(
             Key.scope == "admin",
             Key.revoked_at.is_(None),
@@ -172,12 +176,12 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         )
         if session.execute(valid.limit(1)).first() is not None:
             return None
-        _, secret = _make(session, owner, name="first admin key", scope="admin", expires=None, now=now)
+        _, secret = _add_key(session, owner, name="first admin key", scope="admin", expires=None, now=now)
         _write_private(data_dir / "admin-key", secret + "\n")
         return secret
 
 
-def _owner(session: Session, name: str, now: float) -> Owner:
+def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
     """Return the owner of that name, created if new.
 
     Its row stays locked until the transaction ends.
@@ -190,7 +194,7 @@ def _owner(session: Session, name: str, now: float) -> Owner:
     return session.scalars(select(Owner).where(Owner.name == name).with_for_update()).one()
 
 
-def _make(
+def _add_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
     """Add a key and return it with its text."""
@@ -200,7 +204,7 @@ def _make(
         owner_id=owner.id,
         name=name,
         prefix=prefix,
-        hash=digest(secret),
+        hash=digest_secret(secret),
         scope=scope,
         expires_at=expires,
         revoked_at=None,
@@ -235,9 +239,9 @@ def _to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
         "owner": owner,
         "scope": key.scope,
         "prefix": key.prefix,
-        "expires_at": rfc3339(key.expires_at),
-        "revoked_at": rfc3339(key.revoked_at),
-        "last_used_at": rfc3339(key.last_used_at),
-        "created_at": rfc3339(key.created_at),
+        "expires_at": format_rfc3339(key.expires_at),
+        "revoked_at": format_rfc3339(key.revoked_at),
+        "last_used_at": format_rfc3339(key.last_used_at),
+        "created_at": format_rfc3339(key.created_at),
         "bound": bound,
     }

@@ -15,7 +15,7 @@ from core.db.tables import AliasMove, Measurement, Model, Task, Version
 from core.line.line import PRODUCTION
 from core.protocol.gate import Verdict
 from core.requests.actor import Actor, find_model
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 MOVES = 100
 """Maximum number of the newest moves of production that are shown."""
@@ -66,7 +66,7 @@ class Lineage:
     moves: list[Move]
 
 
-def lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
+def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
     """Return `size` versions up to number `last` (None: the newest), and moves of production.
 
     Raises:
@@ -76,10 +76,10 @@ def lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: i
         row = find_model(session, actor, model)
         newest = row.next_version - 1
         end = newest if last is None else min(last, newest)
-        return Lineage(newest, _versions(session, row, end, size), _moves(session, row))
+        return Lineage(newest, _list_versions(session, row, end, size), _list_moves(session, row))
 
 
-def _versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
+def _list_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
     """Return the versions up to number `end`, newest first, with their figures."""
     figures = and_(
         Measurement.model_id == Version.model_id,
@@ -113,19 +113,19 @@ def _versions(session: Session, model: Model, end: int, size: int) -> list[Versi
             bytes_new=one.bytes_new,
             note=one.note,
             job=one.job_id,
-            created_at=rfc3339(one.created_at),
+            created_at=format_rfc3339(one.created_at),
             acc=one.value,
-            forgetting=_forgetting(one.detail),
+            forgetting=_read_forgetting(one.detail),
         )
         for one in session.execute(query)
     ]
 
 
-def _forgetting(detail: Mapping[str, float | None] | None) -> float | None:
+def _read_forgetting(detail: Mapping[str, float | None] | None) -> float | None:
     return None if detail is None else detail.get("forgetting")
 
 
-def _moves(session: Session, model: Model) -> list[Move]:
+def _list_moves(session: Session, model: Model) -> list[Move]:
     """Return the newest moves of production, newest first."""
     query = (
         select(AliasMove)
@@ -134,6 +134,6 @@ def _moves(session: Session, model: Model) -> list[Move]:
         .limit(MOVES)
     )
     return [
-        Move(one.version, one.previous, one.cause, one.reason, rfc3339(one.at))
+        Move(one.version, one.previous, one.cause, one.reason, format_rfc3339(one.at))
         for one in session.scalars(query)
     ]

@@ -10,11 +10,11 @@ from core.export.registry import FORMATS
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.protocol.answers.me import MeOut, OwnerLimits, ServiceOut
 from core.requests.actor import Actor
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.settings import Settings
 
 
-def me(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
+def describe_caller(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
     """Return the caller's key, owner, scope and limits, and the facts about the service.
 
     Args:
@@ -27,13 +27,13 @@ def me(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
         "key": actor.key_id,
         "owner": owner,
         "scope": cast(Any, actor.scope),
-        "expires_at": rfc3339(expires_at),
-        "limits": _limits(settings),
-        "service": _service(settings, version),
+        "expires_at": format_rfc3339(expires_at),
+        "limits": _list_limits(settings),
+        "service": _describe_service(settings, version),
     }
 
 
-def _limits(settings: Settings) -> OwnerLimits:
+def _list_limits(settings: Settings) -> OwnerLimits:
     return {
         "max_body_bytes": settings.max_body_bytes,
         "max_uploads": settings.max_uploads,
@@ -43,7 +43,7 @@ def _limits(settings: Settings) -> OwnerLimits:
     }
 
 
-def _service(settings: Settings, version: str) -> ServiceOut:
+def _describe_service(settings: Settings, version: str) -> ServiceOut:
     return {
         "version": version,
         "formats": {"uploads": list(UPLOAD_TYPES), "downloads": list(FORMATS)},

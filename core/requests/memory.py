@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from core.db.jobs import move
+from core.db.jobs import change_state
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Part, Version
@@ -25,8 +25,8 @@ from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
 from core.protocol.manifest import FEATURES, REST, Manifest
 from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.times import rfc3339
+from core.requests.audit import record_action
+from core.requests.times import format_rfc3339
 from core.requests.unused import delete_unused
 from core.requests.versions import find_version
 from core.safetensors_header import Tensor, parse_header
@@ -50,13 +50,13 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
         StoreCorrupt: a part is missing or damaged.
     """
     try:
-        return _read(db, blobs, actor, model)
+        return _read_once(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
     except StoreCorrupt:
-        return _read(db, blobs, actor, model)
+        return _read_once(db, blobs, actor, model)
 
 
-def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -67,7 +67,7 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
         by_type[FEATURES] = _find_features(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
-        _to_json(blobs, parts, _labeller(manifest, scenario, kind))
+        _to_json(blobs, parts, _make_labeller(manifest, scenario, kind))
         for kind, parts in by_type.items()
         if parts
     ]
@@ -117,14 +117,16 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     done = None
     while done is None:
         with db.write() as session:
-            done = _emptied(db, session, actor, model)
+            done = _mark_deleted(db, session, actor, model)
     keys, digests = done
     for key in keys:
         store.delete(key)
     delete_unused(db, blobs, digests)
 
 
-def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
+def _mark_deleted(
+    db: Database, session: Session, actor: Actor, model: str
+) -> tuple[list[str], list[str]] | None:
     """Mark the parts as deleted, and return the store keys and digests to delete.
 
     Locks are taken in the order of a publish (job, model); another order could deadlock.
@@ -163,21 +165,21 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     affected = [
         job for job in locked_jobs if job.parent_version is None or job.parent_version >= min(versions)
     ]
-    keys = [key for job in affected for key in _restarted(session, job, now)]
+    keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
+    record_action(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
     return keys, digests
 
 
-def _restarted(session: Session, job: Job, now: float) -> list[str]:
+def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if State(job.state) in _STOPPED:
-        move(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
+        change_state(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
     return [] if snapshot is None else snapshot.keys
 
 
-def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
+def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
     """Return the function that gives the label of a (task, number) in a part's `labels`.
 
     A buffer numbers the rows of the task's head; exemplars and features number the classes of all
@@ -187,11 +189,11 @@ def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, in
     together = [label for head in heads.values() for label in head]
     single = manifest.classes or []
 
-    def label(task: int, number: int) -> str:
+    def find_label(task: int, number: int) -> str:
         rows = single if scenario != "task" else together if kind in ("exemplars", FEATURES) else heads[task]
         return str(rows[number])
 
-    return label
+    return find_label
 
 
 def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> PartMemory:
@@ -209,11 +211,13 @@ def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int],
         "items": None,
         "per_task": [],
         "per_class": {},
-        "deleted_at": rfc3339(parts[0].deleted_at) if counted_parts is parts or not stored else None,
+        "deleted_at": format_rfc3339(parts[0].deleted_at) if counted_parts is parts or not stored else None,
     }
     if memory["deleted_at"] is not None:
         return {**memory, "bytes": 0, "items": 0}
-    counts = _count_features(blobs, counted_parts) if counted_parts is stored else _counts(blobs, parts[0])
+    counts = (
+        _count_features(blobs, counted_parts) if counted_parts is stored else _count_images(blobs, parts[0])
+    )
     if counts is None:
         return memory
     per_class: Counter[str] = Counter()
@@ -236,18 +240,18 @@ def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, i
     counts: Counter[tuple[int, int]] = Counter()
     for part in parts:
         task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
-        for tensor in parse_header(part.bytes, read := _reader(blobs, part)):
+        for tensor in parse_header(part.bytes, read := _make_reader(blobs, part)):
             if tensor.name.rpartition(".")[2] == "classes":
                 counts.update((task, row) for row in _read_column(read, tensor).tolist())
     return counts
 
 
-def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
     """Return the number of images by (task, row of the head), or None for a part without images.
 
     Only a little of the blob is read.
     """
-    read = _reader(blobs, part)
+    read = _make_reader(blobs, part)
     tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
     if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
         return None
@@ -255,13 +259,13 @@ def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
-    def read(offset: int, length: int) -> bytes:
+    def read_range(offset: int, length: int) -> bytes:
         return b"".join(blobs.read(part.sha256, offset, length))
 
-    return read
+    return read_range
 
 
 def _read_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:

@@ -11,15 +11,15 @@ from sqlalchemy import BindParameter, Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from core import matrix
-from core.db.lists import listed, lists
+from core.db.lists import aggregate_columns, parse_lists
 from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.protocol.answers.metrics import MatrixColumn, MatrixRow, MetricsOut
 from core.requests.actor import Actor, find_model
 from core.requests.kept_answers import KeptAnswer, KeptAnswers
-from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cells, summary
+from core.requests.metrics_summary import AT_ONCE, Learned, Published, build_summary, first_cells
 from core.requests.versions import find_version
 
 KEPT_BYTES = 16 << 20
@@ -40,9 +40,9 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*listed(Task.number, Task.classes)).where(Task.model_id == _MODEL)
+_CLASSES = select(*aggregate_columns(Task.number, Task.classes)).where(Task.model_id == _MODEL)
 _CELLS = (
-    select(Result.version, *listed(Result.task, Result.correct, Result.total))
+    select(Result.version, *aggregate_columns(Result.task, Result.correct, Result.total))
     .where(
         *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
         *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
@@ -98,7 +98,7 @@ class _Basis:
     def published(self) -> dict[int, Published]:
         """All versions by number, in ascending order."""
         return {
-            number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
+            number: Published(matrix.Row(number, task, parent), status, size, _compute_duration(start, end))
             for number, task, parent, status, size, start, end in self.versions
         }
 
@@ -109,7 +109,7 @@ class _Basis:
         A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
-        classes = dict(zip(*lists(self.classes), strict=True))
+        classes = dict(zip(*parse_lists(self.classes), strict=True))
         tasks_by_number = {number: Learned(name, classes[number], n) for number, name, n in self.tasks}
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
@@ -133,7 +133,7 @@ def model_metrics(
         NotFound: there is no such model or version.
     """
     with db.read() as session:
-        return _answer(session, _basis(session, actor, model, version), window)
+        return _build_response(session, _read_basis(session, actor, model, version), window)
 
 
 def kept_metrics(
@@ -141,13 +141,14 @@ def kept_metrics(
 ) -> KeptAnswer:
     """Return the response of `model_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
-        basis = _basis(session, actor, model, version)
-        return kept.get(
-            basis.digest(window), lambda: to_json(_answer(session, basis, window), inf_nan_mode="null")
+        basis = _read_basis(session, actor, model, version)
+        return kept.get_or_make(
+            basis.digest(window),
+            lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
         )
 
 
-def _basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
@@ -155,19 +156,19 @@ def _basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
     return _Basis(
         model=owner,
         asked=requested.number,
-        taught=tuple(taught(requested.manifest)),
+        taught=tuple(list_taught_tasks(requested.manifest)),
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
         classes=connection.execute(_CLASSES, of_model).one(),
     )
 
 
-def _answer(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = first_cells(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
-        summarised = summary(
+        summarised = build_summary(
             session, basis.model, basis.asked, basis.taught, published, existing_tasks, first
         )
     except KeyError as error:
@@ -177,15 +178,15 @@ def _answer(session: Session, basis: _Basis, window: Window) -> MetricsOut:
     sizes = {task: total for (_, task), (_, total) in first.items()}
     return {
         "version": basis.asked,
-        "rows": [_row(published[number]) for number in rows],
-        "columns": [_column(learned[n], n, sizes.get(n, 0)) for n in columns],
-        "accuracy_matrix": _matrix(session, basis.model, rows, columns),
+        "rows": [_build_row(published[number]) for number in rows],
+        "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
+        "accuracy_matrix": _build_matrix(session, basis.model, rows, columns),
         "summary": summarised,
         "definitions": matrix.DEFINITIONS,
     }
 
 
-def _matrix(
+def _build_matrix(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
     """Return one list per version, with one accuracy in [0, 1] or None per task."""
@@ -194,17 +195,17 @@ def _matrix(
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            task_numbers, correct, total = lists(texts)
+            task_numbers, correct, total = parse_lists(texts)
             accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 
-def _row(version: Published) -> MatrixRow:
+def _build_row(version: Published) -> MatrixRow:
     row = version.row
     return {"version": row.version, "task": row.task, "parent": row.parent, "status": version.status}
 
 
-def _column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
+def _build_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
     if task is None:
         return {"task": number, "name": None, "classes": [], "n": measured}
     return {
@@ -215,5 +216,5 @@ def _column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
     }
 
 
-def _seconds(start: float | None, end: float | None) -> float | None:
+def _compute_duration(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start

@@ -13,7 +13,7 @@ from sqlalchemy import BindParameter, and_, bindparam, literal_column, or_, sele
 from sqlalchemy.orm import Session
 
 from core import matrix
-from core.db.lists import listed, lists
+from core.db.lists import aggregate_columns, parse_lists
 from core.db.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of
@@ -59,10 +59,10 @@ AT_ONCE = 500
 # Statements are built once at import: building them takes longer than running most of them.
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
-_FIRST_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+_FIRST_CELLS = select(*aggregate_columns(Result.version, Result.task, Result.correct, Result.total)).where(
     Result.model_id == _MODEL, Result.best.is_(None)
 )
-_COUNTS = select(*listed(Result.task, Result.per_class)).where(
+_COUNTS = select(*aggregate_columns(Result.task, Result.per_class)).where(
     Result.model_id == _MODEL, Result.version == _VERSION
 )
 _OF_ALL_TASKS = (
@@ -74,7 +74,7 @@ _RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.va
     *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
 )
 _RECORDED_DOCUMENTS = (
-    select(Measurement.name, *listed(Measurement.version, Measurement.detail))
+    select(Measurement.name, *aggregate_columns(Measurement.version, Measurement.detail))
     .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
     .group_by(Measurement.name)
 )
@@ -102,11 +102,11 @@ def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[i
     that was ever measured.
     """
     columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
-    versions, tasks, correct, totals = lists(columns)
+    versions, tasks, correct, totals = parse_lists(columns)
     return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
 
 
-def summary(
+def build_summary(
     session: Session,
     model: Model,
     version: int,
@@ -128,66 +128,68 @@ def summary(
     """
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
-    row, per_class = _row(session, model, version)
-    recorded = _recorded(session, model)
+    row, per_class = _read_row(session, model, version)
+    recorded = _read_recorded(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.figures(stages, per_class),
+        **matrix.compute_figures(stages, per_class),
         **_of_the_line(recorded, lineage[1:]),
         **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
         "sure": sure_of(session, model, version),
-        "adp_mean": _anytime(session, model, recorded["adp"], lineage[1:]),
+        "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
-        "degenerate": matrix.degenerate(stages, classes),
-        "unmeasured_classes": matrix.unmeasured(stages, per_class, classes, ever),
+        "degenerate": matrix.find_degenerate(stages, classes),
+        "unmeasured_classes": matrix.find_unmeasured(stages, per_class, classes, ever),
     }
 
 
-def _row(
+def _read_row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """Return the version's cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
-    tasks, per_class = lists(session.connection().execute(_COUNTS, of_version).one())
+    tasks, per_class = parse_lists(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return row_of(session, model.id, version), counts
 
 
-def _recorded(session: Session, model: Model) -> _Recorded:
+def _read_recorded(session: Session, model: Model) -> _Recorded:
     """Return the figures recorded for all tasks together."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         recorded[name][version] = value
     for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
-        recorded[name] = dict(zip(*lists(texts), strict=True))
+        recorded[name] = dict(zip(*parse_lists(texts), strict=True))
     return recorded
 
 
 def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Return the figures that the jobs of these versions measured themselves."""
 
-    def each(name: str, key: str) -> list[float | None]:
-        return [_number(recorded[name].get(version, {}).get(key)) for version in line]
+    def read_numbers(name: str, key: str) -> list[float | None]:
+        return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
 
-    def shares(name: str) -> list[float | None]:
-        return [_share(recorded[name].get(version, {}).get("all")) for version in line]
+    def read_shares(name: str) -> list[float | None]:
+        return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
 
     return {
-        "fwt_probe": matrix.mean(_forward(recorded["knn_probe"].get(version, {})) for version in line),
-        "update_norm": each("update_norm", "backbone"),
-        "update_norm_head": each("update_norm", "head"),
-        "update_norm_relative": each("update_norm", "relative"),
+        "fwt_probe": matrix.mean_defined(
+            _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
+        ),
+        "update_norm": read_numbers("update_norm", "backbone"),
+        "update_norm_head": read_numbers("update_norm", "head"),
+        "update_norm_relative": read_numbers("update_norm", "relative"),
         "drift": [recorded["drift"].get(version) for version in line],
-        "baseline_ncm": shares("baseline_ncm"),
-        "baseline_lda": shares("baseline_lda"),
-        "predicted_loss_rise": each("forecast", "predicted"),
-        "measured_loss_rise": each("forecast", "measured"),
+        "baseline_ncm": read_shares("baseline_ncm"),
+        "baseline_lda": read_shares("baseline_lda"),
+        "predicted_loss_rise": read_numbers("forecast", "predicted"),
+        "measured_loss_rise": read_numbers("forecast", "measured"),
     }
 
 
@@ -198,15 +200,16 @@ def _of_the_last(
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(session.connection().execute(_OF_ONE, of_version).all())
     changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
-    worse, better = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
+    worse, better = matrix.change_rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
     return {
-        "calibration": _calibration(documents.get("calibration")),
+        "calibration": _read_calibration(documents.get("calibration")),
         "regression_rate": worse,
         "improvement_rate": better,
         "knn_probe": {
-            "accuracy": _share(probe["all"]),
+            "accuracy": _compute_share(probe["all"]),
             "per_task": [
-                {"task": int(task), "accuracy": _share(probes[task])} for task in sorted(probes, key=int)
+                {"task": int(task), "accuracy": _compute_share(probes[task])}
+                for task in sorted(probes, key=int)
             ],
         }
         if probe
@@ -214,11 +217,11 @@ def _of_the_last(
     }
 
 
-def _calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
+def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
     return None if document is None else cast(CalibrationOut, document)
 
 
-def _anytime(
+def _read_anytime_means(
     session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return the mean accuracies by task of each version; None where the job did not measure them.
@@ -235,16 +238,16 @@ def _anytime(
     return [accuracies.get(version) for version in line]
 
 
-def _forward(probe: Mapping[str, Any]) -> float | None:
+def _compute_forward_transfer(probe: Mapping[str, Any]) -> float | None:
     """Return the probe accuracy of a version's parent on the new task, minus that of version 0."""
     before = probe.get("before") or {}
-    parent, base = _share(before.get("parent")), _share(before.get("base"))
+    parent, base = _compute_share(before.get("parent")), _compute_share(before.get("base"))
     return None if parent is None or base is None else parent - base
 
 
-def _share(counts: list[int] | None) -> float | None:
+def _compute_share(counts: list[int] | None) -> float | None:
     return counts[0] / counts[1] if counts and counts[1] else None
 
 
-def _number(value: Any) -> float | None:
+def _to_float(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None

@@ -4,7 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import answers, stored_bytes
-from core.db.jobs import move
+from core.db.jobs import change_state
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, Action
 from core.db.tables import Export, Job, Model, Part, Task, Version
@@ -12,7 +12,7 @@ from core.db.totals import forget_totals
 from core.errors import NotFound
 from core.requests import repeats
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
+from core.requests.audit import record_action
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
@@ -28,7 +28,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     done = None
     while done is None:
         with db.write() as session:
-            done = _hidden(db, session, actor, model)
+            done = _hide_model(db, session, actor, model)
     archives, digests = done
     for key in archives:
         store.delete(key)
@@ -39,10 +39,12 @@ def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
     """Return the former name of the caller's deleted model of that id, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
-        return session.scalar(named.where(actor.filter(Model.owner_id)))
+        return session.scalar(named.where(actor.filter_visible(Model.owner_id)))
 
 
-def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
+def _hide_model(
+    db: Database, session: Session, actor: Actor, model: str
+) -> tuple[list[str], list[str]] | None:
     """Hide a model, and return the keys of archives and the digests that it no longer needs.
 
     Locks are taken in the order of a publish (job, model, task); another order could deadlock.
@@ -63,16 +65,16 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     now = db.now(session)
     row.deleted_at = now
     stopped: set[str | None] = set()
-    archives, digests = [], forget_totals(row).union(answers.forget(session, row.id))
+    archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
     for job in locked_jobs:
-        if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+        if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             stopped.add(job.task_id)
             if job.archive_key is not None:
                 archives.append(job.archive_key)
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in task.digests if d}
-        repeats.forget(task)
+        repeats.forget_digest(task)
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now
         if task.archive_key is not None and task.id in stopped:
@@ -84,6 +86,6 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
-    record(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
-    stored_bytes.outdate(session, row.owner_id)
+    record_action(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
+    stored_bytes.mark_outdated(session, row.owner_id)
     return archives, sorted(digests)

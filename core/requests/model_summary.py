@@ -14,7 +14,7 @@ from core.db.measurements import ALL_TASKS, ROW
 from core.db.tables import Alias, Job, Measurement, Model, Version
 from core.line.line import PRODUCTION
 from core.protocol.answers.model import LastJob, ModelSummary
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 LINE_VERSIONS = 24
 """Number of a model's newest versions; the published ones among them make `acc_line`."""
@@ -39,14 +39,20 @@ class _Answering(NamedTuple):
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
     """Return the summary of each model by model id."""
     ids = [model.id for model in models]
-    answering, acc_lines, jobs = _production(session, ids), _lines(session, ids), _last_jobs(session, ids)
+    answering, acc_lines, jobs = (
+        _find_production(session, ids),
+        _list_accuracies(session, ids),
+        _last_jobs(session, ids),
+    )
     return {
-        model.id: _summary(model, answering.get(model.id), acc_lines.get(model.id, []), jobs.get(model.id))
+        model.id: _build_summary(
+            model, answering.get(model.id), acc_lines.get(model.id, []), jobs.get(model.id)
+        )
         for model in models
     }
 
 
-def _summary(
+def _build_summary(
     model: Model, answering: _Answering | None, acc_line: list[float], job: LastJob | None
 ) -> ModelSummary:
     figures = (answering and answering.figures) or {}
@@ -62,7 +68,7 @@ def _summary(
     }
 
 
-def _production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
+def _find_production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
     """Return the version in production of each model by model id."""
     query = (
         select(
@@ -76,7 +82,7 @@ def _production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
     return {model_id: _Answering(*version) for model_id, *version in session.execute(query)}
 
 
-def _lines(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
+def _list_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
     """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"
@@ -104,6 +110,6 @@ def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
     at = func.coalesce(Job.finished_at, Job.started_at, Job.created_at)
     query = select(Model.id, Job.id, Job.state, at).join(Job, Job.id == newest).where(Model.id.in_(ids))
     return {
-        model_id: {"id": job_id, "state": state, "at": rfc3339(when)}
+        model_id: {"id": job_id, "state": state, "at": format_rfc3339(when)}
         for model_id, job_id, state, when in session.execute(query)
     }

@@ -24,14 +24,14 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits
 from core.protocol.patch import RecipePatch
 from core.recipe import start
-from core.recipe.resolve import completed, resolve
-from core.recipe.stored import stored
+from core.recipe.resolve import complete_stored, resolve
+from core.recipe.stored import build_stored_patch
 from core.requests import attention, idempotency, model_summary, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.asked_model import asked_model
-from core.requests.audit import record
+from core.requests.audit import record_action
 from core.requests.new_model import (
     LINE,
     add_model,
@@ -39,11 +39,11 @@ from core.requests.new_model import (
     gate_of,
     kept_data,
     line_of,
+    make_taken_error,
     require_free_name,
-    taken,
 )
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 from core.store import Blobs
 
 
@@ -80,7 +80,7 @@ def create(
         with db.write() as session:
             now = db.now(session)
             if repeat is not None:
-                replay = idempotency.replayed(session, actor, repeat, now)
+                replay = idempotency.find_replay(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             require_free_name(session, actor.owner_id, requested.name)
@@ -89,12 +89,12 @@ def create(
             response = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
-                idempotency.remember(session, actor, repeat, 201, location, response, now)
+                idempotency.store_response(session, actor, repeat, 201, location, response, now)
     # a concurrent request was first, with the name or with the idempotency key
     except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise taken(requested.name) from None
+        raise make_taken_error(requested.name) from None
     return response, False
 
 
@@ -116,11 +116,11 @@ def list_models(
         summary: add a summary to each, see `core.requests.model_summary`.
     """
     with db.read() as session:
-        query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
+        query = select(Model).where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
         if q is not None:
             # names are stored in lower case
             query = query.where(Model.name.contains(q.lower(), autoescape=True))
-        rows: Page[Model] = page(session, query, Model.id, limit, cursor, descending=newest_first)
+        rows: Page[Model] = read_page(session, query, Model.id, limit, cursor, descending=newest_first)
         named = aliases_of(session, [m.id for m in rows.rows])
         waits = attention.of_models(session, rows.rows)
         summaries = model_summary.of_models(session, rows.rows) if summary else {}
@@ -141,7 +141,7 @@ def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelO
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        return _shown(session, catalogue, find_model(session, actor, model))
+        return _build_response(session, catalogue, find_model(session, actor, model))
 
 
 def change(
@@ -188,9 +188,9 @@ def change(
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
-        record(session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id)
+        record_action(session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id)
         session.flush()
-        response = _shown(session, catalogue, row)
+        response = _build_response(session, catalogue, row)
         response["warnings"] += warnings
         return response
 
@@ -203,7 +203,7 @@ def _change_recipe(
     Returns:
         Warnings about memory that the next task would lose.
     """
-    recipe = {} if given is None else stored(given, row.recipe)
+    recipe = {} if given is None else build_stored_patch(given, row.recipe)
     if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
         recipe = start.recipe_of(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
@@ -238,7 +238,7 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
     return named
 
 
-def _shown(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
+def _build_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
     """Return a model as responses show it."""
     named = aliases_of(session, [model.id]).get(model.id, {})
     return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
@@ -253,7 +253,7 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
     """
     warnings = list(model.warnings)
     if not model.production_follows:
-        warnings.append(words.pinned(model, named[line.PRODUCTION]))
+        warnings.append(words.explain_pinning(model, named[line.PRODUCTION]))
     fetching = model.base_job is not None
     return {
         "id": model.id,
@@ -265,7 +265,7 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "image": model.image,
         "base": model.base,
         "classes": model.classes,
-        "recipe": completed(catalogue, model.scenario, model.recipe),
+        "recipe": complete_stored(catalogue, model.scenario, model.recipe),
         "gate": gate_of(model.gate, {}, model.answers),
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
@@ -282,7 +282,7 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "description": model.description,
         "tags": list(model.tags or []),
         "rebased_from": model.rebased_from,
-        "created_at": rfc3339(model.created_at),
+        "created_at": format_rfc3339(model.created_at),
         "warnings": warnings,
     }
 

@@ -59,7 +59,7 @@ class Size:
     features: int = 0
     shared: bool = True
 
-    def hold(self, values: int, times: int = 1) -> None:
+    def count_output(self, values: int, times: int = 1) -> None:
         """Count the output of a layer of `values` values, `times` over."""
         self.activations += values * times
         self.widest = max(self.widest, values)
@@ -78,33 +78,35 @@ def size_of(
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
     size = Size()
-    size.hold(channels * pixels**2)
+    size.count_output(channels * pixels**2)
     if name == "mlp":
-        _mlp(size, architecture["hidden"])
+        _add_mlp(size, architecture["hidden"])
     elif name == "small-cnn":
         _small_cnn(size, pixels, channels)
     elif name in _SMALL_RESNETS:
         _small_resnet(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
     elif name in _RESNETS:
-        _resnet(size, *_RESNETS[name], _small(architecture, pixels), pixels, channels)
+        _add_resnet(size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels)
     elif name in _CONVNEXTS:
-        _convnext(size, *_CONVNEXTS[name], 2 if _small(architecture, pixels) else 4, pixels, channels)
+        _add_convnext(
+            size, *_CONVNEXTS[name], 2 if _has_small_stem(architecture, pixels) else 4, pixels, channels
+        )
     elif name in _VITS:
         layers, width, mlp, large = _VITS[name]
-        _vit(size, layers, width, mlp, _patch(architecture, pixels, large), pixels, channels)
+        _add_vit(size, layers, width, mlp, _choose_patch_size(architecture, pixels, large), pixels, channels)
     elif name == "vit":
         sizes = (architecture["layers"], architecture["hidden"], architecture["mlp"])
-        _vit(size, *sizes, _patch(architecture, pixels, 16), pixels, channels)
+        _add_vit(size, *sizes, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
-        _dne(size, architecture, _patch(architecture, pixels, 16), pixels, channels)
+        _add_dne(size, architecture, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "timm" and pretrained is not None:
-        _timm(size, pretrained[architecture["model"]], pixels)
+        _add_timm(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
 
 
-def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
+def _add_timm(size: Size, known: PretrainedRow, pixels: int) -> None:
     """Add a timm network, as measured at the weights' own image size.
 
     Activations scale with the number of pixels.
@@ -115,12 +117,12 @@ def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
     size.widest = max(size.widest, math.ceil(known["widest"] * share))
 
 
-def _mlp(size: Size, hidden: list[int]) -> None:
+def _add_mlp(size: Size, hidden: list[int]) -> None:
     """Add a multilayer perceptron."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
-        size.hold(outputs, 2)
+        size.count_output(outputs, 2)
         inputs = outputs
     size.features = inputs
 
@@ -130,93 +132,97 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
-        size.hold(
+        size.count_output(
             outputs * area // divisor, 2
         )  # the pooled output and its int64 indices take three quarters of it
     size.parameters += 1152 * 128 + 128
-    size.hold(1152)
+    size.count_output(1152)
     size.features = 128
 
 
 def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
     """Add a residual network for small images."""
     size.parameters += 9 * channels * width + 2 * width
-    size.hold(width * pixels**2, 2)
+    size.count_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
-        outputs, area = width * 2**stage, _halved(pixels, stage) ** 2
+        outputs, area = width * 2**stage, _halve_side(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
-            size.hold(outputs * area, 4)
+            size.count_output(outputs * area, 4)
             if block == 0 and stage > 0:
                 size.parameters += source * outputs + 2 * outputs
-                size.hold(outputs * area)
+                size.count_output(outputs * area)
         inputs = outputs
     size.features = inputs
 
 
-def _resnet(
+def _add_resnet(
     size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
 ) -> None:
     """Add a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
-    side = pixels if small else _halved(pixels, 1)
-    size.hold(64 * side**2, 2)
+    side = pixels if small else _halve_side(pixels, 1)
+    size.count_output(64 * side**2, 2)
     if not small:
-        side = _halved(side, 1)
-        size.hold(64 * side**2, 3)  # the pooled values, and their source indices as int64
+        side = _halve_side(side, 1)
+        size.count_output(64 * side**2, 3)  # the pooled values, and their source indices as int64
     inputs = 64
     for stage, count in enumerate(blocks):
-        width, area, before = 64 * 2**stage, _halved(side, stage) ** 2, _halved(side, max(0, stage - 1)) ** 2
+        width, area, before = (
+            64 * 2**stage,
+            _halve_side(side, stage) ** 2,
+            _halve_side(side, max(0, stage - 1)) ** 2,
+        )
         outputs = width * expansion
         for block in range(count):
             first = block == 0
             if expansion == 1:
                 size.parameters += 9 * (inputs + width) * width + 4 * width
-                size.hold(width * area, 4)
+                size.count_output(width * area, 4)
             else:
                 size.parameters += inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
-                size.hold(width * (before if first else area), 2)
-                size.hold(width * area, 2)
-                size.hold(outputs * area, 2)
+                size.count_output(width * (before if first else area), 2)
+                size.count_output(width * area, 2)
+                size.count_output(outputs * area, 2)
             if first and (stage > 0 or expansion > 1):
                 size.parameters += inputs * outputs + 2 * outputs
-                size.hold(outputs * area)
+                size.count_output(outputs * area)
             inputs = outputs
     size.features = inputs
 
 
-def _convnext(
+def _add_convnext(
     size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
     """Add a ConvNeXt."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
-    size.hold(width * side**2, 2)
+    size.count_output(width * side**2, 2)
     for stage, count in enumerate(blocks):
         if stage > 0:
             size.parameters += 2 * width + 8 * width**2 + 2 * width
-            size.hold(width * side**2, 2)
+            size.count_output(width * side**2, 2)
             width, side = 2 * width, side // 2
         size.parameters += count * (49 * width + width + 2 * width + 8 * width**2 + 5 * width + width)
-        size.hold(width * side**2, 6 * count)
-        size.hold(4 * width * side**2, 2 * count)
+        size.count_output(width * side**2, 6 * count)
+        size.count_output(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
     size.features = width
 
 
-def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
+def _add_vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
     """Add a vision transformer."""
     tokens = 1 + (pixels // patch) ** 2
     size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
     size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
-    size.hold(tokens * width, 2 + 12 * layers)
-    size.hold(tokens * mlp, 2 * layers)
+    size.count_output(tokens * width, 2 + 12 * layers)
+    size.count_output(tokens * mlp, 2 * layers)
     size.features = width
 
 
-def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
+def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
     """Add the first expert of DNE.
 
     Its attention is written out, so the attention weights are kept too.
@@ -227,25 +233,25 @@ def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int
     gated = 4 * heads * (layers - 1) if architecture["attention"] == "gpsa" else 0
     size.parameters += channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
     size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
-    size.hold(tokens * width, 12 * layers)
-    size.hold(tokens * mlp, 2 * layers)
-    size.hold(heads * tokens**2, 2 * layers)
+    size.count_output(tokens * width, 12 * layers)
+    size.count_output(tokens * mlp, 2 * layers)
+    size.count_output(heads * tokens**2, 2 * layers)
     size.features = width
 
 
-def _small(architecture: Hyper, pixels: int) -> bool:
+def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
     """Return True if the network has the stem for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
 
-def _patch(architecture: Hyper, pixels: int, large: int) -> int:
+def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
     """Return the patch size in pixels."""
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
     return min(pixels, architecture.get("patch") or chosen)
 
 
-def _halved(side: int, times: int) -> int:
+def _halve_side(side: int, times: int) -> int:
     """Return a side after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2

@@ -23,7 +23,7 @@ from core.protocol.pretrained import Pretrained
 from core.requests import first_version, packaged, pretrained
 from core.requests.actor import Actor
 from core.requests.asked_model import AskedModel
-from core.requests.audit import record
+from core.requests.audit import record_action
 from core.requests.size_warning import size_warning
 from core.store import Blobs
 
@@ -77,9 +77,9 @@ def find_weights(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.wanted(catalogue, asked.architecture, asked.base)
+        weights = pretrained.resolve_weights(catalogue, asked.architecture, asked.base)
         pretrained.require_room(db, actor, weights, terms)
-    packaged.store(blobs, asked.base, asked.images.image)
+    packaged.store_base(blobs, asked.base, asked.images.image)
     return BeginsWith(weights, terms)
 
 
@@ -109,12 +109,14 @@ def add_model(
     session.add(model)
     session.flush()
     action, data = audit
-    record(session, actor, action, model.id, data, now=now, model=model.id)
+    record_action(session, actor, action, model.id, data, now=now, model=model.id)
     recipe = asked.resolved.recipe
     if begins.weights is None:
-        first_version.make(session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images)
+        first_version.add_version_zero(
+            session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images
+        )
     else:
-        pretrained.begin(session, blobs, actor, model, begins.weights, recipe, begins.terms, now)
+        pretrained.add_version_or_job(session, blobs, actor, model, begins.weights, recipe, begins.terms, now)
     return model
 
 
@@ -214,10 +216,10 @@ def require_free_name(session: Session, owner_id: str, name: str) -> None:
         NameTaken: there is one.
     """
     if not is_free(session, owner_id, name):
-        raise taken(name)
+        raise make_taken_error(name)
 
 
-def taken(name: str) -> NameTaken:
+def make_taken_error(name: str) -> NameTaken:
     """Return the error for a name that another model of the owner has."""
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]

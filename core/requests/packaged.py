@@ -17,12 +17,12 @@ from core.store import Blobs
 LICENCE = "apache-2.0"
 
 
-def store(blobs: Blobs, base: object, image: ImageOut) -> None:
+def store_base(blobs: Blobs, base: object, image: ImageOut) -> None:
     """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
-    if base == packaged_base.PACKAGED and not blobs.has(_part(image["channels"]).sha256):
+    if base == packaged_base.PACKAGED and not blobs.has(_build_part(image["channels"]).sha256):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "base.safetensors"
-            path.write_bytes(packaged_base.weights(image["channels"]))
+            path.write_bytes(packaged_base.load_weights(image["channels"]))
             blobs.put_file(path, move=True)
 
 
@@ -39,20 +39,20 @@ def version_zero(
         known_names = f"{packaged_base.PACKAGED} and {imagenet_base.NAME}"
         message = f"There is no base {base!r}; those by name are {known_names}."
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    fitting = packaged_base.packaged(base).architecture
+    fitting = packaged_base.load_description(base).architecture
     if architecture != fitting:
         message = (
             f'{base} fits "architecture": {json.dumps(fitting)}; the model has {json.dumps(architecture)}.'
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    part = _part(image["channels"])
+    part = _build_part(image["channels"])
     origin = BaseOrigin(name=base, licence=LICENCE, sha256=part.sha256, bytes=part.bytes)
-    return part, {"base": origin}, packaged_base.normalisation(image["channels"], base)
+    return part, {"base": origin}, packaged_base.load_normalisation(image["channels"], base)
 
 
 @cache
-def _part(channels: int) -> StoredPart:
-    content = packaged_base.weights(channels)
+def _build_part(channels: int) -> StoredPart:
+    content = packaged_base.load_weights(channels)
     return StoredPart(
         name="base", type="base", sha256=hashlib.sha256(content).hexdigest(), bytes=len(content)
     )

@@ -84,7 +84,7 @@ def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
     return Page([items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None)
 
 
-def page(
+def read_page(
     session: Session,
     query: Select[Any],
     column: InstrumentedAttribute[Any],
@@ -112,7 +112,7 @@ def page(
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
     order = column.desc() if descending else column.asc()
-    fitting = _fitting(session, query.order_by(order), column, limit)
+    fitting = _count_fitting(session, query.order_by(order), column, limit)
     ordered = query.add_columns(column.label("page_key")).order_by(order)
     # One row more than the page shows tells if there is a next page.
     rows = session.execute(ordered.limit(fitting + 1)).all()
@@ -124,12 +124,14 @@ def page(
     )
 
 
-def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int) -> int:
+def _count_fitting(
+    session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int
+) -> int:
     """Return the number of the first `limit` rows that fit into a page, at least one.
 
     No row is loaded.
     """
-    weight = _weight(column)
+    weight = _sum_row_bytes(column)
     if weight is None:
         return limit
     total = 0
@@ -140,7 +142,7 @@ def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribu
     return limit
 
 
-def _weight(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
+def _sum_row_bytes(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
     """Return the SQL expression for the bytes of a row in columns of variable length.
 
     Return None if there are none. JSON is stored as ASCII, so its characters are its bytes.

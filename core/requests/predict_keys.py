@@ -52,7 +52,7 @@ class Wanted:
 NOTHING = Wanted()
 
 
-def check(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
+def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
     """Check the requested settings of a new key.
 
     Raises:
@@ -76,7 +76,7 @@ def check(scope: str, wanted: Wanted, expires: float | None, now: float) -> None
             fields=[{"field": name, "message": "is missing"} for name in missing],
         )
     if expires is None or expires > now + MOST_DAYS * DAY_S:
-        raise _invalid(
+        raise _make_invalid_error(
             f"A key of scope predict must expire, after {MOST_DAYS} days at the latest, since everybody who has the"
             " page that it stands in has the key: give expires_at.",
             "expires_at",
@@ -85,10 +85,14 @@ def check(scope: str, wanted: Wanted, expires: float | None, now: float) -> None
     rate, images = wanted.requests_per_s, wanted.images_per_day
     if rate is not None and not LEAST_REQUESTS_PER_S <= rate <= MOST_REQUESTS_PER_S:
         possible = f"{LEAST_REQUESTS_PER_S:g} to {MOST_REQUESTS_PER_S:g}"
-        raise _invalid(f"requests_per_s is {rate:g}; {possible} are possible.", "requests_per_s", possible)
+        raise _make_invalid_error(
+            f"requests_per_s is {rate:g}; {possible} are possible.", "requests_per_s", possible
+        )
     if images is not None and not 1 <= images <= MOST_IMAGES_PER_DAY:
         possible = f"1 to {MOST_IMAGES_PER_DAY}"
-        raise _invalid(f"images_per_day is {images}; {possible} are possible.", "images_per_day", possible)
+        raise _make_invalid_error(
+            f"images_per_day is {images}; {possible} are possible.", "images_per_day", possible
+        )
 
 
 def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted) -> tuple[Owner, Model]:
@@ -106,20 +110,20 @@ def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted
     if owner is not None:
         owner_row = session.scalars(select(Owner).where(Owner.name == owner)).first()
         if owner_row is None:
-            raise _invalid(
+            raise _make_invalid_error(
                 f"There is no owner {owner!r}, so it has no model to ask.", "owner", "no such owner"
             )
         actor = Actor(owner_row.id, None, "read")
     try:
         model = find_model(session, actor, wanted.model)
     except NotFound as error:
-        raise _invalid(error.detail, "model", "no such model") from None
+        raise _make_invalid_error(error.detail, "model", "no such model") from None
     try:
         if wanted.alias.isdigit():
             raise NotFound(f"{wanted.alias!r} is the number of a version: name an alias, such as production.")
         find_version(session, model, wanted.alias)
     except NotFound as error:
-        raise _invalid(error.detail, "alias", "no such alias") from None
+        raise _make_invalid_error(error.detail, "alias", "no such alias") from None
     return session.get_one(Owner, model.owner_id), model
 
 
@@ -139,14 +143,14 @@ def bind(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey
     return row
 
 
-def bounds(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
+def find_bounds(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
     """Return the bindings of those keys that are of scope predict, by key id."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
-    return {row.PredictKey.key_id: shown(row.PredictKey, row.name, now) for row in rows}
+    return {row.PredictKey.key_id: build_bound(row.PredictKey, row.name, now) for row in rows}
 
 
-def shown(row: PredictKey, model: str, now: float) -> KeyBound:
+def build_bound(row: PredictKey, model: str, now: float) -> KeyBound:
     """Return the binding of a key as responses show it.
 
     Args:
@@ -172,7 +176,7 @@ def follow_name(session: Session, goes: Model, comes: Model) -> None:
     session.execute(update(PredictKey).where(PredictKey.model_id == goes.id).values(model_id=comes.id))
 
 
-def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
+def take_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
     """Take images from a key's daily number, and one request from its bucket if a request begins.
 
     Raises:
@@ -198,10 +202,10 @@ def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
         if session.connection().execute(statement.values(values)).rowcount:
             return
         row = session.get(PredictKey, key_id)
-        raise _refusal(row, images, now, day)
+        raise _make_limit_error(row, images, now, day)
 
 
-def _refusal(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
+def _make_limit_error(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
     """Return the error that names the limit that a key has reached."""
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:
@@ -218,5 +222,5 @@ def _refusal(row: PredictKey | None, images: int, now: float, day: int) -> TooMa
     )
 
 
-def _invalid(detail: str, field: str, message: str) -> Invalid:
+def _make_invalid_error(detail: str, field: str, message: str) -> Invalid:
     return Invalid(detail, fields=[{"field": field, "message": message}])

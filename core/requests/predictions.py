@@ -49,21 +49,21 @@ class Predictable:
     parts: tuple[tuple[str, str], ...]
     sure: SureOut | None = None
 
-    def paths(self, blobs: Blobs) -> dict[str, str]:
+    def fetch_paths(self, blobs: Blobs) -> dict[str, str]:
         """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `Blobs.fetch`.
+            StoreCorrupt, Unavailable: see `Blobs.fetch_file`.
         """
-        return {name: str(blobs.fetch(sha256)) for name, sha256 in self.parts}
+        return {name: str(blobs.fetch_file(sha256)) for name, sha256 in self.parts}
 
-    def classes(self, task: int | None) -> int:
+    def count_classes(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
         head = None if task is None else self.manifest.head_of(task)
         return len(head.classes if head is not None else self.manifest.classes or [])
 
 
-def predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+def find_predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
     """Return the version to predict with, after checking that it can answer the request.
 
     Args:
@@ -82,7 +82,7 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         manifest = row.manifest
         types = inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
-        damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in used})
+        damage.refuse_marked_parts(session, row, {Blobs.make_key(sha256): name for name, sha256 in used})
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = sure_of(session, owner, number)
     _check_task(manifest, scenario, number, task)
@@ -94,7 +94,7 @@ class AskedVersions:
     """Cache of recently used versions; their manifests and parts never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds
-    nothing, `predictable` does the whole look-up and raises the error. Safe for threads.
+    nothing, `find_predictable` does the whole look-up and raises the error. Safe for threads.
     """
 
     def __init__(self, db: Database) -> None:
@@ -103,10 +103,10 @@ class AskedVersions:
         self._lock = threading.Lock()
 
     def find(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
-        """Return the version to predict with; arguments and errors are those of `predictable`."""
+        """Return the version to predict with; arguments and errors are those of `find_predictable`."""
         with self._db.read() as session:
             parameters = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
-            query = _query(is_id(model, "mdl"), _naming(version))
+            query = _build_query(is_id(model, "mdl"), _detect_naming(version))
             row = session.connection().execute(query, parameters).first()
         if row is not None:
             with self._lock:
@@ -116,9 +116,9 @@ class AskedVersions:
             if cached is not None:
                 _check_task(cached.manifest, row.scenario, cached.number, task)
                 return cached
-        return self._keep(predictable(self._db, actor, model, version, task))
+        return self._cache_version(find_predictable(self._db, actor, model, version, task))
 
-    def _keep(self, found: Predictable) -> Predictable:
+    def _cache_version(self, found: Predictable) -> Predictable:
         """Cache a version, unless its manifest is large or confident predictions are promised."""
         if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
@@ -128,17 +128,17 @@ class AskedVersions:
         return found
 
 
-def explained(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:
+def explain_error(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:
     """Return the error about a stored object, explained for the version that was asked."""
     with db.read() as session:
-        return damage.explained(session, session.get_one(Version, found.id).model_id, error)
+        return damage.explain_error(session, session.get_one(Version, found.id).model_id, error)
 
 
 def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
     """Check that the task is given where it is needed.
 
     Raises:
-        Invalid, WrongState: see `predictable`.
+        Invalid, WrongState: see `find_predictable`.
     """
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
@@ -167,14 +167,14 @@ def _parse_version(version: str) -> int | str:
     return int(version) if is_number and str(int(version)) == version else version
 
 
-def _naming(version: str) -> Naming:
+def _detect_naming(version: str) -> Naming:
     if isinstance(_parse_version(version), int):
         return "number"
     return "latest" if version == LATEST else "alias"
 
 
 @cache
-def _query(by_id: bool, naming: Naming) -> Select[str, str]:
+def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
     """Return the statement that finds a version of the caller's own by its usual names.
 
     It finds nothing if an object is damaged or the model promises confident predictions, since

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core import imagenet_base
 from core.db import job_log, references
-from core.db.jobs import made
+from core.db.jobs import record_creation
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import State
@@ -54,7 +54,7 @@ class Terms:
     photos: bool = False
 
     @staticmethod
-    def of(settings: Settings) -> "Terms":
+    def from_settings(settings: Settings) -> "Terms":
         """Return the terms that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
         return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
@@ -63,7 +63,7 @@ class Terms:
 ANY = Terms()
 
 
-def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase) -> Pretrained:
+def resolve_weights(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase) -> Pretrained:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
     Raises:
@@ -74,7 +74,7 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBa
         return _of_imagenet(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
-        raise _refused(
+        raise _make_base_error(
             f'There are no pretrained weights of {architecture["name"]} by name. Send "architecture": '
             '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a '
             "base: POST /v1/bases."
@@ -82,12 +82,12 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBa
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
         near = did_you_mean(name, pretrained_rows)
-        raise _refused(
+        raise _make_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
     weights = pretrained_of(name, pretrained_rows[name])
     if not weights.repository:
-        raise _refused(
+        raise _make_base_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
         )
     return weights
@@ -103,8 +103,8 @@ def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pret
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     problem = imagenet_base.find_problem()
     if problem:
-        raise _refused(f"{imagenet_base.NAME} cannot be had here: {problem}.")
-    return imagenet_base.weights(catalogue["pretrained"][imagenet_base.MODEL])
+        raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
+    return imagenet_base.describe_weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
 def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
@@ -116,7 +116,7 @@ def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) 
     quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
 
 
-def begin(
+def add_version_or_job(
     session: Session,
     blobs: Blobs,
     actor: Actor,
@@ -137,25 +137,25 @@ def begin(
         Invalid: the weights are not stored, and the service does not use the Hub.
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
-    references.share(session)
+    references.lock_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.of_weights(weights, stored)
-        normalise = version_zero.statistics(weights, model)
+        normalise = version_zero.find_statistics(weights, model)
         mover = Mover("create", actor.key_id)
         seed = int(recipe.get("seed", 0))
-        version_zero.write(session, model, [part], origin, normalise, mover, seed=seed, now=now)
-        quota.take(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        version_zero.add_version(session, model, [part], origin, normalise, mover, seed=seed, now=now)
+        quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     if not terms.hub and weights.repository != imagenet_base.NAME:
-        raise _refused(_by_hand(model, weights))
+        raise _make_base_error(_by_hand(model, weights))
     job = beside_the_line(model, Kind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
     session.flush()
     text = f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
-    job_log.add(session, job.id, ("info", text), now)
-    made(session, job, now)
+    job_log.add_line(session, job.id, ("info", text), now)
+    record_creation(session, job, now)
     session.flush()
     quota.take_turn(session, model.owner_id, terms.max_open_jobs)
 
@@ -175,7 +175,7 @@ def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs:
     return run_again(session, actor, model, job, max_open_jobs, now)
 
 
-def failed(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+def find_failed_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
     """Return, by model id, the jobs that ended without fetching the weights of the base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:
@@ -201,5 +201,5 @@ def _by_hand(model: Model, weights: Pretrained) -> str:
     )
 
 
-def _refused(message: str) -> Invalid:
+def _make_base_error(message: str) -> Invalid:
     return Invalid(message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}])

@@ -71,7 +71,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
         now = db.now(session)
         past = _past.get(db.url)
         if past is None or time.monotonic() - past.at > REMEMBER_S:
-            past = _past[db.url] = _counted(session)
+            past = _past[db.url] = _count_past(session)
         counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
         stopped = exists().where(Task.model_id == Job.model_id, Task.stops)
         base_is_missing = exists().where(Model.id == Job.model_id, Model.base_job.is_not(None))
@@ -88,8 +88,8 @@ def queue_metrics(db: Database) -> QueueMetrics:
             .where(Job.state.in_(sorted(str(s) for s in LEASED)), Job.lease_until < now)
         ).scalar_one()
         scrub = session.get(Scrub, 1)
-        damaged = damage.count(session)
-        reporting = workers.count(session, now)
+        damaged = damage.count_marks(session)
+        reporting = workers.count_present(session, now)
     return QueueMetrics(
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
@@ -104,7 +104,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
     )
 
 
-def _counted(session: Session) -> _Past:
+def _count_past(session: Session) -> _Past:
     """Count finished jobs, models and versions."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))

@@ -36,15 +36,15 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
     if size > limit:
         raise BodyTooLarge(f"One owner may store {limit} bytes; this upload alone has {size}.")
     with db.read() as session:
-        used, at = stored_bytes.known(session, owner_id)
+        used, at = stored_bytes.read_measurement(session, owner_id)
         now = db.now(session)
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
-        used = stored_bytes.measured(db, owner_id)
+        used = stored_bytes.measure_owner(db, owner_id)
     if used + size > limit:
-        raise _full(used, limit, size)
+        raise _make_full_error(used, limit, size)
 
 
-def take(session: Session, owner_id: str, limit: int, size: int) -> None:
+def take_room(session: Session, owner_id: str, limit: int, size: int) -> None:
     """Count an upload in the transaction that accepts it.
 
     Call `require_room` before the transaction, and this last in it.
@@ -53,9 +53,9 @@ def take(session: Session, owner_id: str, limit: int, size: int) -> None:
         StorageFull: another upload took the room meanwhile.
     """
     if not limit:
-        stored_bytes.add(session, owner_id, size)
-    elif not stored_bytes.take(session, owner_id, size, limit):
-        raise _full(stored_bytes.known(session, owner_id)[0] or 0, limit, size)
+        stored_bytes.add_size(session, owner_id, size)
+    elif not stored_bytes.add_within_limit(session, owner_id, size, limit):
+        raise _make_full_error(stored_bytes.read_measurement(session, owner_id)[0] or 0, limit, size)
 
 
 def require_turn(session: Session, owner_id: str, limit: int) -> None:
@@ -104,7 +104,7 @@ def _no_turn(limit: int) -> TooManyRequests:
     )
 
 
-def _full(used: int, limit: int, size: int) -> StorageFull:
+def _make_full_error(used: int, limit: int, size: int) -> StorageFull:
     return StorageFull(
         f"{used} of the {limit} bytes that one owner may store are taken"
         f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a model's memory"

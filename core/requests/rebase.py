@@ -21,7 +21,7 @@ from core.db.session import Database
 from core.db.tables import Base, Model, Task
 from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
 from core.ids import new_id
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.protocol.answers.architecture import ImageOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model_change import NewModel
@@ -30,7 +30,7 @@ from core.protocol.answers.recipe import RecipeOut
 from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.recipe import start
-from core.recipe.resolve import completed
+from core.recipe.resolve import complete_stored
 from core.requests import idempotency, jobs, pretrained, quota
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
@@ -42,8 +42,8 @@ from core.requests.new_model import (
     find_weights,
     gate_of,
     is_free,
+    make_taken_error,
     require_free_name,
-    taken,
 )
 from core.requests.rebase_comparison import Comparison, to_json
 from core.requests.rebase_plan import make_plan, open_rebase_of, production_of
@@ -89,29 +89,29 @@ def begin(
     with db.read() as session:
         old = find_model(session, actor, model)
         fields = _new_model(session, catalogue, actor, old, given)
-        size = _bytes_of(old, _learned(session, old))
-    requested = _decoding_as_before(_asked(catalogue, fields, old, admission), old)
+        size = _bytes_of(old, _list_retained_tasks(session, old))
+    requested = _decoding_as_before(_check_new_model(catalogue, fields, old, admission), old)
     if size and requested.images.image == old.image:
         quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
     begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), requested, terms)
     try:
         with db.write() as session:
-            references.share(session)
+            references.lock_shared(session)
             now = db.now(session)
-            replay = idempotency.replayed(session, actor, repeat, now)
+            replay = idempotency.find_replay(session, actor, repeat, now)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
             order = _Order(session, blobs, catalogue, actor, admission, terms, now)
-            response, job_ids = _begun(
+            response, job_ids = _add_model_and_jobs(
                 order, find_model(session, actor, old.id, lock=True), requested, fields, begins, given
             )
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
-            idempotency.remember(session, actor, repeat, 201, location, response, now)
+            idempotency.store_response(session, actor, repeat, 201, location, response, now)
     # a concurrent request was first, with the name or with the idempotency key
     except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise taken(requested.name) from None
+        raise make_taken_error(requested.name) from None
     return response, job_ids, False
 
 
@@ -142,7 +142,7 @@ class _Order:
 def _require_rebasable(session: Session, old: Model) -> None:
     """Check that the model has learned a batch and has no open rebase."""
     production = production_of(session, old)
-    if production is None or not taught(production.manifest):
+    if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
             f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: create a new model on "
             "the other base.",
@@ -196,7 +196,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
         base = {"model": source.id, "version": base["version"]}
         fields = {"architecture": source.architecture, "image": dict(source.image)}
     elif base in (start.RANDOM, PRETRAINED):
-        raise _refused(
+        raise _make_base_error(
             f"{base!r} is no base to move to: it does not say which network. Name one of the package "
             f"({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id (POST /v1/bases), or a "
             'version: {"model": "…", "version": 1}.'
@@ -204,15 +204,15 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
     elif base.startswith(packaged_base.PREFIX):
         fields = _of_package(old, base)
     else:
-        row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
+        row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
         if row is None:
-            raise _refused(
+            raise _make_base_error(
                 f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}, and "
                 "GET /v1/bases has the uploaded ones."
             )
         fields = {"architecture": architecture_of(row.architecture), "image": dict(row.architecture["image"])}
     if base == old.base:
-        raise _refused(f"{old.name!r} starts from this base already: name another one.")
+        raise _make_base_error(f"{old.name!r} starts from this base already: name another one.")
     return {"base": base, **fields}
 
 
@@ -221,22 +221,22 @@ def _of_package(old: Model, base: str) -> dict[str, object]:
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
     if base == packaged_base.PACKAGED:
-        packaged = packaged_base.packaged()
+        packaged = packaged_base.load_description()
         return {
             "architecture": packaged.architecture,
             "image": {"size": packaged.size, "channels": old.image["channels"]},
         }
-    raise _refused(
+    raise _make_base_error(
         f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}."
     )
 
 
-def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
+def _check_new_model(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return asked_model(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
-        seed = completed(catalogue, old.scenario, old.recipe).get("seed", 0)
+        seed = complete_stored(catalogue, old.scenario, old.recipe).get("seed", 0)
         checked = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
         method = checked.resolved.recipe["method"]["name"]
         note = (
@@ -255,7 +255,7 @@ def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
     return replace(asked, images=replace(asked.images, image=image))
 
 
-def _begun(
+def _add_model_and_jobs(
     order: _Order, old: Model, asked: AskedModel, fields: NewModel, begins: BeginsWith, given: Asked
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
@@ -276,14 +276,14 @@ def _begun(
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _relearn(order, old, new, asked.resolved.recipe)
+    job_ids += _queue_tasks(order, old, new, asked.resolved.recipe)
     session.flush()
     response = to_json(Comparison(make_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
 
-def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
     """Queue every task for the new model whose images are stored in the form that it reads.
 
     Returns:
@@ -292,33 +292,33 @@ def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[s
     if old.image != new.image:
         return []
     session, now = order.session, order.now
-    stored_tasks = [task for task in _learned(session, old) if _is_stored(order.blobs, task)]
+    stored_tasks = [task for task in _list_retained_tasks(session, old) if _is_stored(order.blobs, task)]
     job_ids = []
     for task in stored_tasks:
-        twin = _twin(new, task, now)
+        twin = _copy_task(new, task, now)
         session.add(twin)
         session.flush()
         job = jobs.new_job(new, twin, {}, recipe, now)
         session.add(job)
         session.flush()
-        job_rows.made(session, job, now)
+        job_rows.record_creation(session, job, now)
         text = (
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task {task.number}."
         )
-        job_log.add(session, job.id, ("info", text), now)
+        job_log.add_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
         work = work_of(session, new, len(job_ids))
         order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
-        quota.take(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks))
+        quota.take_room(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks))
         quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
     return job_ids
 
 
-def _learned(session: Session, old: Model) -> list[Task]:
+def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     """Return production's tasks whose training and held-out images are both retained."""
     production = production_of(session, old)
-    numbers = [] if production is None else taught(production.manifest)
+    numbers = [] if production is None else list_taught_tasks(production.manifest)
     query = select(Task).where(
         Task.model_id == old.id,
         Task.number.in_(numbers),
@@ -341,7 +341,7 @@ def _bytes_of(model: Model, tasks: Sequence[Task]) -> int:
     return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
 
 
-def _twin(new: Model, task: Task, now: float) -> Task:
+def _copy_task(new: Model, task: Task, now: float) -> Task:
     """Return the same batch as the next task of the new model, with the same blobs."""
     number = new.next_task
     new.next_task += 1
@@ -372,5 +372,5 @@ def _twin(new: Model, task: Task, now: float) -> Task:
     )
 
 
-def _refused(message: str) -> Invalid:
+def _make_base_error(message: str) -> Invalid:
     return Invalid(message, fields=[{"field": "base", "message": message}])

@@ -22,7 +22,7 @@ from core.protocol.answers.rebase import RebaseMissing, RebaseOut, RebaseTask, S
 from core.requests.actor import Actor, files_of, find_model
 from core.requests.compare import flips_to_json
 from core.requests.rebase_plan import Measured, Plan, PlannedTask, find_rebase, make_plan, search_rebase
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.store import Blobs
 
 Made = TypeVar("Made")
@@ -50,10 +50,10 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
         NotFound: the caller sees no such model, or no rebase of it.
         StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
-    return to_json(compare(db, blobs, actor, model))
+    return to_json(compare_models(db, blobs, actor, model))
 
 
-def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
+def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
     """Compare both models by the counts in the database alone.
 
     Return None if the model is in no rebase.
@@ -66,17 +66,17 @@ def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
         return None if pair is None else to_json(Comparison(make_plan(session, *pair), {}))
 
 
-def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
+def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
     """Compare both models, image by image where predictions of both are stored.
 
     For errors see `read`.
     """
     while True:
-        plan = _plan(db, actor, model)
+        plan = _read_plan(db, actor, model)
         try:
-            return _with_files(db, actor, plan, lambda plan=plan: _read(blobs, plan))  # type: ignore[misc]
+            return _with_files(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
         except StoreCorrupt:
-            if _plan(db, actor, model) == plan:
+            if _read_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
                 raise
 
@@ -84,7 +84,7 @@ def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
 def to_json(found: Comparison) -> RebaseOut:
     """Return a comparison in the contract's form."""
     plan = found.plan
-    tasks = [_task(task, found.flips.get(task.number)) for task in plan.tasks]
+    tasks = [_task_to_json(task, found.flips.get(task.number)) for task in plan.tasks]
     total = sum(found.flips.values(), Flips())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
@@ -95,19 +95,19 @@ def to_json(found: Comparison) -> RebaseOut:
         "new": plan.new,
         "tasks": tasks,
         "totals": {
-            "old": _share(both + total.negative, total.n),
-            "new": _share(both + total.positive, total.n),
+            "old": _build_share(both + total.negative, total.n),
+            "new": _build_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
         "ready": plan.is_ready,
         "missing": missing,
-        "next": _next(plan, missing),
-        "warnings": _warnings(plan, total),
-        "finished_at": rfc3339(plan.finished_at),
+        "next": _describe_next_step(plan, missing),
+        "warnings": _list_warnings(plan, total),
+        "finished_at": format_rfc3339(plan.finished_at),
     }
 
 
-def _plan(db: Database, actor: Actor, model: str) -> Plan:
+def _read_plan(db: Database, actor: Actor, model: str) -> Plan:
     with db.read() as session:
         return make_plan(session, *find_rebase(session, actor, model))
 
@@ -123,14 +123,14 @@ def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made])
         return use()
 
 
-def _read(blobs: Blobs, plan: Plan) -> Comparison:
+def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
     flips_by_task: dict[int, Flips] = {}
     tasks: list[PlannedTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
             continue
-        reason, task_flips = _compared(blobs, task.old, task.new)
+        reason, task_flips = _count_flips(blobs, task.old, task.new)
         if task_flips is None:
             tasks.append(replace(task, detail=reason, missing=reason, by_image=False))
             continue
@@ -139,56 +139,62 @@ def _read(blobs: Blobs, plan: Plan) -> Comparison:
     return Comparison(replace(plan, tasks=tasks), flips_by_task)
 
 
-def _compared(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
+def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
-    (truth, correct), (new_truth, new_correct) = (_said(blobs, side) for side in (old, new))
+    (truth, correct), (new_truth, new_correct) = (_grade_predictions(blobs, side) for side in (old, new))
     if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
         return _OTHER_LABELS, None
-    if old.traces is not None and new.traces is not None and _paths(blobs, old) != _paths(blobs, new):
+    if (
+        old.traces is not None
+        and new.traces is not None
+        and _read_paths(blobs, old) != _read_paths(blobs, new)
+    ):
         return _OTHER_IMAGES, None
-    return "", flips.count(correct, new_correct)
+    return "", flips.count_flips(correct, new_correct)
 
 
-def _said(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
+def _grade_predictions(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.answers is not None, "it is compared image by image"
-    path = blobs.fetch(side.answers)
+    path = blobs.fetch_file(side.answers)
     rows = np.array(side.rows, np.str_)
     ranked = open_ranked_answers(path, side.place)
     if ranked is not None:
-        predicted, truth = ranked.rows, _labels(rows, ranked.targets, side)
+        predicted, truth = ranked.rows, _find_labels(rows, ranked.targets, side)
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
         predicted, _ = open_answers(path, side.place)
-        _, numbers = open_dataset(blobs.fetch(side.held_out))
+        _, numbers = open_dataset(blobs.fetch_file(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(predicted):
-            raise _corrupt(side, f"has {len(predicted)} answers to {len(truth)} images")
-    return truth, _labels(rows, predicted, side) == truth
+            raise _make_corrupt_error(side, f"has {len(predicted)} answers to {len(truth)} images")
+    return truth, _find_labels(rows, predicted, side) == truth
 
 
-def _labels(rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured) -> npt.NDArray[np.str_]:
+def _find_labels(
+    rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured
+) -> npt.NDArray[np.str_]:
     if len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(rows):
-        raise _corrupt(side, f"names row {int(found.max())} of a head with {len(rows)} classes")
+        raise _make_corrupt_error(side, f"names row {int(found.max())} of a head with {len(rows)} classes")
     return rows[found]
 
 
-def _corrupt(side: Measured, what: str) -> StoreCorrupt:
-    key = Blobs.key(side.answers or "")
+def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
+    key = Blobs.make_key(side.answers or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _paths(blobs: Blobs, side: Measured) -> list[str]:
+def _read_paths(blobs: Blobs, side: Measured) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
-        traces = read_traces(blobs.fetch(side.traces))
+        traces = read_traces(blobs.fetch_file(side.traces))
     except ValueError as error:
-        raise StoreCorrupt(str(error), extra={"object": Blobs.key(side.traces)}) from error
+        raise StoreCorrupt(str(error), extra={"object": Blobs.make_key(side.traces)}) from error
     return traces.names[len(traces.train) :]
 
 
-def _task(task: PlannedTask, found: Flips | None) -> RebaseTask:
+def _task_to_json(task: PlannedTask, found: Flips | None) -> RebaseTask:
     """Return the entry of a task."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
@@ -210,18 +216,18 @@ def _task(task: PlannedTask, found: Flips | None) -> RebaseTask:
 
 
 def _share_of(measured: Measured | None) -> Share | None:
-    return None if measured is None else _share(measured.correct, measured.total)
+    return None if measured is None else _build_share(measured.correct, measured.total)
 
 
-def _share(correct: int, total: int) -> Share | None:
+def _build_share(correct: int, total: int) -> Share | None:
     """Return the share of correct predictions with its confidence interval; None without images."""
-    interval = flips.wilson(correct, total)
+    interval = flips.wilson_interval(correct, total)
     if interval is None:
         return None
     return {"correct": correct, "total": total, "accuracy": correct / total, "interval": list(interval)}
 
 
-def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
+def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
     """Say what to do next."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
@@ -237,10 +243,10 @@ def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
     )
 
 
-def _warnings(plan: Plan, total: Flips) -> list[str]:
+def _list_warnings(plan: Plan, total: Flips) -> list[str]:
     """Return the warnings about a rebase."""
     warnings = []
-    if total.negative > total.positive and flips.mcnemar(total.negative, total.positive) < 0.05:
+    if total.negative > total.positive and flips.mcnemar_p_value(total.negative, total.positive) < 0.05:
         warnings.append(
             f"{plan.new['name']} is significantly worse: of {total.n} images it gets {total.negative} wrong that "
             f"{plan.old['name']} gets right, and {total.positive} the other way round."

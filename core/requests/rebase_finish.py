@@ -20,11 +20,11 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.answers.rebase import RebaseOut
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
+from core.requests.audit import record_action
 from core.requests.new_model import require_free_name
 from core.requests.predict_keys import follow_name
 from core.requests.rebase import free_name
-from core.requests.rebase_comparison import Comparison, compare, to_json
+from core.requests.rebase_comparison import Comparison, compare_models, to_json
 from core.requests.rebase_plan import Plan, find_rebase, make_plan
 from core.store import Blobs
 
@@ -58,10 +58,10 @@ def finish(
         NameTaken: another model has the name by now.
         StoreCorrupt: a compared file is damaged.
     """
-    comparison = compare(db, blobs, actor, model)
+    comparison = compare_models(db, blobs, actor, model)
     try:
         with db.write() as session:
-            old, new = _locked(session, actor, model)
+            old, new = _lock_pair(session, actor, model)
             plan = make_plan(session, old, new)
             _require_compared(comparison.plan, plan, seen)
             is_back = plan.finished_at is not None
@@ -70,7 +70,7 @@ def finish(
                 _require_back(is_old, old, new)
             else:
                 _require_ready(is_old, old, new, comparison, missing)
-            return _moved(session, db, actor, (old, new), comparison, reason, is_back=is_back)
+            return _swap_names(session, db, actor, (old, new), comparison, reason, is_back=is_back)
     # a concurrent request has just given the old model's name to another model
     except IntegrityError:
         raise WrongState(
@@ -79,7 +79,7 @@ def finish(
         ) from None
 
 
-def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def _lock_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
@@ -132,7 +132,7 @@ def _require_back(is_old: bool, old: Model, new: Model) -> None:
         )
 
 
-def _moved(
+def _swap_names(
     session: Session,
     db: Database,
     actor: Actor,
@@ -166,7 +166,7 @@ def _moved(
         "reason": reason,
         "former_name": former_name,
     }
-    record(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
+    record_action(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
     moved: AliasMoved = {"alias": PRODUCTION, "version": side["version"], "previous": None, "cause": "rebase"}
     owner_events.of_alias(session, comes, moved, now)
     compared = replace(found.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)

@@ -14,9 +14,9 @@ from core.db.tables import Alias, Model, Result, Task, Version
 from core.errors import NotFound
 from core.ingest.answers import Place
 from core.line import words
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.line import PRODUCTION, version_of
-from core.line.standing import Standing, open_tasks, standings
+from core.line.standing import Standing, open_tasks, read_standings
 from core.protocol.answers.rebase import Arrival, RebaseSide
 from core.protocol.report import DuplicatesPolicy
 from core.requests.actor import Actor, find_model
@@ -152,31 +152,31 @@ def production_of(session: Session, model: Model) -> Version | None:
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = production_of(session, old), production_of(session, new)
-    sides = (_side(old, old_version), _side(new, new_version))
+    sides = (_build_side(old, old_version), _build_side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
-    tasks = _tasks(session, old, _taught(old_version))
-    twins = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
-    where = standings(session, new.id, list(twins.values()))
-    cells = (_cells(session, old, old_version), _cells(session, new, new_version))
-    taught_tasks = set(_taught(new_version))
+    tasks = _list_tasks(session, old, _list_taught(old_version))
+    twins = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _list_taught(new_version))
+    where = read_standings(session, new.id, list(twins.values()))
+    cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
+    taught_tasks = set(_list_taught(new_version))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
         twin = twins.get(task.sha256)
         measured = (
-            _measured(old, old_version, task, cells[0]),
-            None if twin is None else _measured(new, new_version, twin, cells[1]),
+            _build_measured(old, old_version, task, cells[0]),
+            None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
-        one = _planned(old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256))
+        one = _plan_task(old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256))
         first.setdefault(task.sha256, task.number)
         planned.append(one)
-    waiting = _waiting(session, old, new, [task.number for task in tasks])
-    return Plan(*sides, planned, new.rebased_at, waiting, _notes(session, old, new, planned))
+    waiting = _describe_missing(session, old, new, [task.number for task in tasks])
+    return Plan(*sides, planned, new.rebased_at, waiting, _list_notes(session, old, new, planned))
 
 
-def _side(model: Model, version: Version | None) -> RebaseSide:
+def _build_side(model: Model, version: Version | None) -> RebaseSide:
     return {
         "id": model.id,
         "name": model.name,
@@ -187,11 +187,11 @@ def _side(model: Model, version: Version | None) -> RebaseSide:
     }
 
 
-def _taught(version: Version | None) -> list[int]:
-    return [] if version is None else taught(version.manifest)
+def _list_taught(version: Version | None) -> list[int]:
+    return [] if version is None else list_taught_tasks(version.manifest)
 
 
-def _tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
+def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
     query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
     return list(session.scalars(query))
 
@@ -206,7 +206,7 @@ def _newest_by_archive(
     return by_archive | {task.sha256: task for task in tasks if task.number in known}
 
 
-def _cells(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
+def _find_results(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
     """Return the measured results of a version by task."""
     if version is None:
         return {}
@@ -214,7 +214,7 @@ def _cells(session: Session, model: Model, version: Version | None) -> dict[int,
     return {cell.task: cell for cell in session.scalars(query)}
 
 
-def _measured(
+def _build_measured(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
 ) -> Measured | None:
     """Return a task's measurements for a version, or None if it was not measured."""
@@ -240,7 +240,7 @@ def _measured(
     )
 
 
-def _planned(
+def _plan_task(
     old: Model,
     new: Model,
     task: Task,
@@ -263,7 +263,7 @@ def _planned(
     elif not arrived:
         missing = _under_way(new, twin, where[twin.number])
     else:
-        detail, by_image = _compared(task, measured)
+        detail, by_image = _check_comparable(task, measured)
         missing = "" if by_image or _is_measured(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
@@ -291,9 +291,9 @@ def _planned(
 
 def _to_send(old: Model, new: Model, task: Task) -> str:
     """Say that the task's archive must be sent again."""
-    name = words.called(task)
+    name = words.describe_task(task)
     gone = (
-        f" Its images were deleted on {words.date(task.data_deleted_at)}, and nothing of them is kept."
+        f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of them is kept."
         if task.data_deleted_at is not None
         else ""
     )
@@ -302,7 +302,7 @@ def _to_send(old: Model, new: Model, task: Task) -> str:
 
 def _under_way(new: Model, twin: Task, standing: Standing) -> str:
     """Say what is left to do before a task of the new model is in production."""
-    name = words.called(twin)
+    name = words.describe_task(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
     if standing is Standing.LEARNED:
@@ -314,7 +314,7 @@ def _under_way(new: Model, twin: Task, standing: Standing) -> str:
     return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
 
 
-def _compared(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
+def _check_comparable(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
     """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
     old, new = measured
     if not _has_held_out(task, old):
@@ -359,14 +359,14 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
     return not of_old or not of_new or of_old == of_new
 
 
-def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
+def _describe_missing(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
     """Return sentences about missing things other than tasks of production."""
     sentences = []
     if new.base_job is not None:
         sentences.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
     unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
     if unfinished:
-        listed = words.listed([str(number) for number in unfinished])
+        listed = words.join_words([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
         sentences.append(
             f"{old.name} is just learning its task{several} {listed}: wait for it, and send the same to {new.name}."
@@ -374,7 +374,7 @@ def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int])
     return sentences
 
 
-def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
+def _list_notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
     """Return warnings about effects on clients and about figures that look too good."""
     sentences = []
     if (
@@ -388,7 +388,7 @@ def _notes(session: Session, old: Model, new: Model, planned: Collection[Planned
         )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
-        pairs = words.listed([f"{task.number} is {task.new_task}" for task in moved], 10)
+        pairs = words.join_words([f"{task.number} is {task.new_task}" for task in moved], 10)
         sentences.append(
             f"Tasks have other numbers in {new.name}, by which clients ask for their heads: {pairs}."
         )
@@ -396,7 +396,7 @@ def _notes(session: Session, old: Model, new: Model, planned: Collection[Planned
     lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
     if lacking and new.base_job is None:
         sentences.append(
-            f"{new.name} has no alias {words.listed(lacking, 10, 'or')}, as {old.name} has: put it there before "
+            f"{new.name} has no alias {words.join_words(lacking, 10, 'or')}, as {old.name} has: put it there before "
             "production moves, if clients ask by it."
         )
     archives = select(Task.sha256).where(Task.model_id == old.id)
@@ -405,7 +405,8 @@ def _notes(session: Session, old: Model, new: Model, planned: Collection[Planned
     if extra and any(task.arrival == "send_again" for task in planned):
         several = "s" * (len(extra) > 1)
         sentences.append(
-            f"Task{several} {words.listed(extra)} of {new.name} came from other archives than {old.name} has learned: "
+            f"Task{several} {words.join_words(extra)} of {new.name} came from other archives than {old.name} "
+            f"has learned: "
             "a batch that was packed again has other bytes, and is not compared. Send the same files as then."
         )
     return sentences

@@ -10,7 +10,7 @@ from core.db.session import Database
 from core.db.tables import Model
 from core.errors import InvalidRecipe
 from core.line import line
-from core.line.outlook import outlook
+from core.line.outlook import build_outlook
 from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.resolve import Resolved, resolve
@@ -31,7 +31,7 @@ See docs/reference/methods/README.md for measurements.
 """
 
 
-def planned(
+def plan_recipe(
     db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> Resolved:
     """Return the complete recipe of the next task with this override, and warnings for a person.
@@ -42,10 +42,10 @@ def planned(
     """
     patch = stored_override(catalogue, override)
     with db.read() as session:
-        return _planned(session, catalogue, find_model(session, actor, model), patch)
+        return _resolve_recipe(session, catalogue, find_model(session, actor, model), patch)
 
 
-def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
+def suggest_recipes(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
     """Return (description, patch as JSON) of recipes for learning a task of this model again.
 
     The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
@@ -57,7 +57,7 @@ def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) ->
         suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
             try:
-                resolved = _planned(session, catalogue, row, patch)
+                resolved = _resolve_recipe(session, catalogue, row, patch)
             except InvalidRecipe:
                 continue
             if resolved.recipe not in distinct_recipes:
@@ -66,10 +66,10 @@ def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) ->
         return suggested
 
 
-def _planned(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
+def _resolve_recipe(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
     """Resolve the recipe of the next task, with all warnings."""
     resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
     head = line.start_of(session, model)
-    ahead = outlook(session, model, head)
+    ahead = build_outlook(session, model, head)
     applied = check_next_task(session, catalogue, model, head, resolved.recipe)
     return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.others])

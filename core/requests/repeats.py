@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from core.db.tables import Job, Model, Task, Version
 from core.ingest.inspect import Directory
 from core.line import words
-from core.line.standing import Standing, standings
+from core.line.standing import Standing, read_standings
 from core.protocol.report import BatchReport, DuplicatesPolicy, Repeats
 from core.requests import retries
 
@@ -56,30 +56,30 @@ class Same:
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
-    return ranked(session, model, sent, session.scalars(query).all())
+    return rank_tasks(session, model, sent, session.scalars(query).all())
 
 
 def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Select the tasks of a model with the content of a batch, as far as SQL can: `ranked` does the rest."""
+    """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does the rest."""
     older = and_(Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None))
     content = sent.directory.content
     known = older if content is None else or_(Task.content_sha256 == content, older)
     return and_(Task.model_id == model.id, known)
 
 
-def ranked(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
+def rank_tasks(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
     """Return the tasks found with their standings: the one that answers first, then the others from the newest."""
     found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
-    where = standings(session, model.id, found)
+    where = read_standings(session, model.id, found)
     held = {number for number, standing in where.items() if standing is Standing.HELD}
     held |= _held_versions(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
     same = [Same(task, where[task.number], task.number in held) for task in found]
-    return sorted(same, key=lambda one: (_rank(one), -one.task.number))
+    return sorted(same, key=lambda one: (_compute_rank(one), -one.task.number))
 
 
-def _rank(same: Same) -> int:
+def _compute_rank(same: Same) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     return len(ANSWERS) + (not same.is_answer)
@@ -110,10 +110,12 @@ def answer_of(same: Sequence[Same]) -> Same | None:
 def job_of(session: Session, same: Same) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its version."""
     if same.standing in (Standing.QUEUED, Standing.RUNNING):
-        return retries.newest(session, same.task)
+        return retries.find_newest_job(session, same.task)
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
     made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
-    return made or retries.newest(session, same.task)  # a twin in a rebased model may have none of its own
+    return made or retries.find_newest_job(
+        session, same.task
+    )  # a twin in a rebased model may have none of its own
 
 
 def to_json(same: Same, job: Job) -> Repeats:
@@ -129,7 +131,7 @@ def next_turn(same: Sequence[Same], content: str | None) -> int | None:
     return 1 + max((turn for turn in turns if turn is not None), default=-1)
 
 
-def forget(task: Task) -> None:
+def forget_digest(task: Task) -> None:
     """Remove the digest of a task, which goes with its data: its batch is not recognised any more."""
     task.content_sha256 = task.content_turn = None
 
@@ -145,7 +147,7 @@ def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float |
     if not same:
         return []
     first = same[0]
-    name = words.called(first.task)
+    name = words.describe_task(first.task)
     stands = str(first.standing).replace("_", " ")
     if not again:
         return [f"This batch repeats {name}, which is {stands}: it is learned as a new task."]

@@ -11,10 +11,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log
-from core.db.jobs import held_for_data, is_unfinished, made, move
+from core.db.jobs import change_state, held_for_data, is_unfinished, record_creation
 from core.db.kinds import Kind
 from core.db.session import Database
-from core.db.states import Action, State, after
+from core.db.states import Action, State, find_next_state
 from core.db.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line, words
@@ -30,11 +30,11 @@ from core.requests import pretrained, quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
-from core.requests.audit import record
-from core.requests.job_answer import shown
-from core.requests.jobs import mine, missing, new_job, set_resources
+from core.requests.audit import record_action
+from core.requests.job_answer import build_job_response
+from core.requests.jobs import lock_owned_job, make_missing_error, new_job, set_resources
 from core.requests.run_again import run_again
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 
 
 @dataclass(frozen=True)
@@ -93,31 +93,31 @@ def retry(
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
-        job = mine(session, actor, job_id)
-        model = line.locked(session, job.model_id)
+        job = lock_owned_job(session, actor, job_id)
+        model = line.lock_model(session, job.model_id)
         if model.deleted_at is not None:
-            raise missing(job_id)
+            raise make_missing_error(job_id)
         now = db.now(session)
         if job.task_id is None:
             is_new = _retried_without_task(session, actor, model, job, max_open_jobs, now)
-            return shown(session, job), is_new
+            return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)
         if open_one is None:
             again = Again(session, actor, catalogue, model, task, job, override, now, admission)
-            fresh = _retried(again)
+            fresh = _retry_task(again)
             session.flush()
             quota.take_turn(session, model.owner_id, max_open_jobs)
-            return shown(session, fresh), True
+            return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
             raise WrongState(f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)})
         # raises for a state that allows no retry, and else changes nothing
-        state = after(open_one.state, Action.RETRY)
+        state = find_next_state(open_one.state, Action.RETRY)
         if job.state != State.SUCCEEDED and override is not None and override != job.recipe_override:
             raise WrongState(
                 f"The job is {state} already; its recipe cannot change now.", extra={"state": str(state)}
             )
-        return shown(session, open_one), False
+        return build_job_response(session, open_one), False
 
 
 def _retried_without_task(
@@ -135,7 +135,7 @@ def _retried_without_task(
     )
 
 
-def _retried(again: Again) -> Job:
+def _retry_task(again: Again) -> Job:
     task, job = again.task, again.job
     if task.standing == Standing.LEARNED:
         raise WrongState(
@@ -156,7 +156,7 @@ def _retried(again: Again) -> Job:
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
-    after(job.state, Action.RETRY)
+    find_next_state(job.state, Action.RETRY)
     _queue_again(again)
     return job
 
@@ -165,14 +165,14 @@ def _queue_again(again: Again) -> None:
     """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
-    patch = _patch(again)
+    patch = _choose_override(again)
     was_held = held_for_data(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _without_resources(job.recipe), job.parent_version
-    job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
+    job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
     if was_held and job.recipe.get("data_report") != "hold":
-        _settle(again.task)
+        _settle_findings(again.task)
     job.place, job.again = model.next_place, True
     model.next_place += 1
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
@@ -182,12 +182,12 @@ def _queue_again(again: Again) -> None:
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
-    move(session, job, Action.RETRY, again.now)
+    change_state(session, job, Action.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
-    record(session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id)
+    record_action(session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id)
 
 
-def _settle(task: Task) -> None:
+def _settle_findings(task: Task) -> None:
     """Record the findings that held a batch as settled: they neither hold nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
     settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(task.report.get("settled", []))
@@ -206,30 +206,30 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
         InvalidRecipe: the recipe cannot be used.
     """
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
-    patch = _patch(again)
-    fresh = new_job(model, task, patch, _recipe(again, patch), now, retry_of=last.id)
+    patch = _choose_override(again)
+    fresh = new_job(model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id)
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
-    job_log.add(session, fresh.id, ("info", text), now)
+    job_log.add_line(session, fresh.id, ("info", text), now)
     if task.held_out_deleted_at is not None:
         text = "Its held-out images are gone: the new version is not measured on this task, and limits on it pass."
-        job_log.add(session, fresh.id, ("warning", text), now)
-    made(session, fresh, now, {"retry_of": last.id})
+        job_log.add_line(session, fresh.id, ("warning", text), now)
+    record_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record(session, again.actor, action, fresh.id, data, now=now, model=model.id)
+    record_action(session, again.actor, action, fresh.id, data, now=now, model=model.id)
     return fresh
 
 
-def _patch(again: Again) -> RecipePatch:
+def _choose_override(again: Again) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _recipe(again: Again, patch: RecipePatch) -> RecipeOut:
+def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe, after checking that the task's images exist and the job may
     run."""
     session, model, task = again.session, again.model, again.task
-    _usable(task, again.job)
+    _require_images(task, again.job)
     recipe = resolve(
         again.catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
     ).recipe
@@ -244,18 +244,18 @@ def _open_job(session: Session, task: Task) -> Job | None:
     return session.scalar(query.limit(1))
 
 
-def newest(session: Session, task: Task) -> Job:
+def find_newest_job(session: Session, task: Task) -> Job:
     """Return the newest job of a task; every task has one."""
     query = select(Job).where(Job.task_id == task.id).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()
 
 
-def _usable(task: Task, job: Job) -> None:
+def _require_images(task: Task, job: Job) -> None:
     if words.can_relearn(task):
         return
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
-    when = "" if gone is None else f" on {words.date(gone)}"
+    when = "" if gone is None else f" on {words.format_date(gone)}"
     raise WrongState(
         f"The training data of task {task.number} went{when}: upload the batch again.",
-        extra={"state": str(job.state), "training_data_deleted_at": rfc3339(gone)},
+        extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(gone)},
     )

@@ -2,13 +2,13 @@
 
 from sqlalchemy.orm import Session
 
-from core.db.jobs import move
-from core.db.states import Action, State, after
+from core.db.jobs import change_state
+from core.db.states import Action, State, find_next_state
 from core.db.tables import Job, Model
 from core.protocol.answers.audit import AuditData
 from core.requests import quota
 from core.requests.actor import Actor
-from core.requests.audit import record
+from core.requests.audit import record_action
 
 
 def run_again(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
@@ -22,13 +22,13 @@ def run_again(session: Session, actor: Actor, model: Model, job: Job, max_open_j
         TooManyRequests: the owner has no room for another open job.
     """
     former_state = State(job.state)
-    if after(former_state, Action.RETRY) is former_state:
+    if find_next_state(former_state, Action.RETRY) is former_state:
         return False
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     job.out_of_memory = 0
-    move(session, job, Action.RETRY, now)
+    change_state(session, job, Action.RETRY, now)
     data: AuditData = {"from": str(former_state), "to": job.state}
-    record(session, actor, "job.retry", job.id, data, now=now, model=model.id)
+    record_action(session, actor, "job.retry", job.id, data, now=now, model=model.id)
     session.flush()
     quota.take_turn(session, model.owner_id, max_open_jobs)
     return True

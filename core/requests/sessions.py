@@ -16,7 +16,7 @@ from core.db.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.requests import keys
 from core.requests.actor import Actor
-from core.requests.audit import LOG_OUT, record
+from core.requests.audit import LOG_OUT, record_action
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -24,8 +24,8 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def at(token: str, place: str) -> str:
-    """Return a token combined with the place where it is valid, as `digest` and `end` expect it.
+def bind_to_place(token: str, place: str) -> str:
+    """Return a token combined with the place where it is valid, as `digest_token` and `end` expect it.
 
     Args:
         place: host and port, as the browser sends them in `Host`.
@@ -33,7 +33,7 @@ def at(token: str, place: str) -> str:
     return f"{token} {place.lower()}"
 
 
-def digest(token: str) -> str:
+def digest_token(token: str) -> str:
     """Return the digest to store of a token with its place: its SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -52,11 +52,11 @@ def begin(db: Database, secret: str, place: str) -> str:
     if prefix is None:
         raise NotAuthenticated("This is no Perennial key: it begins with pk_ and has 59 characters.")
     with db.read() as session:  # a wrong guess takes no write lock
-        _require(session, prefix, secret, db.now(session))
+        _require_key(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)
     with db.write() as session:
         now = db.now(session)
-        key = _require(session, prefix, secret, now)
+        key = _require_key(session, prefix, secret, now)
         session.execute(delete(UserSession).where(UserSession.expires_at <= now))
         newest = (
             select(UserSession.hash)
@@ -67,7 +67,7 @@ def begin(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest(at(token, place)),
+                hash=digest_token(bind_to_place(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,
@@ -75,23 +75,23 @@ def begin(db: Database, secret: str, place: str) -> str:
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
-        record(session, actor, "session.begin", key.id, {"name": key.name}, now=now)
+        record_action(session, actor, "session.begin", key.id, {"name": key.name}, now=now)
     return token
 
 
 def end(db: Database, token: str) -> None:
     """Log out; an unknown token (with its place) changes nothing."""
     with db.write() as session:
-        row = session.get(UserSession, digest(token))
+        row = session.get(UserSession, digest_token(token))
         if row is None:
             return
         key = session.get_one(Key, row.key_id)
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
-        record(session, actor, LOG_OUT, key.id, {"name": key.name}, now=db.now(session))
+        record_action(session, actor, LOG_OUT, key.id, {"name": key.name}, now=db.now(session))
 
 
-def _require(session: Session, prefix: str, secret: str, now: float) -> Key:
+def _require_key(session: Session, prefix: str, secret: str, now: float) -> Key:
     """Return the key of that text.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals

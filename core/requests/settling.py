@@ -12,8 +12,8 @@ from core.db.session import Database
 from core.db.tables import Model, Task
 from core.errors import NotFound, WrongState
 from core.line import line, words
-from core.line.coverage import taught
-from core.line.standing import DISCARDABLE, LACKED, Standing, open_tasks, standing
+from core.line.coverage import list_taught_tasks
+from core.line.standing import DISCARDABLE, LACKED, Standing, derive_standing, open_tasks
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.task import TaskOut
@@ -23,8 +23,8 @@ from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission
-from core.requests.audit import record
-from core.requests.job_answer import shown
+from core.requests.audit import record_action
+from core.requests.job_answer import build_job_response
 
 
 def go_on(
@@ -40,15 +40,15 @@ def go_on(
         WrongState: the task is not held; `extra["standing"]` is its standing.
     """
     with db.write() as session:
-        row, task, where = _found(session, actor, model, number)
+        row, task, where = _lock_task(session, actor, model, number)
         if where is not Standing.HELD:
-            raise _refused(row, task, where, "Only a task whose version is held can be passed over")
+            raise _make_state_error(row, task, where, "Only a task whose version is held can be passed over")
         now = db.now(session)
-        line.skip(row, task, now)
-        return _settled(session, actor, row, task, "task.continue", where, reason, now)
+        line.skip_task(row, task, now)
+        return _record_decision(session, actor, row, task, "task.continue", where, reason, now)
 
 
-def discard(
+def discard_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
     """Give up a task: no version has to cover it, and nothing waits for it.
@@ -61,16 +61,16 @@ def discard(
         WrongState: the task is open, or needs no decision.
     """
     with db.write() as session:
-        row, task, where = _found(session, actor, model, number)
+        row, task, where = _lock_task(session, actor, model, number)
         if where not in DISCARDABLE:
-            can = words.listed([_plain(one) for one in DISCARDABLE], 10)
-            raise _refused(row, task, where, f"A task can be discarded that is {can}")
+            can = words.join_words([_format_standing(one) for one in DISCARDABLE], 10)
+            raise _make_state_error(row, task, where, f"A task can be discarded that is {can}")
         now = db.now(session)
-        line.discard(row, task, now)
-        return _settled(session, actor, row, task, "task.discard", where, reason, now)
+        line.discard_task(row, task, now)
+        return _record_decision(session, actor, row, task, "task.discard", where, reason, now)
 
 
-def relearn(
+def relearn_task(
     db: Database,
     catalogue: Catalogue,
     actor: Actor,
@@ -101,46 +101,46 @@ def relearn(
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
-        row, task, task_standing = _found(session, actor, model, number)
-        last = retries.newest(session, task)
+        row, task, task_standing = _lock_task(session, actor, model, number)
+        last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
             task_standing in (Standing.QUEUED, Standing.RUNNING)
             and is_lacked
             and override in (None, last.recipe_override)
         ):
-            return shown(session, last), False
+            return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _refused(row, task, task_standing, _why_not(session, row, task, task_standing))
+            raise _make_state_error(row, task, task_standing, _why_not(session, row, task, task_standing))
         now = db.now(session)
         request = retries.Again(session, actor, catalogue, row, task, last, override, now, admission)
         new = retries.learn_again(request, "task.relearn")
         quota.take_turn(session, row.owner_id, max_open_jobs)
-        return shown(session, new), True
+        return build_job_response(session, new), True
 
 
 def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
     """Say why a task cannot be learned again."""
-    if where is Standing.LEARNED and task.number in taught(line.head_of(session, model).manifest):
+    if where is Standing.LEARNED and task.number in list_taught_tasks(line.head_of(session, model).manifest):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
         return "Its job is under way"
-    if where is Standing.REJECTED and not held_for_data(retries.newest(session, task)):
+    if where is Standing.REJECTED and not held_for_data(retries.find_newest_job(session, task)):
         return "Its archive cannot be used: upload the batch again"
-    return f"Retry its job: POST /v1/jobs/{retries.newest(session, task).id}/retry"
+    return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 
 
-def _found(session: Session, actor: Actor, model: str, number: int) -> tuple[Model, Task, Standing]:
+def _lock_task(session: Session, actor: Actor, model: str, number: int) -> tuple[Model, Task, Standing]:
     """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
         raise NotFound(f"The model has no task {number}.")
-    return row, task, standing(task, open_tasks(session, row.id).get(number))
+    return row, task, derive_standing(task, open_tasks(session, row.id).get(number))
 
 
-def _settled(
+def _record_decision(
     session: Session,
     actor: Actor,
     model: Model,
@@ -160,16 +160,16 @@ def _settled(
         "reason": reason,
         "published": published,
     }
-    record(session, actor, action, task.id, data, now=now, model=model.id)
+    record_action(session, actor, action, task.id, data, now=now, model=model.id)
     session.flush()
-    return task_answer.shown(session, model, task), line.waiting_job(session, model)
+    return task_answer.build_task_response(session, model, task), line.waiting_job(session, model)
 
 
-def _refused(model: Model, task: Task, where: Standing, why: str) -> WrongState:
-    name = words.called(task)
-    text = f"{name[0].upper()}{name[1:]} is {_plain(where)}. {why}."
+def _make_state_error(model: Model, task: Task, where: Standing, why: str) -> WrongState:
+    name = words.describe_task(task)
+    text = f"{name[0].upper()}{name[1:]} is {_format_standing(where)}. {why}."
     return WrongState(text, extra={"state": str(where), "standing": str(where)})
 
 
-def _plain(where: Standing) -> str:
+def _format_standing(where: Standing) -> str:
     return str(where).replace("_", " ")

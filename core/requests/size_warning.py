@@ -15,7 +15,7 @@ def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str
     At creation nothing is learned yet that another size would discard.
     """
     size = images.image["size"]
-    if base == packaged_base.PACKAGED and size != (base_size := packaged_base.packaged().size):
+    if base == packaged_base.PACKAGED and size != (base_size := packaged_base.load_description().size):
         return [
             f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} its features tell "
             f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'

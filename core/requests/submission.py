@@ -18,10 +18,10 @@ from core.db import archives, job_log, stored_bytes
 from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.tables import Job, Model, Task
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.line import line
-from core.line.outlook import outlook
+from core.line.outlook import build_outlook
 from core.line.standing import Standing
 from core.line.words import can_relearn
 from core.protocol.answers.audit import AuditData
@@ -34,22 +34,22 @@ from core.requests import batch_report, idempotency, jobs, quota, repeats, retri
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, Work
 from core.requests.applicability import check_next_task
-from core.requests.archive_keeping import kept
-from core.requests.audit import record
-from core.requests.class_names import Compared, compare
+from core.requests.archive_keeping import store_archive
+from core.requests.audit import record_action
+from core.requests.class_names import Compared, compare_names
 from core.requests.expected_job import find_expected_s
-from core.requests.job_answer import shown as shown_job
+from core.requests.job_answer import build_job_response as shown_job
 from core.requests.sent_batch import Answer, Batch, Done, archive_key, make_task
-from core.requests.task_answer import shown as shown_task
+from core.requests.task_answer import build_task_response as shown_task
 from core.requests.task_answer import to_json
-from core.requests.whole_uploads import Whole, remove, spend
+from core.requests.whole_uploads import Whole, delete_pieces, delete_upload_rows
 from core.store import Store
 
 Add = Callable[[Session, Model, float], Done[Answer]]
 """Function that adds the rows of an accepted batch to a locked model at a time (seconds)."""
 
 
-def admit(
+def check_admission(
     db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
 ) -> None:
     """Check before a body is read that the model exists and its owner has room.
@@ -176,9 +176,9 @@ class Submission:
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
         """
-        return self.report(self.in_model())
+        return self.build_report(self.in_model())
 
-    def report(self, there: BatchInModel) -> Report:
+    def build_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
         batch, directory = self.batch, self.batch.directory
         report: Report = {
@@ -192,7 +192,7 @@ class Submission:
             "n_test": directory.n_test,
             "ignored": directory.ignored,
             "notes": list(directory.notes),
-            "report": batch_report.report(
+            "report": batch_report.build_report(
                 directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
@@ -200,7 +200,7 @@ class Submission:
             "recipe": there.resolved.recipe,
             "warnings": [
                 *there.resolved.warnings,
-                *batch_report.warnings(directory, there.names),
+                *batch_report.list_warnings(directory, there.names),
                 *batch_report.warn_of_few(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
@@ -224,29 +224,29 @@ class Submission:
         """
         override = stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        found = self._look(plans_known=False)  # errors are raised before any bytes move
+        found = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if found is None and (response_of_known := self._answer_known()) is not None:
             return response_of_known
         batch_in_model = found or self.in_model()
 
-        def add(session: Session, model: Model, now: float) -> Done[Accepted]:
+        def add_task(session: Session, model: Model, now: float) -> Done[Accepted]:
             same = repeats.find_same(session, model, self.batch.sent)
-            repeated = self._repeated(session, model, same, now)
+            repeated = self._respond_to_repeat(session, model, same, now)
             if repeated is not None:
                 return repeated
             # Planning takes ten statements, so it is repeated only if the model has changed
             # meanwhile, as by another batch.
-            unchanged = _columns(model) == batch_in_model.row
+            unchanged = _read_columns(model) == batch_in_model.row
             plan = (
                 batch_in_model.plan
                 if unchanged
-                else self.planned(session, model, self._read_past(session, model))
+                else self.make_plan(session, model, self._read_past(session, model))
             )
             resolved, found = plan.resolved, self.batch.directory
             policies = self.batch.duplicates_policy, self.batch.conflicts_policy
-            report = batch_report.report(found, batch_in_model.names, *policies)
+            report = batch_report.build_report(found, batch_in_model.names, *policies)
             again = self._warn_of_repeats(same, batch_in_model.expected_s)
-            warnings = [*resolved.warnings, *batch_report.warnings(found, batch_in_model.names), *again]
+            warnings = [*resolved.warnings, *batch_report.list_warnings(found, batch_in_model.names), *again]
             task = make_task(model, self.batch, task_id, report, warnings, now)
             task.content_turn = repeats.next_turn(same, task.content_sha256)
             job = jobs.new_job(model, task, override, resolved.recipe, now)
@@ -255,14 +255,14 @@ class Submission:
             session.flush()
             session.add(job)
             session.flush()
-            job_rows.made(session, job, now, lines=job_log.lines_of_task(task))
+            job_rows.record_creation(session, job, now, lines=job_log.lines_of_task(task))
             data: AuditData = {
                 "model": model.id,
                 "number": task.number,
                 "sha256": self.batch.sha256,
                 "job": job.id,
             }
-            record(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
+            record_action(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
             response: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),
                 "job": shown_job(session, job, model),
@@ -270,7 +270,7 @@ class Submission:
             }
             return Done(response, job.id)
 
-        return self.commit(batch_in_model, archive_key(task_id), add, self.upload)
+        return self.commit(batch_in_model, archive_key(task_id), add_task, self.upload)
 
     def _answer_known(self) -> Done[Accepted] | None:
         """Respond to a batch that repeats a task, without its archive.
@@ -280,25 +280,25 @@ class Submission:
         db, spent = self.db, self.upload
         with db.write() as session:
             now = db.now(session)
-            replay = idempotency.replayed(session, self.actor, self.repeat, now)
+            replay = idempotency.find_replay(session, self.actor, self.repeat, now)
             if replay is not None:
-                return _replayed(replay)
+                return _build_replay(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_same(session, model, self.batch.sent)
-            response = self._repeated(session, model, same, now)
+            response = self._respond_to_repeat(session, model, same, now)
             if response is None:
                 return None
-            self._remember(session, response, now)
+            self._store_response(session, response, now)
             if spent is not None:
-                spend(session, self.actor, spent, now)
-                stored_bytes.outdate(session, spent.owner_id)
+                delete_upload_rows(session, self.actor, spent, now)
+                stored_bytes.mark_outdated(session, spent.owner_id)
             if response.is_new:
                 quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=spent is not None)
         if spent is not None:
-            remove(self.store, spent)
+            delete_pieces(self.store, spent)
         return response
 
-    def _repeated(
+    def _respond_to_repeat(
         self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
     ) -> Done[Accepted] | None:
         """Return the response to a batch that repeats a task.
@@ -336,9 +336,11 @@ class Submission:
         )
         return requested.recipe != job.recipe
 
-    def _remember(self, session: Session, done: Done[Any], now: float) -> None:
+    def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
         """Store the response for the idempotency key."""
-        idempotency.remember(session, self.actor, self.repeat, done.status, done.headers, done.answer, now)
+        idempotency.store_response(
+            session, self.actor, self.repeat, done.status, done.headers, done.answer, now
+        )
         session.flush()
 
     def commit(
@@ -354,49 +356,49 @@ class Submission:
 
         Raises:
             NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
-            `submit`. Errors of `add` pass through.
+            `submit`. Errors of `add_task` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
         # its pieces were counted when they came
         is_counted = spent is not None and spent.owner_id == owner_id
         if not is_counted:
             quota.require_room(db, owner_id, self.max_bytes, size)
-        with kept(db, self.store, key, self.batch.path, archives.named), db.write() as session:
-            hit("submit-stored")
+        with store_archive(db, self.store, key, self.batch.path, archives.find_used), db.write() as session:
+            hit_failpoint("submit-stored")
             now = db.now(session)
-            replay = idempotency.replayed(session, actor, self.repeat, now)
+            replay = idempotency.find_replay(session, actor, self.repeat, now)
             if replay is not None:
                 self.store.delete(key)
-                return _replayed(replay)
+                return _build_replay(replay)
             model = find_model(session, actor, there.model_id, lock=True)
             done = add(session, model, now)
             if spent is not None:
-                spend(session, actor, spent, now)
-            self._remember(session, done, now)
+                delete_upload_rows(session, actor, spent, now)
+            self._store_response(session, done, now)
             if not is_counted:
-                quota.take(session, model.owner_id, self.max_bytes, size if done.needs_archive else 0)
+                quota.take_room(session, model.owner_id, self.max_bytes, size if done.needs_archive else 0)
             elif not done.needs_archive:
-                stored_bytes.outdate(session, owner_id)
+                stored_bytes.mark_outdated(session, owner_id)
             if done.is_new:
                 is_locked = not (is_counted and done.needs_archive)
                 quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=is_locked)
-        hit("submit-committed")
+        hit_failpoint("submit-committed")
         if not done.needs_archive:
             # A concurrent request has added the task. After a crash here, the sweep removes the
             # archive.
             self.store.delete(key)
         if spent is not None:
-            hit("upload-spent")
-            remove(self.store, spent)
+            hit_failpoint("upload-spent")
+            delete_pieces(self.store, spent)
         return done
 
     def in_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview`."""
-        batch_in_model = self._look(plans_known=True)
+        batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
 
-    def _look(self, *, plans_known: bool) -> BatchInModel | None:
+    def _plan_in_model(self, *, plans_known: bool) -> BatchInModel | None:
         """Return the batch in its model.
 
         Args:
@@ -408,20 +410,20 @@ class Submission:
             answered = None if self.batch.again else repeats.answer_of(past.same)
             if answered is not None and not plans_known:
                 return None
-            plan = self.planned(session, model, past)
+            plan = self.make_plan(session, model, past)
             known_names = batch_report.known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
-            row = _columns(model)
+            row = _read_columns(model)
             repeated_json = None
             if answered is not None:
                 repeated_json = repeats.to_json(answered, repeats.job_of(session, answered))
         # Outside of a transaction that locks the model, since this may take a second.
-        names = compare(self.batch.directory.classes, known_names)
+        names = compare_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def planned(self, session: Session, model: Model, past: _Past) -> Plan:
+    def make_plan(self, session: Session, model: Model, past: _Past) -> Plan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
@@ -435,7 +437,7 @@ class Submission:
         work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
         self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
         head = line.start_of(session, model)
-        ahead = outlook(session, model, head)
+        ahead = build_outlook(session, model, head)
         warnings = [
             *resolved.warnings,
             *check_next_task(session, catalogue, model, head, resolved.recipe),
@@ -454,7 +456,7 @@ class Submission:
         same = [row[2] for row in rows if row[2] is not None]
         # PostgreSQL returns a sum as a Decimal.
         learned, held_out = int(rows[0][0] or 0), int(rows[0][1] or 0)
-        return _Past(learned, held_out, repeats.ranked(session, model, self.batch.sent, same))
+        return _Past(learned, held_out, repeats.rank_tasks(session, model, self.batch.sent, same))
 
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
@@ -464,12 +466,12 @@ class Submission:
         return repeats.warn_of(same, again=again, size=size, expected_s=expected_s)
 
 
-def _replayed(replay: idempotency.Replay) -> Done[Any]:
+def _build_replay(replay: idempotency.Replay) -> Done[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
     return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)
 
 
-def _columns(model: Model) -> dict[str, Any]:
+def _read_columns(model: Model) -> dict[str, Any]:
     """Return the columns of a model's row, to see if it has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import Job, Model, Result, Task
 from core.line import words
-from core.line.standing import Standing, standings
+from core.line.standing import Standing, read_standings
 from core.protocol.answers.task import TaskOut
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.requests.versions import newest_published
 
 
@@ -22,7 +22,7 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
         newest[str(job.task_id)] = job
         if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
-    where = standings(session, model.id, found)
+    where = read_standings(session, model.id, found)
     latest = newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
@@ -48,7 +48,7 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
     return items
 
 
-def shown(session: Session, model: Model, task: Task) -> TaskOut:
+def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
     """Return one task of a model as responses show it."""
     return of_tasks(session, model, [task])[0]
 
@@ -87,9 +87,9 @@ def to_json(
         "version": version,
         "accuracy_when_learned": learned,
         "accuracy_now": now,
-        "training_data_until": rfc3339(words.kept_until(model, task)),
+        "training_data_until": format_rfc3339(words.kept_until(model, task)),
         "can_relearn": words.can_relearn(task),
-        "data_deleted_at": rfc3339(task.data_deleted_at),
-        "created_at": rfc3339(task.created_at),
+        "data_deleted_at": format_rfc3339(task.data_deleted_at),
+        "created_at": format_rfc3339(task.created_at),
         "warnings": list(task.warnings),
     }

@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find` uses only the
+They are read from the task's dataset by memory map, once the blob is verified. `find_part` uses only the
 database. The other functions read the blob, so they run where an API process does its heavy work.
 """
 
@@ -17,11 +17,11 @@ from core.db.session import Database
 from core.db.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.picture import png, sheet
+from core.ingest.picture import render_image, render_sheet
 from core.protocol.answers.task_image import Split, TaskImagePage
 from core.requests.actor import Actor, files_of, find_model
 from core.requests.pages import decode_cursor, encode_cursor
-from core.requests.times import rfc3339
+from core.requests.times import format_rfc3339
 from core.store import Blobs
 
 MAX_TILES = 64
@@ -37,13 +37,13 @@ class Part:
     sha256: str
     labels: list[str]
 
-    def tag(self, rows: Sequence[int]) -> str:
+    def build_etag(self, rows: Sequence[int]) -> str:
         """Return the ETag of a picture of these images."""
         named = f"{self.sha256} {' '.join(map(str, rows))}"
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+def find_part(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
     """Return a part of a task's data.
 
     Raises:
@@ -57,25 +57,25 @@ def find(db: Database, actor: Actor, model: str, number: int, split: Split) -> P
         task = session.scalar(select(Task).where(Task.model_id == owner.id, Task.number == number))
         if task is None:
             raise NotFound(f"The model has no task {number}.")
-        sha256 = _kept(owner, task, split)
-        damage.refuse_any(session, owner.id, [Blobs.key(sha256)])
-        return Part(number, split, sha256, _labels(owner, task))
+        sha256 = _find_digest(owner, task, split)
+        damage.refuse_any(session, owner.id, [Blobs.make_key(sha256)])
+        return Part(number, split, sha256, _list_labels(owner, task))
 
 
 @contextmanager
-def reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
+def guard_reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
     """Guard code that reads a part, whose data may be deleted between the query and the read.
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
-        see `find`.
+        see `find_part`.
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
         with files_of(db, actor, model):
             yield
     except StoreCorrupt:
-        find(db, actor, model, part.task, part.split)
+        find_part(db, actor, model, part.task, part.split)
         raise
 
 
@@ -93,7 +93,7 @@ def list_images(
             f"Task {part.task} has no class {label[:100]!r}.",
             fields=[{"field": "class", "message": "unknown"}],
         )
-    _, labels = _open(blobs, part)
+    _, labels = _open_arrays(blobs, part)
     rows = np.arange(len(labels)) if label is None else np.flatnonzero(labels == part.labels.index(label))
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
     return {
@@ -103,16 +103,16 @@ def list_images(
     }
 
 
-def picture(blobs: Blobs, part: Part, row: int) -> bytes:
+def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
     """Return one image as PNG, pixel by pixel.
 
     Raises:
         NotFound: the part has fewer images.
     """
-    images, _ = _open(blobs, part)
+    images, _ = _open_arrays(blobs, part)
     if row >= len(images):
         raise NotFound(f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on.")
-    return png(images[row])
+    return render_image(images[row])
 
 
 def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
@@ -121,13 +121,13 @@ def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
     Raises:
         Invalid: the part has fewer images.
     """
-    images, _ = _open(blobs, part)
+    images, _ = _open_arrays(blobs, part)
     if max(rows) >= len(images):
         raise Invalid(
             f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is none of them.",
             fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
         )
-    return sheet(images[list(rows)])
+    return render_sheet(images[list(rows)])
 
 
 def parse_rows(text: str) -> list[int]:
@@ -145,15 +145,17 @@ def parse_rows(text: str) -> list[int]:
     return rows
 
 
-def _open(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+def _open_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
     """Return images and labels of the part as arrays."""
-    return open_dataset(blobs.fetch(part.sha256))
+    return open_dataset(blobs.fetch_file(part.sha256))
 
 
-def _kept(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find`."""
+def _find_digest(model: Model, task: Task, split: Split) -> str:
+    """Return the digest of a part's dataset; for errors see `find_part`."""
     if task.data_deleted_at is not None:
-        raise NotFound(f"The data of task {task.number} was deleted on {rfc3339(task.data_deleted_at)}.")
+        raise NotFound(
+            f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
+        )
     is_train = split == "train"
     sha256 = task.train_sha256 if is_train else task.held_out_sha256
     deleted_at = task.train_deleted_at if is_train else task.held_out_deleted_at
@@ -166,7 +168,9 @@ def _kept(model: Model, task: Task, split: Split) -> str:
             else "its batch was given up"
         )
         part_name = "training" if is_train else "held-out"
-        raise Gone(f"The {part_name} images of task {task.number} went on {rfc3339(deleted_at)}: {why}.")
+        raise Gone(
+            f"The {part_name} images of task {task.number} went on {format_rfc3339(deleted_at)}: {why}."
+        )
     if sha256 is None:
         raise WrongState(
             f"Task {task.number} has no images yet: its batch is decoded when its job begins, or was rejected then.",
@@ -175,6 +179,6 @@ def _kept(model: Model, task: Task, split: Split) -> str:
     return sha256
 
 
-def _labels(model: Model, task: Task) -> list[str]:
+def _list_labels(model: Model, task: Task) -> list[str]:
     """Return the labels that numbers in a task's datasets stand for, see `core.ingest.ingest`."""
     return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)

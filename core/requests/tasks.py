@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import answers, deliveries, stored_bytes
-from core.db.jobs import move
+from core.db.jobs import change_state
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Job, Model, Part, Task, Version
@@ -18,9 +18,9 @@ from core.protocol.answers.task import TaskOut, TaskPage
 from core.protocol.manifest import FEATURES, REST
 from core.requests import repeats
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.pages import Page, page
-from core.requests.task_answer import of_tasks, shown
+from core.requests.audit import record_action
+from core.requests.pages import Page, read_page
+from core.requests.task_answer import build_task_response, of_tasks
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
@@ -34,7 +34,7 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Task).where(Task.model_id == row.id)
-        tasks: Page[Task] = page(session, query, Task.number, limit, cursor)
+        tasks: Page[Task] = read_page(session, query, Task.number, limit, cursor)
         return {"items": of_tasks(session, row, tasks.rows), "next_cursor": tasks.next_cursor}
 
 
@@ -46,7 +46,7 @@ def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        return shown(session, row, _find(session, row, number))
+        return build_task_response(session, row, _find_task(session, row, number))
 
 
 def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
@@ -63,13 +63,13 @@ def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: s
     done = None
     while done is None:
         with db.write() as session:
-            done = _erased(db, session, actor, model, number)
+            done = _mark_deleted(db, session, actor, model, number)
     for key in done[0]:
         store.delete(key)
     delete_unused(db, blobs, done[1])
 
 
-def _erased(
+def _mark_deleted(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
     """Mark a task's images as deleted, and return the keys and digests to delete.
@@ -85,7 +85,7 @@ def _erased(
     row = find_model(session, actor, unlocked_model.id, lock=True)
     if session.scalar(select(Job.id).where(*leased)) != (locked_job.id if locked_job is not None else None):
         return None  # claimed since: lock it too
-    task = _find(session, row, number)
+    task = _find_task(session, row, number)
     if task.data_deleted_at is not None:
         return [], []
     open_job = session.scalar(
@@ -98,20 +98,22 @@ def _erased(
         )
     now = db.now(session)
     if locked_job is not None and locked_job.state == State.RUNNING:
-        move(session, locked_job, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"})
+        change_state(
+            session, locked_job, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"}
+        )
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
-    repeats.forget(task)
+    repeats.forget_digest(task)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
-    deliveries.tell(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
+    deliveries.record_event(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
     data: AuditData = {"model": row.id, "number": number}
-    record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
+    record_action(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     digests = {d for d in task.digests if d}
     digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
-    digests |= set(answers.forget(session, row.id, number))
-    stored_bytes.outdate(session, row.owner_id)
+    digests |= set(answers.remove_predictions(session, row.id, number))
+    stored_bytes.mark_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 
@@ -132,7 +134,7 @@ def _delete_features(session: Session, model: str, number: int, now: float) -> s
     return digests
 
 
-def _find(session: Session, model: Model, number: int) -> Task:
+def _find_task(session: Session, model: Model, number: int) -> Task:
     task = session.scalar(select(Task).where(Task.model_id == model.id, Task.number == number))
     if task is None:
         raise NotFound(f"The model has no task {number}.")

@@ -10,19 +10,19 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d
 
 
 @overload
-def rfc3339(at: float) -> str: ...
+def format_rfc3339(at: float) -> str: ...
 @overload
-def rfc3339(at: None) -> None: ...
+def format_rfc3339(at: None) -> None: ...
 @overload
-def rfc3339(at: float | None) -> str | None: ...
-def rfc3339(at: float | None) -> str | None:
+def format_rfc3339(at: float | None) -> str | None: ...
+def format_rfc3339(at: float | None) -> str | None:
     """Format seconds since 1970 as `2026-11-21T08:00:00.123456Z`."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def seconds(text: str) -> float:
+def parse_rfc3339(text: str) -> float:
     """Return the seconds since 1970 of an RFC 3339 time with an offset.
 
     Raises:

@@ -20,8 +20,8 @@ def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
-            references.own(session)
-            used = references.used(session, batch)
+            references.lock_exclusive(session)
+            used = references.find_used(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)

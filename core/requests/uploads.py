@@ -19,15 +19,15 @@ from core.db import chunks, stored_bytes
 from core.db.session import Database
 from core.db.tables import Chunk, Owner, Upload
 from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
 from core.protocol.answers.upload import UploadOut, UploadPage
 from core.requests import idempotency, quota
 from core.requests.actor import Actor, require_valid_key
-from core.requests.archive_keeping import kept
-from core.requests.audit import record
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.archive_keeping import store_archive
+from core.requests.audit import record_action
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.store import Store
 
@@ -54,7 +54,7 @@ class Terms:
     hours: float
 
     @staticmethod
-    def of(settings: Settings) -> "Terms":
+    def from_settings(settings: Settings) -> "Terms":
         """Return the limits of the settings."""
         return Terms(settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours)
 
@@ -124,16 +124,16 @@ def create(
     try:
         with db.write() as session:
             now = db.now(session)
-            replay = idempotency.replayed(session, actor, repeat, now)
+            replay = idempotency.find_replay(session, actor, repeat, now)
             if replay is not None:
                 return cast(UploadOut, replay.body), True
             row = Upload(id=new_id("upl"), owner_id=actor.owner_id, length=length, offset=0, fence=0, details=details,
                          sha256=sha256, expires_at=now + terms.hours * 3600, created_at=now)  # fmt: skip
             session.add(row)
             session.flush()
-            record(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
-            response = shown(row)
-            idempotency.remember(
+            record_action(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
+            response = build_response(row)
+            idempotency.store_response(
                 session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, response, now
             )
             _take_place(session, row, terms.max_open, now)
@@ -149,7 +149,7 @@ def read(db: Database, actor: Actor, upload: str) -> State:
         NotFound: the caller sees no such upload.
     """
     with db.read() as session:
-        return _state(find(session, actor, upload, db.now(session)))
+        return _build_state(find_upload(session, actor, upload, db.now(session)))
 
 
 def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
@@ -158,15 +158,17 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
     The newest comes first.
     """
     with db.read() as session:
-        query = select(Upload).where(actor.filter(Upload.owner_id), Upload.expires_at > db.now(session))
-        uploads: Page[Upload] = page(session, query, Upload.id, limit, cursor, descending=True)
-        return {"items": [shown(row) for row in uploads.rows], "next_cursor": uploads.next_cursor}
+        query = select(Upload).where(
+            actor.filter_visible(Upload.owner_id), Upload.expires_at > db.now(session)
+        )
+        uploads: Page[Upload] = read_page(session, query, Upload.id, limit, cursor, descending=True)
+        return {"items": [build_response(row) for row in uploads.rows], "next_cursor": uploads.next_cursor}
 
 
-def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
+def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
     """Lease an upload in order to write to it from `offset` on.
 
-    Call `renew` every `RENEW_S` seconds, and `release` if nothing was written.
+    Call `renew_lease` every `RENEW_S` seconds, and `release_lease` if nothing was written.
 
     Raises:
         NotFound: there is no such upload, or it has expired.
@@ -176,9 +178,9 @@ def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
     """
     with db.write() as session:
         now = db.now(session)
-        row = find(session, actor, upload, now, lock=True)
+        row = find_upload(session, actor, upload, now, lock=True)
         if row.offset != offset:
-            raise _elsewhere(row, offset)
+            raise _make_offset_error(row, offset)
         if row.held_until is not None and row.held_until > now:
             raise UploadLocked(
                 f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where it is, and "
@@ -191,21 +193,21 @@ def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
         return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
 
 
-def renew(db: Database, writing: Writing) -> None:
+def renew_lease(db: Database, writing: Writing) -> None:
     """Renew the lease of a request that still writes.
 
     It has no effect once another request has the lease.
     """
     with db.write() as session:
         until = db.now(session) + LEASE_S
-        mine = update(Upload).where(*_held(writing), Upload.held_until.is_not(None))
+        mine = update(Upload).where(*_match_lease(writing), Upload.held_until.is_not(None))
         session.execute(mine.values(held_until=until))
 
 
-def release(db: Database, writing: Writing) -> None:
+def release_lease(db: Database, writing: Writing) -> None:
     """End the lease of a request; without effect once another request has the lease."""
     with db.write() as session:
-        session.execute(update(Upload).where(*_held(writing)).values(held_until=None))
+        session.execute(update(Upload).where(*_match_lease(writing)).values(held_until=None))
 
 
 def require_room(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
@@ -226,17 +228,17 @@ def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Pi
         StorageFull: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
-    key = chunks.key(writing.id, writing.offset, writing.fence)
-    with kept(db, store, key, piece.path, chunks.named):
-        hit("upload-stored")
+    key = chunks.make_key(writing.id, writing.offset, writing.fence)
+    with store_archive(db, store, key, piece.path, chunks.find_used):
+        hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
             require_valid_key(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:
-                raise _missing(writing.id)
+                raise _make_missing_error(writing.id)
             if (row.fence, row.offset) != (writing.fence, writing.offset):
-                raise _elsewhere(row, writing.offset)
+                raise _make_offset_error(row, writing.offset)
             chunk = Chunk(
                 upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
             )
@@ -245,9 +247,9 @@ def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Pi
             row.held_until = None
             row.expires_at = now + terms.hours * 3600
             session.flush()
-            state = _state(row)
-            quota.take(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
-    hit("upload-committed")
+            state = _build_state(row)
+            quota.take_room(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+    hit_failpoint("upload-committed")
     return state
 
 
@@ -259,15 +261,15 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
     """
     with db.write() as session:
         now = db.now(session)
-        row = find(session, actor, upload, now, lock=True)
-        record(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
-        keys = chunks.forget(session, row.id)
-        stored_bytes.outdate(session, row.owner_id)
+        row = find_upload(session, actor, upload, now, lock=True)
+        record_action(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
+        keys = chunks.delete_upload(session, row.id)
+        stored_bytes.mark_outdated(session, row.owner_id)
     for key in keys:
         store.delete(key)
 
 
-def find(session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False) -> Upload:
+def find_upload(session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False) -> Upload:
     """Return the upload of that id, if the caller sees it and it has not expired.
 
     Args:
@@ -277,28 +279,30 @@ def find(session: Session, actor: Actor, upload: str, now: float, *, lock: bool 
     Raises:
         NotFound: there is none.
     """
-    query = select(Upload).where(Upload.id == upload, actor.filter(Upload.owner_id), Upload.expires_at > now)
+    query = select(Upload).where(
+        Upload.id == upload, actor.filter_visible(Upload.owner_id), Upload.expires_at > now
+    )
     row = (
         session.scalars(query.with_for_update() if lock else query).first() if is_id(upload, "upl") else None
     )
     if row is None:
-        raise _missing(upload)
+        raise _make_missing_error(upload)
     return row
 
 
-def shown(row: Upload) -> UploadOut:
+def build_response(row: Upload) -> UploadOut:
     """Return the upload as responses show it."""
     return {
         "id": row.id,
-        "filename": _filename(row.details),
+        "filename": _parse_filename(row.details),
         "length": row.length,
         "offset": row.offset,
-        "expires_at": rfc3339(row.expires_at),
-        "created_at": rfc3339(row.created_at),
+        "expires_at": format_rfc3339(row.expires_at),
+        "created_at": format_rfc3339(row.created_at),
     }
 
 
-def _filename(details: str | None) -> str | None:
+def _parse_filename(details: str | None) -> str | None:
     """Return the file name in Upload-Metadata, with � for characters that cannot be printed.
 
     The metadata was checked when the upload began.
@@ -311,11 +315,11 @@ def _filename(details: str | None) -> str | None:
     return None
 
 
-def _state(row: Upload) -> State:
+def _build_state(row: Upload) -> State:
     return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
-def _held(writing: Writing) -> tuple[Any, ...]:
+def _match_lease(writing: Writing) -> tuple[Any, ...]:
     """Return the conditions that select the upload while this request has the lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
@@ -347,14 +351,14 @@ def _require_few_pieces(session: Session, row: Upload) -> None:
         )
 
 
-def _elsewhere(row: Upload, offset: int) -> OffsetMismatch:
+def _make_offset_error(row: Upload, offset: int) -> OffsetMismatch:
     return OffsetMismatch(
         f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: go on there.",
         extra={"offset": row.offset, "length": row.length},
     )
 
 
-def _missing(upload: str) -> NotFound:
+def _make_missing_error(upload: str) -> NotFound:
     return NotFound(
         f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has expired."
         " Begin one by POST /v1/uploads."

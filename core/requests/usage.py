@@ -9,8 +9,8 @@ from core.db.tables import Model, Owner
 from core.protocol.answers.usage import UsagePage
 from core.protocol.usage import ModelUsage, OwnerUsage
 from core.requests.actor import Actor
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 
 
 def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
@@ -19,10 +19,10 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
     Deleted models are included until the sweep has removed them.
     """
     with db.read() as session:
-        query = select(Model).where(actor.filter(Model.owner_id))
-        rows: Page[Model] = page(session, query, Model.id, limit, cursor)
+        query = select(Model).where(actor.filter_visible(Model.owner_id))
+        rows: Page[Model] = read_page(session, query, Model.id, limit, cursor)
         models = rows.rows
-        owners = _names(session, {m.owner_id for m in models})
+        owners = _find_owner_names(session, {m.owner_id for m in models})
         counted = usage.per_model(session, Model.id.in_([m.id for m in models]))
         items: list[ModelUsage | OwnerUsage] = [
             {
@@ -43,17 +43,17 @@ def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
     Workers measure from time to time; only owners that were never measured are measured here.
     """
     with db.read() as session:
-        query = select(Owner).where(actor.filter(Owner.id))
-        owners: Page[Owner] = page(session, query, Owner.id, limit, cursor)
-    items: list[ModelUsage | OwnerUsage] = [_owner(db, owner) for owner in owners.rows]
+        query = select(Owner).where(actor.filter_visible(Owner.id))
+        owners: Page[Owner] = read_page(session, query, Owner.id, limit, cursor)
+    items: list[ModelUsage | OwnerUsage] = [_build_owner_usage(db, owner) for owner in owners.rows]
     return {"items": items, "next_cursor": owners.next_cursor}
 
 
-def _owner(db: Database, owner: Owner) -> OwnerUsage:
-    measured = owner.usage or usage.measured(db, owner.id)
+def _build_owner_usage(db: Database, owner: Owner) -> OwnerUsage:
+    measured = owner.usage or usage.measure_owner(db, owner.id)
     return {
         "owner": owner.name,
-        "measured_at": rfc3339(measured["at"]),
+        "measured_at": format_rfc3339(measured["at"]),
         "models": measured["models"],
         "tasks": measured["tasks"],
         "versions": measured["versions"],
@@ -63,6 +63,6 @@ def _owner(db: Database, owner: Owner) -> OwnerUsage:
     }
 
 
-def _names(session: Session, ids: set[str]) -> dict[str, str]:
+def _find_owner_names(session: Session, ids: set[str]) -> dict[str, str]:
     rows = session.execute(select(Owner.id, Owner.name).where(Owner.id.in_(ids)))
     return {owner_id: name for owner_id, name in rows}

@@ -14,8 +14,8 @@ from core.ids import new_id
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
 from core.recipe.stored import stored_override
-from core.requests.audit import record
-from core.requests.job_answer import shown
+from core.requests.audit import record_action
+from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.sent_batch import Done, archive_key
 from core.requests.submission import Submission
@@ -24,11 +24,11 @@ from core.requests.submission import Submission
 def begin(submission: Submission) -> Done[JobOut]:
     """Queue a job that decodes a batch; for errors see `Submission.submit`."""
     batch, batch_in_model = submission.batch, submission.in_model()
-    report = submission.report(batch_in_model)
+    report = submission.build_report(batch_in_model)
     override = stored_override(submission.catalogue, batch.override)
     key = archive_key(new_id("job"))
 
-    def add(session: Session, model: Model, now: float) -> Done[JobOut]:
+    def add_job(session: Session, model: Model, now: float) -> Done[JobOut]:
         job = beside_the_line(model, Kind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
@@ -36,9 +36,9 @@ def begin(submission: Submission) -> Done[JobOut]:
         session.flush()
         class_counts = batch.directory.classes
         log_line = job_log.line_to_check(job, sum(class_counts.values()), len(class_counts))
-        job_rows.made(session, job, now, lines=[log_line])
+        job_rows.record_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
-        record(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
-        return Done(shown(session, job), job.id)
+        record_action(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
+        return Done(build_job_response(session, job), job.id)
 
-    return submission.commit(batch_in_model, key, add)
+    return submission.commit(batch_in_model, key, add_job)

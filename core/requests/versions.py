@@ -20,7 +20,7 @@ from core.db.references import by_model
 from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound, WrongState
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.manifest import ManifestOut
 from core.protocol.answers.version import (
@@ -34,9 +34,9 @@ from core.protocol.answers.version import (
 )
 from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.pages import Page, page, page_of
-from core.requests.times import rfc3339
+from core.requests.audit import record_action
+from core.requests.pages import Page, page_of, read_page
+from core.requests.times import format_rfc3339
 from core.store.blobs import Blobs
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -109,13 +109,13 @@ def list_versions(db: Database, actor: Actor, model: str, *, limit: int, cursor:
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
-        rows: Page[Version] = page(session, query, Version.number, limit, cursor)
+        rows: Page[Version] = read_page(session, query, Version.number, limit, cursor)
         accuracy = _mean_accuracy(session, row, [version.number for version in rows.rows])
-        items = [_item(version, accuracy.get(version.number)) for version in rows.rows]
+        items = [_build_item(version, accuracy.get(version.number)) for version in rows.rows]
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _item(version: Version, accuracy: float | None) -> VersionItem:
+def _build_item(version: Version, accuracy: float | None) -> VersionItem:
     return {
         "id": version.id,
         "number": version.number,
@@ -128,7 +128,7 @@ def _item(version: Version, accuracy: float | None) -> VersionItem:
         "bytes": version.bytes,
         "bytes_new": version.bytes_new,
         "note": version.note,
-        "created_at": rfc3339(version.created_at),
+        "created_at": format_rfc3339(version.created_at),
     }
 
 
@@ -162,7 +162,7 @@ def list_results(
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
-        results: Page[Result] = page(session, query, Result.task, limit, cursor)
+        results: Page[Result] = read_page(session, query, Result.task, limit, cursor)
         items: list[TaskResult] = [
             {"task": one.task, "correct": one.correct, "total": one.total, "per_class": one.per_class}
             for one in results.rows
@@ -184,7 +184,7 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
         if (note or None) != row.note:
             row.note = note or None
             data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
-            record(session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id)
+            record_action(session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id)
             session.flush()
         return to_json(session, owner, [row])[0]
 
@@ -197,7 +197,7 @@ def list_files(
         row = find_version(session, find_model(session, actor, model), version)
         items: dict[str, FileOut] = {
             p.name: {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
-            for p in _parts(session, [row.id])[row.id]
+            for p in _find_parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
     files = page_of(items, limit, cursor)
@@ -218,13 +218,13 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
         stored = session.get(Part, (row.id, part))
         if stored is None:
             names = ", ".join(
-                p.name for p in _parts(session, [row.id])[row.id] if p.type not in PRIVATE_TYPES
+                p.name for p in _find_parts(session, [row.id])[row.id] if p.type not in PRIVATE_TYPES
             )
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
         if stored.type in PRIVATE_TYPES:
             content = "images" if stored.type in IMAGE_TYPES else "features"
             raise Invalid(f"The part {part!r} holds {content} of the training data and cannot be downloaded.")
-        damage.refuse(session, row, {Blobs.key(stored.sha256): stored.name})
+        damage.refuse_marked_parts(session, row, {Blobs.make_key(stored.sha256): stored.name})
         return PartFile(
             stored.sha256,
             stored.bytes,
@@ -236,14 +236,14 @@ def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list
     """Return versions of one model as responses show them, in the given order."""
     if not versions:
         return []
-    parts = _parts(session, [v.id for v in versions])
+    parts = _find_parts(session, [v.id for v in versions])
     first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
-    rows = _accuracy(session, model, [v.number for v in versions])
+    rows = _read_accuracies(session, model, [v.number for v in versions])
     measured = measurements.of_versions(session, model.id, [v.number for v in versions])
-    return [_one(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions]
+    return [_build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions]
 
 
-def _one(
+def _build_version(
     version: Version,
     parts: Sequence[Part],
     first: Mapping[str, int],
@@ -256,7 +256,7 @@ def _one(
         "parent": version.parent,
         "task": version.task_number,
         "job": version.job_id,
-        "tasks": taught(version.manifest),
+        "tasks": list_taught_tasks(version.manifest),
         "status": version.status,
         "gate": version.gate,
         "warnings": list(version.warnings),
@@ -267,7 +267,7 @@ def _one(
                 "sha256": p.sha256,
                 "bytes": p.bytes,
                 "shared_with": first[p.sha256] if first[p.sha256] < version.number else None,
-                "deleted_at": rfc3339(p.deleted_at),
+                "deleted_at": format_rfc3339(p.deleted_at),
             }
             for p in parts
         ],
@@ -276,11 +276,11 @@ def _one(
         "accuracy": accuracy,
         "manifest": cast(ManifestOut, {**version.manifest.to_json(), **measured}),
         "note": version.note,
-        "created_at": rfc3339(version.created_at),
+        "created_at": format_rfc3339(version.created_at),
     }
 
 
-def _parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
+def _find_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
     """Return the parts of each version by version id, in the manifest's order."""
     parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
     query = select(Part).where(Part.version_id.in_(ids)).order_by(Part.version_id, Part.position, Part.name)
@@ -306,7 +306,7 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
     return first_holders
 
 
-def _accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
+def _read_accuracies(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
     """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
     learned = select(Version.task_number).where(
         Version.model_id == model.id, Version.task_number.is_not(None)

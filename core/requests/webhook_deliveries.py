@@ -12,9 +12,9 @@ from core.errors import NotFound
 from core.protocol.answers.webhook import DeliveryDetail, DeliveryPage
 from core.requests import webhooks
 from core.requests.actor import Actor
-from core.requests.audit import record
-from core.requests.delivery_answer import detail, shown
-from core.requests.pages import Page, page
+from core.requests.audit import record_action
+from core.requests.delivery_answer import build_delivery_detail, build_delivery_response
+from core.requests.pages import Page, read_page
 
 
 def list_deliveries(
@@ -36,8 +36,13 @@ def list_deliveries(
         query = select(Delivery).where(Delivery.webhook_id == row.id)
         if state is not None:
             query = query.where(Delivery.state == state)
-        deliveries: Page[Delivery] = page(session, query, Delivery.number, limit, cursor, descending=True)
-        return {"items": [shown(one) for one in deliveries.rows], "next_cursor": deliveries.next_cursor}
+        deliveries: Page[Delivery] = read_page(
+            session, query, Delivery.number, limit, cursor, descending=True
+        )
+        return {
+            "items": [build_delivery_response(one) for one in deliveries.rows],
+            "next_cursor": deliveries.next_cursor,
+        }
 
 
 def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
@@ -48,7 +53,7 @@ def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDet
     """
     with db.read() as session:
         row = webhooks.find(session, actor, webhook)
-        return detail(actor, _find(session, row, delivery))
+        return build_delivery_detail(actor, _find_delivery(session, row, delivery))
 
 
 def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
@@ -64,17 +69,17 @@ def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> Delive
     with db.write() as session:
         hook, now = webhooks.find(session, actor, webhook, lock=True), db.now(session)
         webhooks.require_enabled(hook)
-        row = _find(session, hook, delivery)
+        row = _find_delivery(session, hook, delivery)
         if row.state != PENDING:
             webhooks.require_room(session, hook)
         row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None
         hook.due_at = now
         session.flush()
-        record(session, actor, "webhook.redeliver", row.id, {}, now=now, model=hook.model_id)
-        return detail(actor, row)
+        record_action(session, actor, "webhook.redeliver", row.id, {}, now=now, model=hook.model_id)
+        return build_delivery_detail(actor, row)
 
 
-def _find(session: Session, hook: Webhook, delivery: str) -> Delivery:
+def _find_delivery(session: Session, hook: Webhook, delivery: str) -> Delivery:
     query = select(Delivery).where(Delivery.id == delivery, Delivery.webhook_id == hook.id)
     row = session.scalars(query).one_or_none()
     if row is None:

@@ -26,10 +26,10 @@ from core.protocol.answers.webhook import (
 )
 from core.protocol.webhook import EVENTS, TEST, WebhookFormat
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record
-from core.requests.delivery_answer import detail
-from core.requests.pages import Page, page
-from core.requests.times import rfc3339
+from core.requests.audit import record_action
+from core.requests.delivery_answer import build_delivery_detail
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
 from core.settings import Settings
 
 BOTH_S = 86_400.0
@@ -61,20 +61,20 @@ def create(
         TooManyRequests: the owner has as many webhooks as allowed.
         WebhooksUnavailable: the service has no key for secrets.
     """
-    key, target = webhook_secret.key(settings), _checked(settings, url)
+    key, target = webhook_secret.load_key(settings), _check_url(settings, url)
     with db.write() as session:
         now, row_id = db.now(session), new_id("whk")
         model_row = None if model is None else find_model(session, actor, model)
-        secret = webhook_secret.secret(key, row_id, 1)
+        secret = webhook_secret.derive_secret(key, row_id, 1)
         row = Webhook(
             id=row_id,
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
             url=url,
             format=format,
-            events=_known(events),
+            events=_check_events(events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
-            secret_sha256=webhook_secret.digest(secret),
+            secret_sha256=webhook_secret.hash_secret(secret),
             dropped=0,
             fence=0,
             created_at=now,
@@ -82,17 +82,17 @@ def create(
         session.add(row)
         session.flush()
         data: Any = {"host": target.host, "events": row.events}
-        record(session, actor, "webhook.create", row.id, data, now=now, model=row.model_id)
+        record_action(session, actor, "webhook.create", row.id, data, now=now, model=row.model_id)
         _take_place(session, row, settings.max_webhooks)
-        return {**shown(session, [row])[0], "secret": secret}
+        return {**build_responses(session, [row])[0], "secret": secret}
 
 
 def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> WebhookPage:
     """Return a page of the webhooks that the caller sees."""
     with db.read() as session:
-        query = select(Webhook).where(actor.filter(Webhook.owner_id))
-        rows: Page[Webhook] = page(session, query, Webhook.id, limit, cursor)
-        return {"items": shown(session, rows.rows), "next_cursor": rows.next_cursor}
+        query = select(Webhook).where(actor.filter_visible(Webhook.owner_id))
+        rows: Page[Webhook] = read_page(session, query, Webhook.id, limit, cursor)
+        return {"items": build_responses(session, rows.rows), "next_cursor": rows.next_cursor}
 
 
 def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
@@ -102,7 +102,7 @@ def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
         NotFound: the caller sees no such webhook.
     """
     with db.read() as session:
-        return shown(session, [find(session, actor, webhook)])[0]
+        return build_responses(session, [find(session, actor, webhook)])[0]
 
 
 def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
@@ -118,20 +118,20 @@ def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: 
         with db.read() as session:
             # only a caller who sees the webhook may cause a DNS look-up
             find(session, actor, webhook)
-        _checked(settings, url)
+        _check_url(settings, url)
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
         row.url = url or row.url
         row.format = patch.get("format") or row.format
-        row.events = row.events if (events := patch.get("events")) is None else _known(events)
+        row.events = row.events if (events := patch.get("events")) is None else _check_events(events)
         if "model" in patch:
             row.model_id = _model_of(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
-            _enable(session, row, enabled, now)
+            _set_enabled(session, row, enabled, now)
         session.flush()
         changed = sorted(name for name, value in patch.items() if name != "enabled" and value is not None)
         _record_change(session, actor, row, patch, changed, now)
-        return shown(session, [row])[0]
+        return build_responses(session, [row])[0]
 
 
 def remove(db: Database, actor: Actor, webhook: str) -> None:
@@ -145,10 +145,10 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
         host = public_address.target_of(row.url).host
-        record(session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id)
+        record_action(session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id)
 
 
-def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
+def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
     """Give a webhook a new secret, shown only now.
 
     Deliveries are signed with both secrets for a day.
@@ -157,17 +157,17 @@ def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewW
         NotFound: the caller sees no such webhook.
         WebhooksUnavailable: the service has no key for secrets.
     """
-    key = webhook_secret.key(settings)
+    key = webhook_secret.load_key(settings)
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
-        secret = webhook_secret.secret(key, row.id, row.generation)
-        row.secret_sha256, row.previous_until = webhook_secret.digest(secret), now + BOTH_S
-        record(session, actor, "webhook.rotate", row.id, {}, now=now, model=row.model_id)
-        return {**shown(session, [row])[0], "secret": secret}
+        secret = webhook_secret.derive_secret(key, row.id, row.generation)
+        row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
+        record_action(session, actor, "webhook.rotate", row.id, {}, now=now, model=row.model_id)
+        return {**build_responses(session, [row])[0], "secret": secret}
 
 
-def test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
+def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
     """Send an event of type `webhook.test`; while one is waiting, return that one.
 
     Raises:
@@ -182,9 +182,9 @@ def test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
         waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
         if waiting is None:
             require_room(session, row)
-            waiting = deliveries.add(session, row, TEST, deliveries.test_payload(row, now), now)
-        record(session, actor, "webhook.test", row.id, {}, now=now, model=row.model_id)
-        return detail(actor, waiting)
+            waiting = deliveries.add_for_webhook(session, row, TEST, deliveries.test_payload(row, now), now)
+        record_action(session, actor, "webhook.test", row.id, {}, now=now, model=row.model_id)
+        return build_delivery_detail(actor, waiting)
 
 
 def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
@@ -193,7 +193,7 @@ def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) ->
     Raises:
         NotFound: the caller sees no such webhook.
     """
-    query = select(Webhook).where(Webhook.id == webhook, actor.filter(Webhook.owner_id))
+    query = select(Webhook).where(Webhook.id == webhook, actor.filter_visible(Webhook.owner_id))
     row = session.scalars(query.with_for_update() if lock else query).one_or_none()
     if row is None:
         raise NotFound(f"There is no webhook {webhook[:60]!r}.")
@@ -219,14 +219,14 @@ def require_room(session: Session, row: Webhook) -> None:
     Raises:
         TooManyRequests: too many are waiting.
     """
-    if deliveries.pending(session, row.owner_id) >= deliveries.MAX_PENDING:
+    if deliveries.count_pending(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
             f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the "
             "receivers that do not answer. GET /v1/webhooks shows how many wait at each."
         )
 
 
-def shown(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
+def build_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
     """Return webhooks as responses show them, in four queries for any number."""
     ids = [row.id for row in rows]
     counts = select(Delivery.webhook_id, func.count()).where(Delivery.webhook_id.in_(ids), deliveries.WAITS)
@@ -258,29 +258,29 @@ def _to_json(row: Webhook, model_name: str | None, pending: int, last: Delivery 
         "model": row.model_id,
         "model_name": model_name,
         "state": cast(Any, state),
-        "disabled_at": rfc3339(row.disabled_at),
+        "disabled_at": format_rfc3339(row.disabled_at),
         "disabled_because": row.disabled_because,
-        "failing_since": rfc3339(row.failing_since),
+        "failing_since": format_rfc3339(row.failing_since),
         "pending": pending,
         "dropped": row.dropped,
-        "last": None if last is None else _last(last),
-        "old_secret_until": rfc3339(row.previous_until),
-        "created_at": rfc3339(row.created_at),
+        "last": None if last is None else _build_last_delivery(last),
+        "old_secret_until": format_rfc3339(row.previous_until),
+        "created_at": format_rfc3339(row.created_at),
     }
 
 
-def _last(row: Delivery) -> LastDelivery:
+def _build_last_delivery(row: Delivery) -> LastDelivery:
     assert row.sent_at is not None, "it was tried"
     return {
         "id": row.id,
         "type": row.type,
         "state": cast(Any, row.state),
         "status": row.status,
-        "sent_at": rfc3339(row.sent_at),
+        "sent_at": format_rfc3339(row.sent_at),
     }
 
 
-def _checked(settings: Settings, url: str) -> public_address.Target:
+def _check_url(settings: Settings, url: str) -> public_address.Target:
     """Return the target of a URL after checking that it is an allowed address.
 
     Raises:
@@ -288,13 +288,13 @@ def _checked(settings: Settings, url: str) -> public_address.Target:
     """
     try:
         target = public_address.target_of(url)
-        public_address.checked(target, public_address.networks(settings.webhook_allow))
+        public_address.resolve_allowed(target, public_address.parse_networks(settings.webhook_allow))
     except public_address.Refused as refused:
         raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None
     return target
 
 
-def _known(events: Sequence[str]) -> list[str]:
+def _check_events(events: Sequence[str]) -> list[str]:
     """Return event types in their usual order, each once.
 
     Raises:
@@ -319,7 +319,7 @@ def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -
     return model_row.id
 
 
-def _enable(session: Session, row: Webhook, enabled: bool, now: float) -> None:
+def _set_enabled(session: Session, row: Webhook, enabled: bool, now: float) -> None:
     """Enable or disable a webhook; waiting deliveries of an enabled one are due at once."""
     if not enabled:
         row.disabled_at, row.disabled_because, row.due_at = row.disabled_at or now, None, None
@@ -338,7 +338,7 @@ def _record_change(
     data: Any = {"changed": changed, "events": row.events, "host": public_address.target_of(row.url).host}
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
-    record(session, actor, "webhook.change", row.id, data, now=now, model=row.model_id)
+    record_action(session, actor, "webhook.change", row.id, data, now=now, model=row.model_id)
 
 
 def _take_place(session: Session, row: Webhook, most: int) -> None:

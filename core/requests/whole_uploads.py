@@ -10,9 +10,9 @@ from core.db import chunks
 from core.db.session import Database
 from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
 from core.requests.actor import Actor
-from core.requests.uploads import find, read
+from core.requests.uploads import find_upload, read
 from core.store import Store
-from core.store.blobs import verified
+from core.store.blobs import verify_chunks
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Whole:
     pieces: tuple[tuple[str, str], ...]
 
 
-def whole(db: Database, actor: Actor, upload: str) -> Whole:
+def find_whole(db: Database, actor: Actor, upload: str) -> Whole:
     """Return the complete upload of that id.
 
     Raises:
@@ -41,18 +41,18 @@ def whole(db: Database, actor: Actor, upload: str) -> Whole:
         UploadIncomplete: bytes are missing.
     """
     with db.read() as session:
-        row = find(session, actor, upload, db.now(session))
+        row = find_upload(session, actor, upload, db.now(session))
         if row.offset != row.length:
             raise UploadIncomplete(
                 f"{row.offset} of {row.length} bytes of {row.id} are here: send the rest by PATCH "
                 f"/v1/uploads/{row.id} from Upload-Offset {row.offset} on.",
                 extra={"offset": row.offset, "length": row.length},
             )
-        pieces = tuple((chunk.key, chunk.sha256) for chunk in chunks.of(session, row.id))
+        pieces = tuple((chunk.key, chunk.sha256) for chunk in chunks.list_by_upload(session, row.id))
         return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
 
 
-def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
+def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
     """Yield the bytes of an upload; each piece is verified while it is read.
 
     Raises:
@@ -61,7 +61,7 @@ def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterato
     """
     try:
         for key, sha256 in upload.pieces:
-            yield from verified(store.read(key), key, sha256)
+            yield from verify_chunks(store.read(key), key, sha256)
     except StoreCorrupt as error:
         read(db, actor, upload.id)  # raises NotFound if the upload has been removed meanwhile
         raise StoreCorrupt(
@@ -70,18 +70,18 @@ def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterato
         ) from error
 
 
-def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
+def delete_upload_rows(session: Session, actor: Actor, upload: Whole, now: float) -> None:
     """Delete the rows of an upload in the transaction that accepts its content.
 
-    Call `remove` afterwards.
+    Call `delete_pieces` afterwards.
 
     Raises:
         NotFound: another request was faster.
     """
-    chunks.forget(session, find(session, actor, upload.id, now, lock=True).id)
+    chunks.delete_upload(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 
-def remove(store: Store, upload: Whole) -> None:
+def delete_pieces(store: Store, upload: Whole) -> None:
     """Delete the objects of an upload that a task has taken.
 
     The sweep removes what an outage leaves.

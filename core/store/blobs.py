@@ -84,7 +84,7 @@ class Blobs:
         self._marks = marks
 
     @staticmethod
-    def key(sha256: str) -> str:
+    def make_key(sha256: str) -> str:
         """Return the store key of a digest (64 lower-case hexadecimal digits, else ValueError)."""
         if not _SHA256.fullmatch(sha256):
             raise ValueError(f"not a sha256: {sha256[:80]!r}")
@@ -99,28 +99,28 @@ class Blobs:
             move: remove the file afterwards.
             link: also link the file into the cache. Nobody may write to it any more.
         """
-        sha256, size = _digest(path)
-        key = self.key(sha256)
+        sha256, size = _hash_file(path)
+        key = self.make_key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.has(key)
         if marked or info is None or info.size != size or not self._is_remembered(info):
             tag = self._store.put_file(key, path, move=move)
             if marked and self._marks is not None:
                 self._marks.remove(key)
-            VERIFIED.add(self._name(key), tag)
+            VERIFIED.add(self._name_object(key), tag)
         if move:
             path.unlink(missing_ok=True)
         elif link:
-            self._link(path, sha256)
+            self._link_into_cache(path, sha256)
         return sha256, size
 
     def has(self, sha256: str) -> bool:
         """Return whether the blob is stored."""
-        return self._store.stat(self.key(sha256)) is not None
+        return self._store.stat(self.make_key(sha256)) is not None
 
     def size(self, sha256: str) -> int | None:
         """Return the blob's size in bytes, or None if it is not stored."""
-        info = self._store.stat(self.key(sha256))
+        info = self._store.stat(self.make_key(sha256))
         return None if info is None else info.size
 
     def require_sound(self, sha256: str) -> None:
@@ -130,7 +130,7 @@ class Blobs:
             StoreCorrupt: the blob is missing or damaged.
         """
         try:
-            require_digest(self._store, self.key(sha256), sha256)
+            require_digest(self._store, self.make_key(sha256), sha256)
         except Damaged:
             raise self._found_damaged(sha256) from None
 
@@ -139,7 +139,7 @@ class Blobs:
 
         Only a blob on a local disk is verified now; others are verified while they are read.
         """
-        if self._store.local_path(self.key(sha256)) is None:
+        if self._store.local_path(self.make_key(sha256)) is None:
             return True
         try:
             self.require_sound(sha256)
@@ -158,15 +158,15 @@ class Blobs:
                 place of the last chunk if the blob is verified while it is read. No reader reaches
                 the end of a wrong blob.
         """
-        key = self.key(sha256)
+        key = self.make_key(sha256)
         if offset == 0 and length is None:
             if self._store.local_path(key) is not None:
                 self.require_sound(sha256)
-            return self._reported(verified(self._store.read(key), key, sha256), sha256)
+            return self._report_damage(verify_chunks(self._store.read(key), key, sha256), sha256)
         self.require_sound(sha256)
         return self._store.read(key, offset, length)
 
-    def fetch(self, sha256: str) -> Path:
+    def fetch_file(self, sha256: str) -> Path:
         """Return a local file with the blob's bytes, verified recently.
 
         The file belongs to the store or its cache: never write to it.
@@ -174,15 +174,15 @@ class Blobs:
         Raises:
             StoreCorrupt: the blob is missing or damaged.
         """
-        local = self._store.local_path(self.key(sha256))
+        local = self._store.local_path(self.make_key(sha256))
         if local is not None:
             self.require_sound(sha256)
             return local
-        cached = self._cached(sha256)
+        cached = self._locate_cached(sha256)
         with _verifying[int(sha256[:2], 16)]:
             if cached.is_file():
                 if _is_sound_copy(sha256, cached):
-                    _touch(cached)
+                    _record_use(cached)
                     return cached
                 _log.warning("a cached blob was damaged and is fetched again", extra={"sha256": sha256})
                 cached.unlink(missing_ok=True)
@@ -190,67 +190,67 @@ class Blobs:
         return cached
 
     def damaged_file(self, sha256: str) -> StoreCorrupt:
-        """Return the error for a damaged file of `fetch`, and stop serving that file."""
-        if self._store.local_path(self.key(sha256)) is not None:
+        """Return the error for a damaged file of `fetch_file`, and stop serving that file."""
+        if self._store.local_path(self.make_key(sha256)) is not None:
             return self._found_damaged(sha256)
         self.drop_copy(sha256)  # the stored blob may still be sound
-        return _damaged(self.key(sha256))
+        return _build_damage_error(self.make_key(sha256))
 
     def _found_damaged(self, sha256: str) -> StoreCorrupt:
-        key = self.key(sha256)
-        VERIFIED.drop(self._name(key))
+        key = self.make_key(sha256)
+        VERIFIED.drop(self._name_object(key))
         if self._marks is not None:
             self._marks.add(key)
-        return _damaged(key)
+        return _build_damage_error(key)
 
     def delete(self, sha256: str) -> None:
         """Remove the blob from the store and the cache, if present."""
-        key = self.key(sha256)
+        key = self.make_key(sha256)
         self._store.delete(key)
-        VERIFIED.drop(self._name(key))
+        VERIFIED.drop(self._name_object(key))
         self.drop_copy(sha256)
 
-    def copies(self) -> list[str]:
+    def list_copies(self) -> list[str]:
         """Return the digests of the cached blobs: none if the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
     def sound_copy(self, sha256: str) -> Path | None:
         """Return the cached copy, or None if it is missing or damaged. The whole file is read."""
-        cached = self._cached(sha256)
-        return cached if cached.is_file() and _digest(cached)[0] == sha256 else None
+        cached = self._locate_cached(sha256)
+        return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
 
     def drop_copy(self, sha256: str) -> None:
         """Remove only the cached copy, if present."""
-        cached = self._cached(sha256)
+        cached = self._locate_cached(sha256)
         cached.unlink(missing_ok=True)
         VERIFIED.drop(str(cached))
 
-    def _name(self, key: str) -> str:
+    def _name_object(self, key: str) -> str:
         return f"{self._store!r}/{key}"
 
     def _is_remembered(self, info: ObjectInfo) -> bool:
-        name = self._name(info.key)
+        name = self._name_object(info.key)
         return VERIFIED.has(name, info.tag) or VERIFIED.has(name, info.content)
 
-    def _remember(self, info: ObjectInfo) -> None:
-        VERIFIED.add(self._name(info.key), info.tag)
+    def _remember_verified(self, info: ObjectInfo) -> None:
+        VERIFIED.add(self._name_object(info.key), info.tag)
 
-    def _reported(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+    def _report_damage(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
         try:
             yield from chunks
         except Damaged:
             raise self._found_damaged(sha256) from None
 
-    def _cached(self, sha256: str) -> Path:
-        return self._cache / self.key(sha256)
+    def _locate_cached(self, sha256: str) -> Path:
+        return self._cache / self.make_key(sha256)
 
-    def _link(self, path: Path, sha256: str) -> None:
+    def _link_into_cache(self, path: Path, sha256: str) -> None:
         """Hard-link a stored file into the cache, so that this machine need not download it.
 
         A link uses no extra space. If the file is on another disk, nothing is done.
         """
-        cached = self._cached(sha256)
-        if self._store.local_path(self.key(sha256)) is not None or cached.exists():
+        cached = self._locate_cached(sha256)
+        if self._store.local_path(self.make_key(sha256)) is not None or cached.exists():
             return
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ class Blobs:
         self._trim_after(status.st_size)
 
     def _download(self, sha256: str, target: Path) -> None:
-        info = self._store.stat(self.key(sha256))
+        info = self._store.stat(self.make_key(sha256))
         chunks = self.read(sha256)
         temporary = target.with_name(f".{secrets.token_hex(16)}")
         try:
@@ -273,12 +273,12 @@ class Blobs:
             temporary.replace(target)
             status = target.stat()
         except OSError as error:
-            raise disk.failed(f"The local cache {self._cache}", error) from error
+            raise disk.build_error(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
         VERIFIED.add(str(target), file_tag(status))
         if info is not None:
-            self._remember(info)
+            self._remember_verified(info)
         self._trim_after(status.st_size)
 
     def _trim_after(self, size: int) -> None:
@@ -291,9 +291,9 @@ class Blobs:
             if self._untrimmed < self._cache_bytes // TRIM_PARTS:
                 return
         self._untrimmed = 0
-        self._trim()
+        self._trim_cache()
 
-    def _trim(self) -> None:
+    def _trim_cache(self) -> None:
         """Delete the least recently used blobs until the cache fits, but no recently used ones."""
         entries = []
         for path in self._cache.glob("blobs/*/*"):
@@ -331,7 +331,7 @@ def require_digest(store: Store, key: str, sha256: str) -> None:
         for chunk in store.read(key):
             digest.update(chunk)
         if digest.hexdigest() != sha256:
-            raise _damaged(key)
+            raise _build_damage_error(key)
         if info is not None:
             VERIFIED.add(name, info.tag)
 
@@ -340,8 +340,8 @@ class Damaged(StoreCorrupt):
     """Bytes whose digest is not the one in their name."""
 
 
-def verified(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
-    """Yield the chunks of the whole object `key`.
+def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
+    """Yield the chunks of the whole object `make_key`.
 
     Raises:
         Damaged: the digest differs; raised in place of the last chunk.
@@ -355,7 +355,7 @@ def verified(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
             yield pending
         pending = chunk
     if digest.hexdigest() != sha256:
-        raise _damaged(key)
+        raise _build_damage_error(key)
     if pending is not None:
         yield pending
 
@@ -369,7 +369,7 @@ def _is_sound_copy(sha256: str, path: Path) -> bool:
         tag = file_tag(path.stat())
         if VERIFIED.has(str(path), tag):
             return True
-        if _digest(path)[0] != sha256:
+        if _hash_file(path)[0] != sha256:
             return False
     except FileNotFoundError:
         return False  # trimmed by another process
@@ -377,7 +377,7 @@ def _is_sound_copy(sha256: str, path: Path) -> bool:
     return True
 
 
-def _touch(path: Path) -> None:
+def _record_use(path: Path) -> None:
     """Set the access time to now, to record the last use.
 
     The modification time stays as it is, because it shows whether the bytes changed.
@@ -391,13 +391,13 @@ def _touch(path: Path) -> None:
         ) from None
 
 
-def _damaged(key: str) -> Damaged:
+def _build_damage_error(key: str) -> Damaged:
     return Damaged(
         f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
     )
 
 
-def _digest(path: Path) -> tuple[str, int]:
+def _hash_file(path: Path) -> tuple[str, int]:
     """Return (sha256, bytes) of a file, in constant memory."""
     digest = hashlib.sha256()
     buffer = bytearray(CHUNK_BYTES)

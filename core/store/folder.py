@@ -48,18 +48,18 @@ class FolderStore:
 
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
-        target = self._path(key)
-        # The source is opened outside of `_outage`: a missing source is the caller's error, not an
+        target = self._locate_object(key)
+        # The source is opened outside of `_translate_errors`: a missing source is the caller's error, not an
         # outage.
-        with path.open("rb") as source, self._outage():
-            if move and os.fstat(source.fileno()).st_dev == self._device():
+        with path.open("rb") as source, self._translate_errors():
+            if move and os.fstat(source.fileno()).st_dev == self._read_device():
                 os.fsync(source.fileno())
                 self._into_place(path, target)
                 _sync_folder(path.parent)
                 return _tag_of(target)
             with self._incoming_file() as (temporary, handle):
-                _copy(source, handle)
-                self._finish(temporary, handle, target)
+                _copy_file(source, handle)
+                self._finish_file(temporary, handle, target)
                 tag = _tag_of(target)
         if move:
             path.unlink(missing_ok=True)
@@ -67,28 +67,28 @@ class FolderStore:
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store `data`."""
-        target = self._path(key)
-        with self._outage(), self._incoming_file() as (temporary, handle):
+        target = self._locate_object(key)
+        with self._translate_errors(), self._incoming_file() as (temporary, handle):
             handle.write(data)
-            self._finish(temporary, handle, target)
+            self._finish_file(temporary, handle, target)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         checked_range(offset, length)
-        path = self._path(key)
-        with self._outage():
+        path = self._locate_object(key)
+        with self._translate_errors():
             try:
                 handle = path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 raise StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key}) from None
         size = os.fstat(handle.fileno()).st_size
         end = size if length is None else min(size, offset + length)
-        return self._chunks(handle, key, offset, end)
+        return self._read_chunks(handle, key, offset, end)
 
-    def _chunks(self, handle: BinaryIO, key: str, position: int, end: int) -> Iterator[bytes]:
+    def _read_chunks(self, handle: BinaryIO, key: str, position: int, end: int) -> Iterator[bytes]:
         with handle:
             while position < end:
-                with self._outage():
+                with self._translate_errors():
                     chunk = os.pread(handle.fileno(), min(CHUNK_BYTES, end - position), position)
                 if not chunk:
                     raise StoreCorrupt(f"The stored object {key} became shorter while it was read.")
@@ -97,14 +97,14 @@ class FolderStore:
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Describe the object, or return None."""
-        path = self._path(key)
-        with self._outage():
-            return _info(key, path)
+        path = self._locate_object(key)
+        with self._translate_errors():
+            return _read_info(key, path)
 
     def delete(self, key: str) -> None:
         """Remove the object, and the folders that it leaves empty."""
-        path = self._path(key)
-        with self._outage():
+        path = self._locate_object(key)
+        with self._translate_errors():
             try:
                 path.unlink()
             except (FileNotFoundError, NotADirectoryError):
@@ -124,10 +124,10 @@ class FolderStore:
         """Yield the objects whose key starts with `prefix`."""
         checked_prefix(prefix)
         folder = prefix.rpartition("/")[0]
-        return self._walk(folder, prefix)
+        return self._walk_folder(folder, prefix)
 
-    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
-        with self._outage():
+    def _walk_folder(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        with self._translate_errors():
             try:
                 with os.scandir(self.root / folder) as entries:
                     children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -139,16 +139,16 @@ class FolderStore:
             key = f"{folder}/{name}" if folder else name
             if is_folder:
                 if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
-                    yield from self._walk(key, prefix)
+                    yield from self._walk_folder(key, prefix)
             elif key.startswith(prefix):
-                with self._outage():
-                    info = _info(key, self.root / key)
+                with self._translate_errors():
+                    info = _read_info(key, self.root / key)
                 if info is not None:
                     yield info
 
     def local_path(self, key: str) -> Path | None:
         """Return the object's file, or None when there is none."""
-        path = self._path(key)
+        path = self._locate_object(key)
         return path if path.is_file() else None
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
@@ -157,7 +157,7 @@ class FolderStore:
 
     def check(self) -> None:
         """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
-        with self._outage():
+        with self._translate_errors():
             file_system = os.statvfs(self.root)
         if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
             raise NoSpace(f"There is no room left for the store's folder {self.root}.")
@@ -166,7 +166,7 @@ class FolderStore:
 
     def prepare(self) -> None:
         """Make the folder, and remove files that crashed writers left more than a day ago."""
-        with self._outage():
+        with self._translate_errors():
             self._incoming.mkdir(parents=True, exist_ok=True)
         self.remove_strays()
 
@@ -175,7 +175,7 @@ class FolderStore:
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
             return  # no writer has made the folder yet
-        with self._outage(), os.scandir(self._incoming) as entries:
+        with self._translate_errors(), os.scandir(self._incoming) as entries:
             for entry in entries:
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
@@ -183,10 +183,10 @@ class FolderStore:
                 except FileNotFoundError:
                     continue  # its writer finished meanwhile
 
-    def _path(self, key: str) -> Path:
+    def _locate_object(self, key: str) -> Path:
         return self.root / checked_key(key)
 
-    def _device(self) -> int:
+    def _read_device(self) -> int:
         self._incoming.mkdir(parents=True, exist_ok=True)
         return self._incoming.stat().st_dev
 
@@ -201,7 +201,7 @@ class FolderStore:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _finish(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
+    def _finish_file(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
         handle.flush()
         os.fsync(handle.fileno())
         self._into_place(temporary, target)
@@ -226,12 +226,12 @@ class FolderStore:
         raise Unavailable(f"The folder {target.parent} disappears as often as it is made.")
 
     @contextmanager
-    def _outage(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the disk's errors (full, read-only, not permitted, input/output) into `Unavailable`."""
         try:
             yield
         except OSError as error:
-            raise disk.failed(f"The store's folder {self.root}", error) from error
+            raise disk.build_error(f"The store's folder {self.root}", error) from error
 
 
 def _make_folders(folder: Path) -> set[Path]:
@@ -245,7 +245,7 @@ def _make_folders(folder: Path) -> set[Path]:
     return changed
 
 
-def _copy(source: BinaryIO, target: BinaryIO) -> None:
+def _copy_file(source: BinaryIO, target: BinaryIO) -> None:
     """Copy a whole file inside the kernel, or by reference where the file system shares blocks."""
     remaining = os.fstat(source.fileno()).st_size
     while remaining > 0:
@@ -277,7 +277,7 @@ def _tag_of(path: Path) -> str:
         return ""
 
 
-def _info(key: str, path: Path) -> ObjectInfo | None:
+def _read_info(key: str, path: Path) -> ObjectInfo | None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

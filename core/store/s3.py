@@ -73,7 +73,7 @@ class Patience:
     repeat_silence: bool = True
     """Repeat a request to a server that accepted it but did not respond in time."""
 
-    def pool(self) -> PoolManager:
+    def make_pool(self) -> PoolManager:
         """Return a connection pool with these limits; TLS certificates are always verified."""
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
@@ -129,26 +129,26 @@ class S3Store:
     ) -> None:
         self.address = address
         self._patience = patience or Patience()
-        self._client = _client(address, access_key, secret_key, self._patience)
-        self._check_client = _client(address, access_key, secret_key, CHECK_PATIENCE)
+        self._client = _make_client(address, access_key, secret_key, self._patience)
+        self._check_client = _make_client(address, access_key, secret_key, CHECK_PATIENCE)
 
     def __repr__(self) -> str:
         return f"S3Store({str(self.address)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file, in parts if it is large. The object appears with the last part."""
-        name = self._name(key)
+        name = self._name_object(key)
         with path.open("rb") as handle:
-            tag = self._put(name, handle, os.fstat(handle.fileno()).st_size)
+            tag = self._put_object(name, handle, os.fstat(handle.fileno()).st_size)
         if move:
             path.unlink(missing_ok=True)
         return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store `data`."""
-        self._put(self._name(key), BytesIO(data), len(data))
+        self._put_object(self._name_object(key), BytesIO(data), len(data))
 
-    def _put(self, name: str, handle: BinaryIO, size: int) -> str:
+    def _put_object(self, name: str, handle: BinaryIO, size: int) -> str:
         """Store an object and return its ETag."""
         part = max(PART_BYTES, -(-size // MAX_PARTS))
         # If the response that completes a multipart upload is lost, the client repeats the request
@@ -156,7 +156,7 @@ class S3Store:
         # object again is always right.
         for last in (False, True):
             handle.seek(0)
-            with self._outage():
+            with self._translate_errors():
                 try:
                     # One part at a time: memory stays at two parts, and no thread outlives an
                     # error.
@@ -172,17 +172,19 @@ class S3Store:
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         checked_range(offset, length)
-        name = self._name(key)
+        name = self._name_object(key)
         if length == 0:
             if self.stat(key) is None:
-                raise _missing(key)
+                raise _build_missing_error(key)
             return iter(())
-        response = self._open(key, name, offset, length)
-        return iter(()) if response is None else self._chunks(key, name, offset, length, response)
+        response = self._start_download(key, name, offset, length)
+        return iter(()) if response is None else self._read_chunks(key, name, offset, length, response)
 
-    def _open(self, key: str, name: str, offset: int, length: int | None) -> BaseHTTPResponse | None:
+    def _start_download(
+        self, key: str, name: str, offset: int, length: int | None
+    ) -> BaseHTTPResponse | None:
         """Start a download and return its response; None if the range lies beyond the end."""
-        with self._outage():
+        with self._translate_errors():
             try:
                 response = self._client.get_object(self.address.bucket, name, offset, length or 0)
                 if "content-length" not in response.headers or (
@@ -193,12 +195,12 @@ class S3Store:
                 return response
             except S3Error as error:
                 if error.code in _ABSENT:
-                    raise _missing(key) from None
+                    raise _build_missing_error(key) from None
                 if error.code == "InvalidRange":
                     return None
                 raise
 
-    def _chunks(
+    def _read_chunks(
         self, key: str, name: str, offset: int, length: int | None, response: BaseHTTPResponse
     ) -> Iterator[bytes]:
         etag = response.headers.get("etag")
@@ -214,9 +216,9 @@ class S3Store:
                     failures += 1
                     response.close()
                     if failures > self._patience.retries:
-                        raise self._unavailable(error) from error
+                        raise self._build_outage_error(error) from error
                     time.sleep(self._patience.pause_s * 2**failures)
-                    resumed = self._open(key, name, offset, end - offset)
+                    resumed = self._start_download(key, name, offset, end - offset)
                     if resumed is None or resumed.headers.get("etag") != etag:
                         raise StoreCorrupt(f"The stored object {key} changed while it was read.") from error
                     response, whole_since = resumed, offset
@@ -232,8 +234,8 @@ class S3Store:
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Describe the object, or return None."""
-        name = self._name(key)
-        with self._outage():
+        name = self._name_object(key)
+        with self._translate_errors():
             try:
                 metadata = self._client.stat_object(self.address.bucket, name)
             except S3Error as error:
@@ -247,8 +249,8 @@ class S3Store:
 
     def delete(self, key: str) -> None:
         """Remove the object."""
-        name = self._name(key)
-        with self._outage():
+        name = self._name_object(key)
+        with self._translate_errors():
             try:
                 self._client.remove_object(self.address.bucket, name)
             except S3Error as error:
@@ -258,12 +260,12 @@ class S3Store:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix`, one page of the server at a time."""
         start = self.address.prefix + checked_prefix(prefix)
-        return self._listed(start)
+        return self._list_objects(start)
 
-    def _listed(self, start: str) -> Iterator[ObjectInfo]:
+    def _list_objects(self, start: str) -> Iterator[ObjectInfo]:
         objects = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
         while True:
-            with self._outage():
+            with self._translate_errors():
                 item = next(objects, None)
             if item is None:
                 return
@@ -282,7 +284,7 @@ class S3Store:
         Raises:
             ValueError: another lifetime, or a header that S3 does not let a URL set.
         """
-        name = self._name(key)
+        name = self._name_object(key)
         if not 1 <= seconds <= PRESIGN_MAX_S:
             raise ValueError(f"a signed URL lives 1 to {PRESIGN_MAX_S} seconds, not {seconds}")
         fixed: dict[str, str] = {}
@@ -290,20 +292,20 @@ class S3Store:
             if header.lower() not in _SIGNED_HEADERS:
                 raise ValueError(f"a signed URL cannot set the header {header!r}")
             fixed[f"response-{header.lower()}"] = value
-        with self._outage():
+        with self._translate_errors():
             return self._client.get_presigned_url(
                 "GET", self.address.bucket, name, timedelta(seconds=seconds), dict(fixed)
             )
 
     def check(self) -> None:
         """Raise `Unavailable` unless the server responds within 3 seconds and has the bucket."""
-        with self._outage():
+        with self._translate_errors():
             if not self._check_client.bucket_exists(self.address.bucket):
                 raise self._no_bucket()
 
     def prepare(self) -> None:
         """Make the bucket if it is missing."""
-        with self._outage():
+        with self._translate_errors():
             if self._client.bucket_exists(self.address.bucket):
                 return
             try:
@@ -321,7 +323,7 @@ class S3Store:
         """
         oldest = datetime.now(UTC) - timedelta(seconds=older_s)
         bucket = self.address.bucket
-        with self._outage():  # the client has these calls, but no public name for them
+        with self._translate_errors():  # the client has these calls, but no public name for them
             # No key has a bar. The empty delimiter that the client sends by default hides
             # everything on some servers.
             listing = self._client._list_multipart_uploads(bucket, delimiter="|", prefix=self.address.prefix)
@@ -335,18 +337,18 @@ class S3Store:
                     if error.code != "NoSuchUpload":  # another worker was faster
                         raise
 
-    def _name(self, key: str) -> str:
+    def _name_object(self, key: str) -> str:
         return self.address.prefix + checked_key(key)
 
     @contextmanager
-    def _outage(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the client's errors about the server or the network into `Unavailable`."""
         try:
             yield
         except (MinioException, HTTPError, ParseError) as error:
-            raise self._unavailable(error) from error
+            raise self._build_outage_error(error) from error
 
-    def _unavailable(self, error: Exception) -> Unavailable:
+    def _build_outage_error(self, error: Exception) -> Unavailable:
         if isinstance(error, S3Error) and error.code == "NoSuchBucket":
             return self._no_bucket()
         if isinstance(error, MaxRetryError) and error.reason is not None:
@@ -354,7 +356,7 @@ class S3Store:
         if isinstance(error, S3Error):
             reason = error.code or "an error without a code"
         elif isinstance(error, (ServerError, InvalidResponseError)):
-            reason = f"HTTP status {_status(error)}"
+            reason = f"HTTP status {_read_status(error)}"
         else:
             reason = type(error).__name__
         return Unavailable(f"The object store at {self.address.endpoint} failed: {reason}.", retry_after_s=5)
@@ -366,20 +368,20 @@ class S3Store:
         )
 
 
-def _status(error: ServerError | InvalidResponseError) -> str:
+def _read_status(error: ServerError | InvalidResponseError) -> str:
     return str(getattr(error, "status_code", None) or getattr(error, "_code", "unknown"))
 
 
-def _client(address: S3Address, access_key: str, secret_key: str, patience: Patience) -> Minio:
+def _make_client(address: S3Address, access_key: str, secret_key: str, patience: Patience) -> Minio:
     return Minio(
         address.endpoint,
         access_key=access_key,
         secret_key=secret_key,
         secure=address.secure,
         region=address.region,
-        http_client=patience.pool(),
+        http_client=patience.make_pool(),
     )
 
 
-def _missing(key: str) -> StoreCorrupt:
+def _build_missing_error(key: str) -> StoreCorrupt:
     return StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key})

@@ -24,27 +24,27 @@ class TimedStore:
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Call `Store.put_file`, measured as `put`."""
-        with _measured("put"):
+        with _measure_operation("put"):
             return self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Call `Store.put_bytes`, measured as `put`."""
-        with _measured("put"):
+        with _measure_operation("put"):
             self.inner.put_bytes(key, data)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Call `Store.read`, measured as `read` until the object is open."""
-        with _measured("read"):
+        with _measure_operation("read"):
             return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Call `Store.stat`, measured as `stat`."""
-        with _measured("stat"):
+        with _measure_operation("stat"):
             return self.inner.stat(key)
 
     def delete(self, key: str) -> None:
         """Call `Store.delete`, measured as `delete`."""
-        with _measured("delete"):
+        with _measure_operation("delete"):
             self.inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -61,7 +61,7 @@ class TimedStore:
 
     def check(self) -> None:
         """Call `Store.check`, measured as `check`."""
-        with _measured("check"):
+        with _measure_operation("check"):
             self.inner.check()
 
     def prepare(self) -> None:
@@ -74,7 +74,7 @@ class TimedStore:
 
 
 @contextmanager
-def _measured(operation: str) -> Iterator[None]:
+def _measure_operation(operation: str) -> Iterator[None]:
     begin = time.perf_counter()
     try:
         yield

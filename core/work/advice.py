@@ -18,7 +18,7 @@ from core.db import measurements
 from core.db.measurements import ADVICE, ALL_TASKS, Measured
 from core.db.tables import Job, Measurement, Model, Result, Task, Version
 from core.line import words
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.row import row_of
 from core.protocol.figures import Baseline
 from core.recipe.passes import BASE_SIZE, pass_of
@@ -49,7 +49,7 @@ class Accuracy:
         """Return the share of right answers, in [0, 1]."""
         return Fraction(self.right, self.images)
 
-    def say(self) -> str:
+    def format_share(self) -> str:
         """Return `84 % (version 4)`."""
         return f"{100 * float(self.share):.0f} % (version {self.version})"
 
@@ -97,7 +97,7 @@ def advise_once(
         repeated_keys.append(fresh.key)
     if repeated_keys:
         row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
-        measurements.add(session, model.id, version.number, [row])
+        measurements.insert_rows(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 
 
@@ -146,7 +146,7 @@ def _find_conditions(
         )
         conditions.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
     if is_falling(last):
-        fell = words.listed([one.say() for one in last[-_VERSIONS:]])
+        fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
             _say_rebase(session, model, tasks)
@@ -154,7 +154,7 @@ def _find_conditions(
             else _say_worst(session, model, version, job, tasks)
         )
         conditions.append(_Condition("falls", f"{text} {help_}"))
-    conditions += [_confusion(model, version, job, pair, tasks) for pair in confused]
+    conditions += [_describe_confusion(model, version, job, pair, tasks) for pair in confused]
     return conditions
 
 
@@ -175,7 +175,7 @@ def _read_given(session: Session, model: Model, version: Version) -> set[str]:
 
 
 def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
-    numbers = taught(version.manifest)
+    numbers = list_taught_tasks(version.manifest)
     query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
     return list(session.scalars(query))
 
@@ -225,7 +225,7 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
         row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
-        if {learned[id].get(number) for number in taught(manifest)} >= batch_digests:
+        if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
             right, images = Baseline.from_json(row.detail).all
             return LargerBase(name, head, right, images)
     return None
@@ -273,7 +273,7 @@ def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks
     )
 
 
-def _confusion(
+def _describe_confusion(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
 ) -> _Condition:
     one, other = pair.labels
@@ -292,7 +292,7 @@ def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[
     """Return a request for as many images of some classes as were learned, with the expected
     seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
-    counted_labels = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
+    counted_labels = words.join_words([f"{count:,} of {label}" for label, count in counts.items()])
     text = (
         f"Send as many more images as it has learned, {counted_labels}: POST /v1/models/{model.name}/tasks."
     )

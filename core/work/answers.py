@@ -94,7 +94,7 @@ def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, st
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def without(session: Session, model: Model, kept: Kept) -> Kept:
+def filter_retained(session: Session, model: Model, kept: Kept) -> Kept:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -115,7 +115,7 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
         )
 
 
-def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
+def fill_parent_cells(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
     new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
     for (version, task), stored in kept.items():

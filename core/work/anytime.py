@@ -18,8 +18,8 @@ from core.protocol.manifest import AnytimeState, StoredPart
 from core.protocol.snapshot import StoredAnytime
 from core.store import Store
 from core.work import snapshots
-from core.work.fence import Claim, hold
-from core.work.manifest import manifest
+from core.work.fence import Claim, lock_claimed_job
+from core.work.manifest import build_manifest
 from core.work.result import read_anytime
 
 MANIFEST = "manifest.json"
@@ -44,7 +44,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
     step, validation = result.document.steps, result.document.validation
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        registered, origin = job.anytime, snapshots.origin(job)
+        registered, origin = job.anytime, snapshots.compute_origin(job)
         if (
             registered is not None
             and registered.origin == origin
@@ -57,19 +57,19 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         tasks = with_task(parent.manifest, task.number)
     number = snapshots.next_number(registered, claim)
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.upload(store, key, [part.path for part in result.parts])
+    files = snapshots.upload_files(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
         sha256, size = files[part.path.name]
         described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
-    content = manifest(model, task, job, base, result.document, described, None, tasks)
+    content = build_manifest(model, task, job, base, result.document, described, None, tasks)
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
-    files |= snapshots.upload(store, key, [path / MANIFEST])
+    files |= snapshots.upload_files(store, key, [path / MANIFEST])
     try:
         with db.write() as session:
-            job = hold(session, claim)
+            job = lock_claimed_job(session, claim)
             job.anytime = StoredAnytime(
                 key=key,
                 files=files,

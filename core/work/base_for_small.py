@@ -15,7 +15,7 @@ def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
     if base != imagenet_base.NAME or small <= _SHARE * images:
         return []
-    small_size = packaged_base.packaged().size
+    small_size = packaged_base.load_description().size
     saved = pass_of(base, size).forward_s - pass_of(packaged_base.PACKAGED, small_size).forward_s
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, and are enlarged to "

@@ -11,7 +11,7 @@ from core.db.session import Database
 from core.db.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.batch_data import Earlier, beside_earlier
-from core.ingest.contradictions import Contradictions, find_earlier, say
+from core.ingest.contradictions import Contradictions, describe_conflicts, find_earlier
 from core.ingest.dataset import Images, open_dataset
 from core.ingest.ingest import Ingested, picture_of
 from core.ingest.traces import Traces, read_traces
@@ -33,7 +33,7 @@ class _Task(NamedTuple):
     is_learned: bool
 
 
-def compared(
+def compare_with_earlier(
     db: Database, blobs: Blobs, model: Model, before: int | None, made: Ingested, *, near: bool = True
 ) -> Ingested:
     """Return the batch with a report of contradictions and near duplicates in earlier tasks.
@@ -46,28 +46,28 @@ def compared(
         near: look for near duplicates, too.
     """
     batch_traces = read_traces(made.traces)
-    contradictions, not_compared = Contradictions.of(made.report), list[int]()
+    contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
 
-    def picture(row: int) -> Images:
+    def load_picture(row: int) -> Images:
         return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
-    def look(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+    def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
         together: list[tuple[int, Traces]] = []
         for task in tasks:
-            traces = None if task.traces_sha256 is None else _read(blobs, task.traces_sha256)
+            traces = None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
             if task.is_learned and model.scenario != "task":
                 if batch_traces.pixels is not None and traces is not None and traces.pixels is not None:
                     together.append((task.number, traces))
                 else:
                     not_compared.append(task.number)
             if sum(len(one.names) for _, one in together) > TOGETHER:
-                find_earlier(contradictions, batch_traces, together, picture)
+                find_earlier(contradictions, batch_traces, together, load_picture)
                 together.clear()
             yield Earlier(task.number, traces)
         if together:
-            find_earlier(contradictions, batch_traces, together, picture)
+            find_earlier(contradictions, batch_traces, together, load_picture)
 
-    earlier = look(_earlier(db, model.id, before))
+    earlier = iterate_earlier(_iterate_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {**data, "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier)}
@@ -76,17 +76,17 @@ def compared(
             pass
     report: BatchReport = {
         **made.report,
-        **contradictions.reported(),
+        **contradictions.to_report(),
         "data": {**data, "conflicts": contradictions.equal.count},
         # Contradictions are found while the tasks are iterated.
         "conflicts_not_compared": sorted(not_compared),
     }
-    summary = say(report)
-    other_warnings = [text for text in made.warnings if text != say(made.report)]
+    summary = describe_conflicts(report)
+    other_warnings = [text for text in made.warnings if text != describe_conflicts(made.report)]
     return replace(made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings)
 
 
-def _earlier(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
+def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
     """Yield tasks that still have images or hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None))
@@ -99,12 +99,12 @@ def _earlier(db: Database, model_id: str, before: int | None) -> Iterator[_Task]
     yield from tasks
 
 
-def _read(blobs: Blobs, sha256: str) -> Traces | None:
+def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
     """Read the traces of a task.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_traces(blobs.fetch(sha256))
+        return read_traces(blobs.fetch_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

@@ -18,7 +18,7 @@ _KEPT_IMAGES = frozenset({"buffer", "exemplars"})
 _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
 
 
-def warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
+def find_warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
     """Return the warning; None if no baseline is ahead of the version by more than the margin and
     chance.
 
@@ -26,26 +26,27 @@ def warning(model: Model, version: int, found: JobResult, part_types: Collection
         part_types: types of the parts that the version stores.
     """
     baselines = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
-    ahead = {by: baseline for by, baseline in baselines.items() if _ahead(baseline)}
+    ahead = {by: baseline for by, baseline in baselines.items() if _is_ahead(baseline)}
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
-    advice = _advice(model, version, found, part_types)
+    advice = _format_advice(model, version, found, part_types)
     return (
         f"The features of version {version} tell the classes apart better than its head does: "
-        f"{_percent(best.all)} by {by}, {_percent(best.own)} by the head, of the same {best.all[1]:,} held-out "
+        f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the same "
+        f"{best.all[1]:,} held-out "
         f"images. {advice}"
     )
 
 
-def _ahead(baseline: Baseline) -> bool:
+def _is_ahead(baseline: Baseline) -> bool:
     total = baseline.all[1]
     theirs, own = baseline.all[0] / total, baseline.own[0] / total
     spread = ((theirs * (1 - theirs) + own * (1 - own)) / total) ** 0.5
     return bool(theirs - own > max(MARGIN, SPREADS * spread))
 
 
-def _advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
+def _format_advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
     """Return the request that helps. Another method needs a model of its own.
 
     It knows nothing of the earlier tasks, so it cannot continue this one.
@@ -62,7 +63,7 @@ def _advice(model: Model, version: int, found: JobResult, part_types: Collection
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches again: "
-            f"{Step('POST', '/v1/models', body=successor(model, version))}."
+            f"{Step('POST', '/v1/models', body=build_successor_request(model, version))}."
         )
     else:
         sentences.append(
@@ -75,7 +76,7 @@ def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
-def successor(model: Model, version: int) -> dict[str, object]:
+def build_successor_request(model: Model, version: int) -> dict[str, object]:
     """Return the request body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
@@ -87,5 +88,5 @@ def successor(model: Model, version: int) -> dict[str, object]:
     }
 
 
-def _percent(counts: tuple[int, int]) -> str:
+def _format_percent(counts: tuple[int, int]) -> str:
     return f"{100 * counts[0] / counts[1]:.0f} %"

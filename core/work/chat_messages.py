@@ -41,7 +41,7 @@ class Message:
     link: str | None = None
 
 
-def write(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
+def build_body(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
     """Return the body of a POST for a chat service.
 
     Args:
@@ -52,38 +52,39 @@ def write(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
     Raises:
         KeyError: there is no such format.
     """
-    message = _WRITERS[format](describe(payload, public_url))
+    message = _WRITERS[format](describe_event(payload, public_url))
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def describe(payload: WebhookPayload, public_url: str = "") -> Message:
+def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
     """Return a payload as a message in words."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
         return Message(
-            "Perennial: this webhook works.", link=_page(public_url, f"webhooks/{data.get('webhook', '')}")
+            "Perennial: this webhook works.",
+            link=_build_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
     noun = payload["type"].partition(".")[0]
-    message = _DESCRIBED.get(noun, _other)(payload["type"], name, data)
+    message = _DESCRIBED.get(noun, _describe_other)(payload["type"], name, data)
     facts = {
         "Model": name,
         "Version": data.get("version"),
         "Task": data.get("task"),
         "Status": data.get("status"),
-        "Gate": _verdict(data),
+        "Gate": _read_verdict(data),
         "Cause": data.get("cause"),
     }
     message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
     job_id, model_id = data.get("job"), data.get("model")
     of_job = noun == "job" and job_id is not None
-    message.link = _page(
+    message.link = _build_page_url(
         public_url,
         f"jobs/{quote(job_id or '', safe='')}" if of_job else f"models/{quote(model_id or '', safe='')}",
     )
     return message
 
 
-def _job(type: str, name: str, data: WebhookData) -> Message:
+def _describe_job(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of a job."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
     message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
@@ -94,7 +95,7 @@ def _job(type: str, name: str, data: WebhookData) -> Message:
     return message
 
 
-def _version(type: str, name: str, data: WebhookData) -> Message:
+def _describe_version(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of a version, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
@@ -104,13 +105,13 @@ def _version(type: str, name: str, data: WebhookData) -> Message:
         message = Message(f"{name}: version {number} is published.")
     checks = data["gate"]["checks"] if "gate" in data else []
     failed = [check for check in checks if not check["passed"]]
-    message.reasons = [_reason(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]]
+    message.reasons = [_describe_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]]
     if len(failed) > MOST_REASONS:
         message.reasons.append(f"and {len(failed) - MOST_REASONS} more checks")
     return message
 
 
-def _reason(check: Mapping[str, Any]) -> str:
+def _describe_check(check: Mapping[str, Any]) -> str:
     """Describe a failed check."""
     if check.get("detail"):
         return f"{check['name']}: {check['detail']}"
@@ -119,7 +120,7 @@ def _reason(check: Mapping[str, Any]) -> str:
     return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
 
 
-def _alias(type: str, name: str, data: WebhookData) -> Message:
+def _describe_alias_move(type: str, name: str, data: WebhookData) -> Message:
     """Describe a move of an alias."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
@@ -128,12 +129,12 @@ def _alias(type: str, name: str, data: WebhookData) -> Message:
     return Message(f"{name}: {alias} is version {version} now{came}.")
 
 
-def _task(type: str, name: str, data: WebhookData) -> Message:
+def _describe_deletion(type: str, name: str, data: WebhookData) -> Message:
     """Describe the deletion of a task's images."""
     return Message(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
-def _export(type: str, name: str, data: WebhookData) -> Message:
+def _describe_export(type: str, name: str, data: WebhookData) -> Message:
     """Describe a finished export."""
     version, format = data.get("version"), data.get("format", "")
     message = Message(f"{name}: version {version} can be downloaded as {format}.")
@@ -141,42 +142,42 @@ def _export(type: str, name: str, data: WebhookData) -> Message:
     return message
 
 
-def _other(type: str, name: str, data: WebhookData) -> Message:
+def _describe_other(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of another type."""
     return Message(f"{name}: {type}")
 
 
-def _verdict(data: WebhookData) -> str | None:
+def _read_verdict(data: WebhookData) -> str | None:
     if "gate" not in data:
         return None
     return "passed" if data["gate"]["passed"] else "failed"
 
 
-def _page(public_url: str, path: str) -> str | None:
+def _build_page_url(public_url: str, path: str) -> str | None:
     """Return the address of a page, or None without a public URL."""
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
-def _slack(message: Message) -> dict[str, Any]:
+def _format_slack(message: Message) -> dict[str, Any]:
     """Return the message in Slack's form."""
-    paragraphs = [f"*{_escaped(message.title)}*"]
-    paragraphs += [f"{name}: {_escaped(value)}" for name, value in message.facts]
-    paragraphs += [f"• {_escaped(reason)}" for reason in message.reasons]
+    paragraphs = [f"*{_escape_line(message.title)}*"]
+    paragraphs += [f"{name}: {_escape_line(value)}" for name, value in message.facts]
+    paragraphs += [f"• {_escape_line(reason)}" for reason in message.reasons]
     if message.command is not None:
-        paragraphs.append(f"`{_escaped(message.command)}`")
+        paragraphs.append(f"`{_escape_line(message.command)}`")
     if message.link is not None:
         link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
         paragraphs.append(f"<{link}|Open the page>")
-    text = {"type": "mrkdwn", "text": _fitting(paragraphs), "verbatim": True}
-    return {"text": _escaped(message.title), "blocks": [{"type": "section", "text": text}]}
+    text = {"type": "mrkdwn", "text": _join_fitting(paragraphs), "verbatim": True}
+    return {"text": _escape_line(message.title), "blocks": [{"type": "section", "text": text}]}
 
 
-def _escaped(text: str) -> str:
+def _escape_line(text: str) -> str:
     """Return a text escaped for Slack's markup, and cut to one line."""
-    return _cut(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _cut_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _fitting(lines: list[str]) -> str:
+def _join_fitting(lines: list[str]) -> str:
     """Join as many whole lines as fit into a section."""
     text = ""
     for paragraph in lines:
@@ -186,18 +187,18 @@ def _fitting(lines: list[str]) -> str:
     return text
 
 
-def _teams(message: Message) -> dict[str, Any]:
+def _format_teams(message: Message) -> dict[str, Any]:
     """Return the message in the form of Teams."""
-    body = [_run(message.title, weight="Bolder", size="Medium")]
-    body += [_run(f"{name}: {value}") for name, value in message.facts]
-    body += [_run(f"• {reason}") for reason in message.reasons]
+    body = [_build_paragraph(message.title, weight="Bolder", size="Medium")]
+    body += [_build_paragraph(f"{name}: {value}") for name, value in message.facts]
+    body += [_build_paragraph(f"• {reason}") for reason in message.reasons]
     if message.command is not None:
-        body.append(_run(message.command, fontType="Monospace"))
+        body.append(_build_paragraph(message.command, fontType="Monospace"))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "fallbackText": _cut(message.title),
+        "fallbackText": _cut_line(message.title),
         "body": body,
     }
     if message.link is not None:
@@ -205,12 +206,12 @@ def _teams(message: Message) -> dict[str, Any]:
     return {"type": "message", "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}]}
 
 
-def _run(text: str, **style: str) -> dict[str, Any]:
+def _build_paragraph(text: str, **style: str) -> dict[str, Any]:
     """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
-    return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": _cut(text), **style}]}
+    return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": _cut_line(text), **style}]}
 
 
-def _cut(text: str) -> str:
+def _cut_line(text: str) -> str:
     """Join the words of a text by single spaces, and cut it to the maximum length."""
     cut = " ".join(text.split())
     return cut if len(cut) <= MOST_CHARS else f"{cut[: MOST_CHARS - 1]}…"
@@ -224,10 +225,10 @@ _STATES = {
     "cancelled": "was cancelled",
 }
 _DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
-    "job": _job,
-    "version": _version,
-    "alias": _alias,
-    "task": _task,
-    "export": _export,
+    "job": _describe_job,
+    "version": _describe_version,
+    "alias": _describe_alias_move,
+    "task": _describe_deletion,
+    "export": _describe_export,
 }
-_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {"slack": _slack, "teams": _teams}
+_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {"slack": _format_slack, "teams": _format_teams}

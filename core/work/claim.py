@@ -7,7 +7,7 @@ others and do not wait for a decision. All of them wait for the base of their mo
 (`Model.base_job`). A job without a place in the lineage waits for none of these.
 
 A worker takes only jobs that it can run: a job that needs a CUDA device, or was begun on one, waits
-for a worker with one (`fits`). `core.work.turns` decides which owner is served, and which of the
+for a worker with one (`fits_offer`). `core.work.turns` decides which owner is served, and which of the
 owner's jobs. All times come from the database's clock.
 """
 
@@ -17,19 +17,19 @@ from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from core.db import job_log
-from core.db.jobs import is_unfinished, move
+from core.db.jobs import change_state, is_unfinished
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
 from core.line import line, words
-from core.line.coverage import lacked, with_task
+from core.line.coverage import find_lacked_tasks, with_task
 from core.line.standing import ENDED
 from core.protocol.answers.event import StateData
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck
 from core.work import batch_lines, turns
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 from core.work.kinds import KINDS, Done
 
 __all__ = [
@@ -37,20 +37,20 @@ __all__ = [
     "Claim",
     "Offer",
     "awaits_base",
-    "claim",
-    "eligible",
+    "claim_job",
+    "complete_stop",
     "fail",
     "finish",
-    "fits",
-    "heartbeat",
+    "fits_offer",
+    "is_eligible",
     "lack_memory",
     "line_stopped",
     "put_off",
-    "reap",
+    "reap_expired",
     "reap_worker",
     "reject",
+    "renew_lease",
     "requeue",
-    "stopped",
 ]
 
 MAX_STRIKES = 3
@@ -78,7 +78,7 @@ class Offer(NamedTuple):
 ANY_DEVICE = Offer()
 
 
-def fits(offer: Offer) -> ColumnElement[bool]:
+def fits_offer(offer: Offer) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker with that offer can run it.
 
     Every worker has a CPU.
@@ -94,7 +94,7 @@ def _run_on(job: Job, offer: Offer) -> str:
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
-def eligible(now: float) -> ColumnElement[bool]:
+def is_eligible(now: float) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker may claim it at `now`."""
     competitor = aliased(Job)
     earlier = or_(
@@ -150,7 +150,7 @@ def _held_postgresql(query: Select[Job]) -> Select[Job]:
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
     that changed between the read and the lock, but not other rows. A retry or a held task since
-    then may therefore be missed, so `claim` checks again under the lock of the model.
+    then may therefore be missed, so `claim_job` checks again under the lock of the model.
     """
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
@@ -158,7 +158,7 @@ def _held_postgresql(query: Select[Job]) -> Select[Job]:
 _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
-def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
+def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
     """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
@@ -174,16 +174,16 @@ def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) 
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            may_run = and_(eligible(now), fits(offer))
-            job, overtakes = _next(session, db.dialect, may_run, missed)
+            may_run = and_(is_eligible(now), fits_offer(offer))
+            job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
-            model = line.locked(session, job.model_id)
+            model = line.lock_model(session, job.model_id)
             # a decision was made between read and lock
             if not _may_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
-            claimed = _taken(session, model, job, worker, now, lease_s, offer)
+            claimed = _record_claim(session, model, job, worker, now, lease_s, offer)
             served = update(Owner).where(Owner.id == job.owner_id)
             # last, since it locks the owner's row
             session.execute(served.values(claimed_at=now, overtook=overtakes))
@@ -191,7 +191,7 @@ def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) 
     return None
 
 
-def _next(
+def _lock_next_job(
     session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
 ) -> tuple[Job | None, bool]:
     """Return the job to claim, its row locked, and True if it overtakes an older one.
@@ -214,7 +214,7 @@ def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> 
     return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 
-def _taken(
+def _record_claim(
     session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float, offer: Offer
 ) -> Claim:
     """Record the claim in the job's row, and return it."""
@@ -230,7 +230,7 @@ def _taken(
     job.not_before = None
     waited_s = now - job.created_at if job.started_at is None else None
     job.started_at = job.started_at or now
-    state = move(
+    state = change_state(
         session,
         job,
         Action.START if decoded else Action.VALIDATE,
@@ -268,16 +268,17 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
             f"The line goes on from version {model.head} now: "
             f"the job starts anew from it, not from version {former_parent}."
         )
-        job_log.add(session, job.id, ("warning", text), now)
+        job_log.add_line(session, job.id, ("warning", text), now)
     tasks = with_task(line.head_of(session, model).manifest, task.number)
     job.warnings = [
-        words.missing(model, lacked_task, standing) for lacked_task, standing in lacked(session, model, tasks)
+        words.describe_missing(model, lacked_task, standing)
+        for lacked_task, standing in find_lacked_tasks(session, model, tasks)
     ]
     for text in job.warnings:
-        job_log.add(session, job.id, ("warning", text), now)
+        job_log.add_line(session, job.id, ("warning", text), now)
 
 
-def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
+def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
     """Renew a lease, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
@@ -292,7 +293,7 @@ def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | 
     return None if state is None else State(state)
 
 
-def stopped(db: Database, claim: Claim) -> State:
+def complete_stop(db: Database, claim: Claim) -> State:
     """Complete a pause or a cancellation after the child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
@@ -301,9 +302,9 @@ def stopped(db: Database, claim: Claim) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return _move(session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session))
+        return _move_job(session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session))
 
 
 def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
@@ -318,11 +319,11 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         now = db.now(session)
         if counts:
-            return _lost(session, job, now, error)
-        state = _move(session, job, Action.REQUEUE, now, {"reason": error})
+            return _end_lost_attempt(session, job, now, error)
+        state = _move_job(session, job, Action.REQUEUE, now, {"reason": error})
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
@@ -341,14 +342,14 @@ def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         now = db.now(session)
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
             job.error = {"kind": "memory", "code": "job-memory", "detail": detail}
-            return _move(session, job, Action.FAIL, now, {"error": job.error})
-        return _lost(session, job, now, error)
+            return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+        return _end_lost_attempt(session, job, now, error)
 
 
 def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
@@ -358,9 +359,9 @@ def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         now = db.now(session)
-        state = _move(session, job, Action.RELEASE, now, {"reason": reason})
+        state = _move_job(session, job, Action.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
 
@@ -373,12 +374,12 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         job.report = done.report
         now = db.now(session)
         for log_line in done.lines:
-            job_log.add(session, job.id, log_line, now)
-        return move(session, job, Action.FINISH, now)
+            job_log.add_line(session, job.id, log_line, now)
+        return change_state(session, job, Action.FINISH, now)
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
@@ -392,7 +393,7 @@ def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
-    return _end(db, claim, Action.FAIL, problem)
+    return _end_with_error(db, claim, Action.FAIL, problem)
 
 
 def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
@@ -404,20 +405,20 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.tell(session, job.id, report, db.now(session))
+            batch_lines.log_report(session, job.id, report, db.now(session))
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _move(session, job, Action.REJECT, db.now(session), {"error": job.error})
+        return _move_job(session, job, Action.REJECT, db.now(session), {"error": job.error})
 
 
-def reap(db: Database, before: float | None = None) -> list[str]:
+def reap_expired(db: Database, before: float | None = None) -> list[str]:
     """Take jobs from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
@@ -432,7 +433,7 @@ def reap(db: Database, before: float | None = None) -> list[str]:
         limit = now if before is None else before
         query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
         for job in session.execute(query.with_for_update(skip_locked=True, key_share=True)).scalars():
-            _lost(session, job, now, f"The worker {job.worker} stopped reporting.")
+            _end_lost_attempt(session, job, now, f"The worker {job.worker} stopped reporting.")
             ids.append(job.id)
     return ids
 
@@ -449,11 +450,11 @@ def reap_worker(db: Database, worker: str) -> list[str]:
         # Wait for a locked row: nobody looks for this worker again.
         jobs = session.scalars(query.with_for_update(key_share=True)).all()
         for job in jobs:
-            _lost(session, job, now, f"The worker {worker} ended without giving the job back.")
+            _end_lost_attempt(session, job, now, f"The worker {worker} ended without giving the job back.")
         return [job.id for job in jobs]
 
 
-def _lost(session: Session, job: Job, now: float, error: str) -> State:
+def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> State:
     """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     job.strikes = 0 if progressed else job.strikes + 1
@@ -461,20 +462,20 @@ def _lost(session: Session, job: Job, now: float, error: str) -> State:
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
         job.error = {"kind": "lost", "code": "job-lost", "detail": detail}
-        return _move(session, job, Action.FAIL, now, {"error": job.error})
-    return _move(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
+        return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+    return _move_job(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
 
 
-def _end(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
+def _end_with_error(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         job.error = problem
-        return _move(session, job, action, db.now(session), {"error": problem})
+        return _move_job(session, job, action, db.now(session), {"error": problem})
 
 
-def _move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
-    """Apply `core.db.jobs.move`, and update the lineage if the job ended without a version."""
-    state = move(session, job, action, now, data)
+def _move_job(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
+    """Apply `core.db.jobs.change_state`, and update the lineage if the job ended without a version."""
+    state = change_state(session, job, action, now, data)
     if state in ENDED:
-        line.ended(session, job, now)
+        line.record_job_end(session, job, now)
     return state

@@ -7,7 +7,7 @@ from core.db.tables import Model, Version
 from core.line.features import find_last_good, say_shares
 from core.protocol.features import FeatureCount
 from core.steps import LEFT_OPEN, Step
-from core.work.biased_head import successor
+from core.work.biased_head import build_successor_request
 
 
 def warn_collapsed(
@@ -29,7 +29,7 @@ def warn_collapsed(
         f"images of earlier tasks right, on those of version {number}, the last good version, {before}. "
         f"{_go_on(version, number, path, production)} Then send the batch with a smaller learning rate or a method "
         f"that leaves the features as they are, or start a model on the features of version {number}: "
-        f"{Step('POST', '/v1/models', body=successor(model, number))}."
+        f"{Step('POST', '/v1/models', body=build_successor_request(model, number))}."
     )
 
 

@@ -76,7 +76,7 @@ class Named:
     by: str
 
 
-def named(db: Database) -> Iterator[Named]:
+def iterate_named(db: Database) -> Iterator[Named]:
     """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
         yield from _named_blobs(session)
@@ -106,21 +106,21 @@ def _named_blobs(session: Session) -> Iterator[Named]:
         select(Part.sha256, Part.bytes, Part.name, *versions).join(Version).where(Part.deleted_at.is_(None))
     )
     for sha256, size, name, number, model in session.execute(parts.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.key(sha256), size, sha256, f"part {name} of version {number} of {model}")
+        yield Named(Blobs.make_key(sha256), size, sha256, f"part {name} of version {number} of {model}")
     exports = select(Export.sha256, Export.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.key(sha256), size, sha256, f"download of version {number} of {model}")
+        yield Named(Blobs.make_key(sha256), size, sha256, f"download of version {number} of {model}")
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
-        yield Named(Blobs.key(sha256), size, sha256, base)
+        yield Named(Blobs.make_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(Model.totals_sha256.is_not(None))
     for totals_sha256, totals_bytes, model in session.execute(totals.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}")
+        yield Named(Blobs.make_key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}")
     predictions = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
     stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
-        yield Named(Blobs.key(str(row.answers)), row.answers_bytes, row.answers, by)
+        yield Named(Blobs.make_key(str(row.answers)), row.answers_bytes, row.answers, by)
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
@@ -129,7 +129,7 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     ):
         tasks = select(column, Task.number, Task.model_id).where(column.is_not(None), deleted.is_(None))
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
-            yield Named(Blobs.key(str(digest)), None, digest, f"{content} of task {number} of {model}")
+            yield Named(Blobs.make_key(str(digest)), None, digest, f"{content} of task {number} of {model}")
 
 
 def check(db: Database, store: Store, settings: Settings, *, verify: bool = False) -> list[Drift]:
@@ -142,8 +142,8 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
     return [
         *_rows_without_objects(db, store, verify),
         *_what_should_be_gone(db, store, settings),
-        *_foreign(store),
-        *_leases(db),
+        *_find_foreign(store),
+        *_find_expired_leases(db),
     ]
 
 
@@ -162,26 +162,26 @@ def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: 
         area, _, name = drift.object.partition("/")
         if area == "blobs":
             _repair_blob(db, store, blobs, name.rpartition("/")[2])
-            _remark(db, store, drift.object)
+            _update_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
             _forget_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
     with db.read() as session:
-        marks = [row.key for row in damage.marked(session, _MARKED)]
+        marks = [row.key for row in damage.list_marks(session, _MARKED)]
     for key in marks:
-        _remark(db, store, key)
+        _update_mark(db, store, key)
     if any(drift.kind == "lease" for drift in found):
-        claims.reap(db)
-    sweep.sweep(db, store, blobs, settings, whole=True)
+        claims.reap_expired(db)
+    sweep.run_sweep(db, store, blobs, settings, whole=True)
 
 
 def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
     """Yield the rows whose object is missing or differs."""
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
-        marked = {row.key for row in damage.marked(session, _MARKED)}
+        marked = {row.key for row in damage.list_marks(session, _MARKED)}
     reported: set[str] = set()
     sound: set[str] = set()
-    for reference in list(named(db)):  # no transaction stays open while objects are read
+    for reference in list(iterate_named(db)):  # no transaction stays open while objects are read
         if reference.key in reported:
             continue
         kind: Kind | None = None
@@ -192,12 +192,12 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
         elif (verify or reference.key in marked) and reference.key not in sound:
             kind = None if _is_sound(store, reference) else "digest"
             sound.add(reference.key)
-        if kind is not None and _still(db, store, reference, kind):
+        if kind is not None and _is_still_wrong(db, store, reference, kind):
             reported.add(reference.key)
             yield Drift(kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0))
 
 
-def _still(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
+def _is_still_wrong(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
         if not _is_named(session, wanted):
@@ -214,11 +214,11 @@ def _is_named(session: Session, wanted: Named) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = wanted.key.partition("/")
     if area == "blobs":
-        return bool(references.used(session, [name.rpartition("/")[2]]))
+        return bool(references.find_used(session, [name.rpartition("/")[2]]))
     if area == "archives":
         return archives.sha256_of(session, wanted.key) is not None
     if wanted.key.startswith(chunks.PREFIX):
-        return bool(chunks.named(session, [wanted.key]))
+        return bool(chunks.find_used(session, [wanted.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
@@ -246,14 +246,14 @@ def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iter
             yield Drift("overdue", removal.object, removal.reason, removal.bytes)
 
 
-def _foreign(store: Store) -> Iterator[Drift]:
+def _find_foreign(store: Store) -> Iterator[Drift]:
     """Yield objects that are not of the service."""
     for info in store.list(""):
         if not info.key.startswith(_PREFIXES):
             yield Drift("foreign", info.key, "no object of the service has such a key", info.size)
 
 
-def _leases(db: Database) -> Iterator[Drift]:
+def _find_expired_leases(db: Database) -> Iterator[Drift]:
     """Yield expired leases."""
     with db.read() as session:
         late = Job.lease_until < db.now(session) - LEASE_S
@@ -264,22 +264,22 @@ def _leases(db: Database) -> Iterator[Drift]:
 
 def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
-    key = Blobs.key(sha256)
+    key = Blobs.make_key(sha256)
     copy = blobs.sound_copy(sha256)
     with db.write() as session:
-        references.own(session)
-        if copy is not None and references.used(session, [sha256]):
+        references.lock_exclusive(session)
+        if copy is not None and references.find_used(session, [sha256]):
             store.put_file(key, copy)
             return
         info = store.stat(key)
         if info is not None and _is_sound(store, Named(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(Export).where(Export.sha256 == sha256))
-        if not references.used(session, [sha256]):
+        if not references.find_used(session, [sha256]):
             blobs.delete(sha256)
 
 
-def _remark(db: Database, store: Store, key: str) -> None:
+def _update_mark(db: Database, store: Store, key: str) -> None:
     """Mark a blob or archive that still differs from its digest, or remove its mark."""
     info = store.stat(key)
     with db.read() as session:
@@ -289,16 +289,16 @@ def _remark(db: Database, store: Store, key: str) -> None:
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_named(session, Named(key, None, digest, "")):
-            damage.clear(session, [key])
+            damage.clear_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
-            damage.mark(session, key, kind, "" if info is None else info.tag, db.now(session))
+            damage.mark_damaged(session, key, kind, "" if info is None else info.tag, db.now(session))
 
 
 def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
     """Remove a state from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
-        job = job_rows.locked(session, key.split("/")[1])
+        job = job_rows.lock_job(session, key.split("/")[1])
         state = getattr(job, kind, None)
         if job is not None and state is not None and job.state not in LEASED and key.startswith(state.key):
             setattr(job, kind, None)

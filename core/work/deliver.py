@@ -16,8 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import webhook_secret
 from core.db.session import Database
 from core.errors import PerennialError
-from core.failpoints import hit
-from core.public_address import Refused, Resolver, networks, target_of
+from core.failpoints import hit_failpoint
+from core.public_address import Refused, Resolver, parse_networks, target_of
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.work import chat_messages, deliveries
@@ -51,7 +51,7 @@ class Deliverer:
         self, db: Database, settings: Settings, *, lease_s: float = LEASE_S, resolve: Resolver | None = None
     ) -> None:
         self._db, self._settings, self._lease_s, self._resolve = db, settings, lease_s, resolve
-        self._allow = networks(settings.webhook_allow)
+        self._allow = parse_networks(settings.webhook_allow)
         self._serving: set[Lease] = set()
         self._changed = threading.Condition()
         self._end = threading.Event()
@@ -77,7 +77,7 @@ class Deliverer:
         with self._changed:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
-    def look(self) -> int:
+    def serve_due(self) -> int:
         """Take due webhooks while there are places, serve each in a thread, return their number."""
         with self._changed:
             serving = set(self._serving)
@@ -85,47 +85,47 @@ class Deliverer:
         places = AT_ONCE - len(serving)
         if places <= 0:
             return 0
-        leases = deliveries.take(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
+        leases = deliveries.lease_webhooks(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
         if leases:
-            hit("delivery-claimed")
+            hit_failpoint("delivery-claimed")
         for lease in leases:
             with self._changed:
                 self._serving.add(lease)
-            threading.Thread(target=self._serve, args=(lease,), name="delivery", daemon=True).start()
+            threading.Thread(target=self._serve_webhook, args=(lease,), name="delivery", daemon=True).start()
         return len(leases)
 
     def _run(self) -> None:
         while not self._end.is_set():
-            self._guarded("look", self.look)
+            self._run_guarded("look", self.serve_due)
             self._end.wait(LOOK_S)
 
-    def _serve(self, lease: Lease) -> None:
+    def _serve_webhook(self, lease: Lease) -> None:
         try:
-            self._guarded("serve", lambda: self._turn(lease))
+            self._run_guarded("serve", lambda: self._send_due(lease))
         finally:
             with self._changed:
                 self._serving.discard(lease)
                 self._changed.notify_all()
 
-    def _turn(self, lease: Lease) -> None:
+    def _send_due(self, lease: Lease) -> None:
         """Send one delivery after another until none is due or the webhook's time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
             outgoing = deliveries.next_of(self._db, lease, self._lease_s)
             if outgoing is None:
                 return  # nothing is due, and `next_of` has released the webhook
-            outcome = self._attempt(lease, outgoing)
-            hit("delivery-sent")
-            deliveries.note(self._db, lease, outgoing, outcome)
+            outcome = self._attempt_delivery(lease, outgoing)
+            hit_failpoint("delivery-sent")
+            deliveries.record_outcome(self._db, lease, outgoing, outcome)
             kind = "delivered" if outcome.error is None else "failed"
             DELIVERY_SECONDS.labels(kind).observe(outcome.seconds)
             if outcome.error is not None:
                 log.info(
                     "delivery failed", webhook=lease.webhook_id, delivery=outgoing.id, status=outcome.status
                 )
-        deliveries.leave(self._db, lease)
+        deliveries.release_webhook(self._db, lease)
 
-    def _attempt(self, lease: Lease, outgoing: Outgoing) -> Outcome:
+    def _attempt_delivery(self, lease: Lease, outgoing: Outgoing) -> Outcome:
         """Send a delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
         from core.work.guarded_http import NotSent, Way, post
@@ -133,33 +133,39 @@ class Deliverer:
         begin = time.monotonic()
         status, response_body, error = None, None, None
         try:
-            target, body = target_of(outgoing.url), self._body(outgoing)
-            headers = self._headers(lease.webhook_id, outgoing, body)
+            target, body = target_of(outgoing.url), self._build_body(outgoing)
+            headers = self._build_headers(lease.webhook_id, outgoing, body)
             response = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
-            status, response_body, error = response.status, response.body or None, refusal(response.status)
+            status, response_body, error = (
+                response.status,
+                response.body or None,
+                explain_refusal(response.status),
+            )
         except (NotSent, Refused) as refused:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail
         return Outcome(status, error, response_body, time.monotonic() - begin)
 
-    def _body(self, outgoing: Outgoing) -> bytes:
+    def _build_body(self, outgoing: Outgoing) -> bytes:
         """Return the body to send: the stored payload, or a chat message with its content."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
-        return chat_messages.write(outgoing.format, json.loads(outgoing.payload), self._settings.public_url)
+        return chat_messages.build_body(
+            outgoing.format, json.loads(outgoing.payload), self._settings.public_url
+        )
 
-    def _headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
+    def _build_headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
         """Return the headers of Standard Webhooks, signed with each secret that is valid now.
 
         Raises:
             WebhooksUnavailable: the secrets cannot be made here.
         """
-        key, now = webhook_secret.key(self._settings), int(time.time())
-        secrets = [webhook_secret.secret(key, webhook_id, number) for number in outgoing.generations]
-        if webhook_secret.digest(secrets[0]) != outgoing.secret_sha256:
+        key, now = webhook_secret.load_key(self._settings), int(time.time())
+        secrets = [webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations]
+        if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
             raise webhook_secret.another_key()
-        signed = (webhook_secret.signature(one, outgoing.id, now, body) for one in secrets)
+        signed = (webhook_secret.sign_body(one, outgoing.id, now, body) for one in secrets)
         return {
             "Content-Type": "application/json",
             "User-Agent": USER_AGENT,
@@ -168,7 +174,7 @@ class Deliverer:
             "webhook-signature": " ".join(signed),
         }
 
-    def _guarded(self, what: str, work: Callable[[], object]) -> None:
+    def _run_guarded(self, what: str, work: Callable[[], object]) -> None:
         """Do a piece of work, and log errors so that the thread continues."""
         try:
             work()
@@ -182,7 +188,7 @@ class Deliverer:
             self._failing = False
 
 
-def refusal(status: int) -> str | None:
+def explain_refusal(status: int) -> str | None:
     """Return why a response does not count as accepted, or None if it does."""
     if 200 <= status < 300:
         return None

@@ -87,7 +87,7 @@ class Outcome:
     seconds: float
 
 
-def take(
+def lease_webhooks(
     db: Database, serving: Collection[Lease], places: int, slow_places: int, lease_s: float = LEASE_S
 ) -> list[Lease]:
     """Lease webhooks with due deliveries, those served longest ago first.
@@ -100,13 +100,17 @@ def take(
     """
     with db.read() as session:
         now = db.now(session)
-        candidates = _candidates(session, now, places, slow_places, Counter(one.owner_id for one in serving))
+        candidates = _find_candidates(
+            session, now, places, slow_places, Counter(one.owner_id for one in serving)
+        )
     if not candidates:
         return []
     leases = []
     with db.write() as session:
         now = db.now(session)
-        query = select(Webhook).where(Webhook.id.in_(candidates), *_free(now)).order_by(Webhook.id)
+        query = (
+            select(Webhook).where(Webhook.id.in_(candidates), *_build_due_filter(now)).order_by(Webhook.id)
+        )
         # Skip a webhook that another worker is just taking, and take the others.
         for hook in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
             hook.fence += 1
@@ -121,10 +125,10 @@ def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | 
     If nothing is due or the lease is lost, return None and release the webhook.
     """
     with db.write() as session:
-        hook, now = _held(session, lease), db.now(session)
+        hook, now = _lock_leased(session, lease), db.now(session)
         if hook is None:
             return None
-        row = None if hook.disabled_at is not None else _next(session, hook, now)
+        row = None if hook.disabled_at is not None else _find_next_delivery(session, hook, now)
         if row is None:
             _free_again(session, hook, now)
             return None
@@ -136,21 +140,21 @@ def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | 
         )
 
 
-def leave(db: Database, lease: Lease) -> None:
+def release_webhook(db: Database, lease: Lease) -> None:
     """Release a webhook; any worker may send its remaining deliveries."""
     with db.write() as session:
-        hook = _held(session, lease)
+        hook = _lock_leased(session, lease)
         if hook is not None:
             _free_again(session, hook, db.now(session))
 
 
-def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
+def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
     """Record the outcome of an attempt.
 
     It has no effect if the lease is lost, since another worker sends again.
     """
     with db.write() as session:
-        hook, now = _held(session, lease), db.now(session)
+        hook, now = _lock_leased(session, lease), db.now(session)
         row = session.get(Delivery, sent.number, with_for_update=True)
         if hook is None or row is None:
             return
@@ -158,19 +162,19 @@ def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
         row.sent_at, row.status, row.error, row.answer = now, outcome.status, outcome.error, outcome.answer
         hook.last_s = outcome.seconds
         if outcome.error is None:
-            _over(row, DELIVERED, now)
+            _finish_delivery(row, DELIVERED, now)
             hook.failing_since = None
             return
         hook.failing_since = hook.failing_since or now
         if row.attempts > len(RETRY_S):
-            _over(row, FAILED, now)
+            _finish_delivery(row, FAILED, now)
         else:
             row.next_at = now + RETRY_S[row.attempts - 1] * (1 + JITTER * random.random())
         if outcome.status == 410:
-            _over(row, FAILED, now)
-            _disable(session, hook, "The receiver answered 410: it wants nothing any more.", now)
+            _finish_delivery(row, FAILED, now)
+            _disable_webhook(session, hook, "The receiver answered 410: it wants nothing any more.", now)
         elif now - hook.failing_since >= GIVE_UP_S:
-            _disable(session, hook, "Every attempt of five days has failed.", now)
+            _disable_webhook(session, hook, "Every attempt of five days has failed.", now)
 
 
 def forget_old(db: Database, days: float) -> None:
@@ -188,7 +192,7 @@ def forget_old(db: Database, days: float) -> None:
             return
 
 
-def _candidates(
+def _find_candidates(
     session: Session, now: float, places: int, slow_places: int, served: Counter[str]
 ) -> list[str]:
     """Return ids of webhooks to take: few of each owner, those served longest ago first."""
@@ -196,7 +200,7 @@ def _candidates(
     slow = or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S)
     quick = and_(Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S))
     for kind, limit in ((quick, places), (slow, min(slow_places, places))):
-        query = select(Webhook.id, Webhook.owner_id).where(*_free(now), kind)
+        query = select(Webhook.id, Webhook.owner_id).where(*_build_due_filter(now), kind)
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
         room = limit
         for webhook_id, owner in session.execute(query.limit(_LOOKED_AT)):
@@ -209,7 +213,7 @@ def _candidates(
     return webhook_ids
 
 
-def _free(now: float) -> tuple[ColumnElement[bool], ...]:
+def _build_due_filter(now: float) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for an enabled webhook that is due and not leased."""
     return (
         Webhook.disabled_at.is_(None),
@@ -223,13 +227,13 @@ def _is_slow(hook: Webhook) -> bool:
     return hook.failing_since is not None or (hook.last_s or 0.0) > SLOW_S
 
 
-def _held(session: Session, lease: Lease) -> Webhook | None:
+def _lock_leased(session: Session, lease: Lease) -> Webhook | None:
     """Return the webhook's row, locked, if this worker still has the lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
 
 
-def _next(session: Session, hook: Webhook, now: float) -> Delivery | None:
+def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _in_turn())
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
@@ -260,12 +264,12 @@ def _free_again(session: Session, hook: Webhook, now: float) -> None:
     hook.served_at = now
 
 
-def _over(row: Delivery, state: str, now: float) -> None:
+def _finish_delivery(row: Delivery, state: str, now: float) -> None:
     """Finish a delivery in a final state."""
     row.state, row.next_at, row.finished_at = state, None, now
 
 
-def _disable(session: Session, hook: Webhook, why: str, now: float) -> None:
+def _disable_webhook(session: Session, hook: Webhook, why: str, now: float) -> None:
     """Disable a webhook, and record it in the audit trail."""
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}

@@ -16,7 +16,7 @@ SLACK_S = 3600.0
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
-def seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
+def count_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
     """Return the seconds in which a worker had the job, by its events.
 
     Time before the job last ended is not counted.
@@ -26,7 +26,7 @@ def seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
         most_s: seconds that the job may run.
     """
 
-    def lasted(end: float, begin: float) -> float:
+    def measure_period(end: float, begin: float) -> float:
         return end - begin if 0 <= end - begin <= most_s + SLACK_S else 0.0
 
     query = select(Event.data["state"].as_string(), Event.at)
@@ -35,8 +35,8 @@ def seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
         query.where(Event.job_id == job_id, Event.type == "state").order_by(Event.id)
     ):
         if since is not None:
-            total += lasted(at, since)
+            total += measure_period(at, since)
         since = at if state in _LEASED else None
         if state in _TERMINAL:
             total = 0.0
-    return total + (lasted(now, since) if since is not None else 0.0)
+    return total + (measure_period(now, since) if since is not None else 0.0)

@@ -12,7 +12,7 @@ from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import LEASED, State
 from core.db.tables import ExportJob, Job
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 from core.work.put_off import PutOff
 
 WAIT_S = 10.0
@@ -21,16 +21,16 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 @functools.cache
-def installed() -> bool:
+def has_packages() -> bool:
     """Return True if all packages are installed; looked up once, without importing them."""
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
-def tell(db: Database, worker: str) -> None:
+def report_worker(db: Database, worker: str) -> None:
     """Report that this worker can export, if it can."""
-    if installed():
+    if has_packages():
         with db.write() as session:
-            exporters.tell(session, worker, db.now(session))
+            exporters.record_worker(session, worker, db.now(session))
 
 
 def take_turn(db: Database, claim: Claim, most: int) -> None:
@@ -41,8 +41,8 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        hold(session, claim)
-        references.own(session)  # one at a time, so that jobs of the same moment see each other
+        lock_claimed_job(session, claim)
+        references.lock_exclusive(session)  # one at a time, so that jobs of the same moment see each other
         leased = Job.state.in_(sorted(str(state) for state in LEASED))
         exporting_jobs = (
             select(func.count())
@@ -56,7 +56,7 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 
 
-def leave(db: Database, claim: Claim) -> None:
+def end_turn(db: Database, claim: Claim) -> None:
     """Mark the job's export as ended, and let waiting exports look again at once."""
     with db.write() as session:
         session.execute(update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None))

@@ -11,7 +11,7 @@ from core import damage
 from core.db.session import Database
 from core.db.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.sure import sure_of
 from core.protocol.answers.sure import SureOut
 from core.protocol.export_job import ExportSpec, HeldOut
@@ -41,7 +41,7 @@ class Wanted:
     sure: SureOut | None = None
 
 
-def wanted(db: Database, claim: Claim) -> Wanted:
+def read_requested_export(db: Database, claim: Claim) -> Wanted:
     """Return the export that the claimed job is to make.
 
     Raises:
@@ -57,7 +57,9 @@ def wanted(db: Database, claim: Claim) -> Wanted:
         types = inference_part_types(version.manifest)
         rows = session.scalars(query.order_by(Part.position, Part.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
-        damage.refuse(session, version, {Blobs.key(sha256): name for name, _, sha256 in parts})
+        damage.refuse_marked_parts(
+            session, version, {Blobs.make_key(sha256): name for name, _, sha256 in parts}
+        )
         held_out = _held_out(session, version)
         return Wanted(
             version.id,
@@ -77,7 +79,7 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
         select(Task.number, Task.held_out_sha256)
         .where(
             Task.model_id == version.model_id,
-            Task.number.in_(taught(version.manifest)),
+            Task.number.in_(list_taught_tasks(version.manifest)),
             Task.held_out_sha256.is_not(None),
             Task.held_out_deleted_at.is_(None),
             Task.data_deleted_at.is_(None),
@@ -89,7 +91,7 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
     return [(number, sha256) for number, sha256 in session.execute(query) if sha256 is not None]
 
 
-def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
+def prepare_export(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
     """Fetch the files that the process reads, and write its specification into `folder`.
 
     Return the file.
@@ -97,15 +99,15 @@ def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folde
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.
     """
-    with damage.explaining(db, asked.model_id):
+    with damage.explaining_errors(db, asked.model_id):
         spec = ExportSpec(
             work="export",
             manifest=asked.manifest,
             parts=[
-                LocalPart(name=name, type=type_, path=blobs.fetch(sha256))
+                LocalPart(name=name, type=type_, path=blobs.fetch_file(sha256))
                 for name, type_, sha256 in asked.parts
             ],
-            held_out=[HeldOut(task=task, path=blobs.fetch(sha256)) for task, sha256 in asked.held_out],
+            held_out=[HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in asked.held_out],
             out=folder / "out",
             threads=settings.threads,
             sure_from=None if asked.sure is None else asked.sure["threshold"],

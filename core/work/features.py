@@ -45,23 +45,23 @@ class Ancestor:
 def compare_features(session: Session, model: Model, job: Job, found: JobResult) -> FeatureCount:
     """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
-        return _missing("the batch leaves the features as they were")
-    numbers = _walk(session, model, job.parent_version or 0)
+        return _build_missing("the batch leaves the features as they were")
+    numbers = _list_ancestors(session, model, job.parent_version or 0)
     if not numbers:
-        return _missing("it is the first version of its line")
+        return _build_missing("it is the first version of its line")
     if found.baseline_lda is None:
-        return _missing(
+        return _build_missing(
             "the features of the version were not measured: too few held-out images, or too many features"
         )
-    ancestors = _read(session, model, numbers)
+    ancestors = _read_ancestors(session, model, numbers)
     if not ancestors:
-        return _missing("the features of no version before it were measured")
+        return _build_missing("the features of no version before it were measured")
     shares = [share for one in ancestors if (share := count_share(model.scenario, found, one)) is not None]
     why = f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks and classes"
     return {"ancestors": shares, "missing": None if shares else why}
 
 
-def _walk(session: Session, model: Model, number: int) -> list[int]:
+def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
     """Return the numbers of the last published ancestors, newest first, without version 0, which
     was taught nothing.
     """
@@ -78,7 +78,7 @@ def _walk(session: Session, model: Model, number: int) -> list[int]:
     return numbers
 
 
-def _read(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
+def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
     """Return the ancestors that were measured, newest first."""
     of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
     by_task = select(Measurement.version, Measurement.detail).where(
@@ -140,6 +140,6 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
     }
 
 
-def _missing(why: str) -> FeatureCount:
+def _build_missing(why: str) -> FeatureCount:
     """Return a comparison without ancestors, with the reason."""
     return {"ancestors": [], "missing": why}

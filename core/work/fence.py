@@ -49,13 +49,13 @@ class Claim:
         return self.parent_version
 
 
-def hold(session: Session, claim: Claim) -> Job:
+def lock_claimed_job(session: Session, claim: Claim) -> Job:
     """Lock the claimed job's row and return it.
 
     Raises:
         LeaseLost: the claim is not the job's current one.
     """
-    job = jobs.locked(session, claim.job_id)
+    job = jobs.lock_job(session, claim.job_id)
     if job is None or job.fence != claim.fence or State(job.state) not in LEASED:
         raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
     return job

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpcore2
 
-from core.public_address import Network, Refused, Resolver, Target, checked
+from core.public_address import Network, Refused, Resolver, Target, resolve_allowed
 
 ANSWER_BYTES = 4096
 """Maximum number of bytes read from a response's body."""
@@ -70,13 +70,13 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
         **headers,
     }
     pool = httpcore2.ConnectionPool(
-        ssl_context=_trust() if target.scheme == "https" else None,
+        ssl_context=_load_tls_context() if target.scheme == "https" else None,
         network_backend=_Backend(target, way, deadline),
         max_keepalive_connections=0,
     )
     try:
         with pool, pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response:
-            return Answer(response.status, _first(response.iter_stream()))
+            return Answer(response.status, _read_first_bytes(response.iter_stream()))
     except Refused as refused:
         raise NotSent(str(refused)) from None
     except TimeoutError:
@@ -85,10 +85,10 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
         problem = str(error)[:200] or "it closed the connection"
         raise NotSent(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
-        raise NotSent(_words(error)) from None
+        raise NotSent(_describe_error(error)) from None
 
 
-def _first(pieces: Iterable[bytes]) -> str:
+def _read_first_bytes(pieces: Iterable[bytes]) -> str:
     """Return the first bytes of a body as text; the rest is never read."""
     content = b""
     for piece in pieces:
@@ -98,7 +98,7 @@ def _first(pieces: Iterable[bytes]) -> str:
     return content[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _words(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Return a sentence about a failure of the network or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"The receiver's certificate is not trusted: {error.verify_message}."
@@ -108,7 +108,7 @@ def _words(error: OSError) -> str:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def _load_tls_context() -> ssl.SSLContext:
     """Return a TLS context with the system's certificates, or those that SSL_CERT_FILE names."""
     return httpcore2.default_ssl_context()
 
@@ -129,11 +129,11 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> "_Stream":
         del host, port, timeout, local_address, socket_options
         failed = OSError()
-        for address in checked(self._target, self._way.allow, self._way.resolve)[:_ADDRESSES]:
+        for address in resolve_allowed(self._target, self._way.allow, self._way.resolve)[:_ADDRESSES]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
-                connection.settimeout(_left(self._deadline))
+                connection.settimeout(_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return _Stream(connection, self._deadline)
@@ -153,14 +153,14 @@ class _Stream(httpcore2.NetworkStream):
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._socket.settimeout(_left(self._deadline))
+        self._socket.settimeout(_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         left = memoryview(buffer)
         try:
             while left:
-                self._socket.settimeout(_left(self._deadline))
+                self._socket.settimeout(_seconds_left(self._deadline))
                 left = left[self._socket.send(left) :]
         except TimeoutError:
             raise
@@ -174,7 +174,7 @@ class _Stream(httpcore2.NetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> "_Stream":
         try:
-            self._socket.settimeout(_left(self._deadline))
+            self._socket.settimeout(_seconds_left(self._deadline))
             return _Stream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
             )
@@ -186,7 +186,7 @@ class _Stream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the seconds that are left until the deadline.
 
     Raises:

@@ -20,7 +20,7 @@ SIZE = 224
 """Side of an image in pixels; the network's tensors are the same for every size."""
 
 
-def convert(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the backbone's tensors under timm's names.
 
     Both list the same layers in the same order; the classifier comes last and is left out.
@@ -44,7 +44,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - its digest is known
-    save_tensors(convert(checkpoint), Path(sys.argv[1]))
+    save_tensors(convert_checkpoint(checkpoint), Path(sys.argv[1]))
     return 0
 
 

@@ -74,9 +74,11 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _ratio(_images_of(session, job.task_id), images)
+    by_images = _bounded_ratio(_images_of(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
+    ratios["train"] = _bounded_ratio(
+        by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
+    )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
     smallest = LEAST_SHARE * (sum(expected.values()) or 1.0)
     return {name: round(max(smallest, seconds, SHORTEST_S), 3) for name, seconds in expected.items()}, True
@@ -88,7 +90,7 @@ def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _ratio(now: float, then: float) -> float:
+def _bounded_ratio(now: float, then: float) -> float:
     """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
@@ -145,7 +147,7 @@ def with_share(before: Progress, newest: Progress) -> Progress:
     of_phase = _counted_share(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     done = max(before.done or 0.0, min(MOST_DONE, share))
-    pace = _pace(newest, past, phase if counted else None, of_phase)
+    pace = _compute_pace(newest, past, phase if counted else None, of_phase)
     left = None
     if pace is not None:
         if not counted:
@@ -163,7 +165,7 @@ def _counted_share(progress: Progress) -> float:
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
 
-def _pace(newest: Progress, past: list[str], phase: str | None, of_phase: float) -> float | None:
+def _compute_pace(newest: Progress, past: list[str], phase: str | None, of_phase: float) -> float | None:
     """Return actual seconds per expected second of this job; None: not known yet.
 
     Args:

@@ -81,7 +81,7 @@ class _Tally:
     labels: dict[_Key, str] = field(default_factory=dict)
     pictures: dict[_Key, list[LostImage]] = field(default_factory=dict)
 
-    def add(
+    def add_task(
         self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask
     ) -> None:
         """Count images of a task by their true class.
@@ -119,7 +119,7 @@ class _Tally:
         for key, pictures in other.pictures.items():
             self.pictures[key] = [*self.pictures.get(key, []), *pictures][:MOST_PICTURES]
 
-    def describe(self, against: int | None, *, by_recall: bool = False) -> LossCount:
+    def build_count(self, against: int | None, *, by_recall: bool = False) -> LossCount:
         """Return the counts as they are stored.
 
         Args:
@@ -128,24 +128,24 @@ class _Tally:
                 largest net loss.
         """
 
-        def weight(key: _Key) -> tuple[float, str]:
+        def rank_class(key: _Key) -> tuple[float, str]:
             images, before, negative, positive = self.counts[key]
             rank = (before - negative + positive) / images if by_recall else float(positive - negative)
             return rank, self.labels[key]
 
-        keys = sorted(self.counts, key=weight)
+        keys = sorted(self.counts, key=rank_class)
         totals = [sum(counts[i] for counts in self.counts.values()) for i in range(4)]
         return {
             "against": against,
             "images": totals[0],
             "negative": totals[2],
             "positive": totals[3],
-            "classes": [self._class(key) for key in keys[:MOST_CLASSES]],
-            "pictures": self._few(keys),
+            "classes": [self._describe_class(key) for key in keys[:MOST_CLASSES]],
+            "pictures": self._pick_pictures(keys),
             "missing": None,
         }
 
-    def _class(self, key: _Key) -> ClassLoss:
+    def _describe_class(self, key: _Key) -> ClassLoss:
         images, before, negative, positive = self.counts[key]
         return {
             "label": self.labels[key],
@@ -156,7 +156,7 @@ class _Tally:
             "positive": positive,
         }
 
-    def _few(self, keys: list[_Key]) -> list[LostImage]:
+    def _pick_pictures(self, keys: list[_Key]) -> list[LostImage]:
         """Return one picture of each of the first classes, then a second of each, and so on."""
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
@@ -195,7 +195,7 @@ def count_losses(
         production: number of the version in production.
     """
     facts = _read_facts(db, claim, production)
-    return None if facts is None else _Comparison(blobs, facts, found).count()
+    return None if facts is None else _Comparison(blobs, facts, found).count_all()
 
 
 def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
@@ -213,7 +213,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         numbers = {job.parent_version or 0, production or 0}
         stored = _stored_answers(session, model, numbers)
         best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
-        manifests = _manifests(session, model, {*numbers, *best.values()})
+        manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _stored_answers(session, model, set(best.values()) - numbers)
         versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _Facts(
@@ -259,7 +259,7 @@ def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int
     return {task: version for task, (_, version) in best.items()}
 
 
-def _manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
+def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
     """Return the manifests of versions by number."""
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(numbers)
@@ -282,7 +282,7 @@ class _Comparison:
         self._drifts: dict[int, tuple[_Tally, TaskLoss]] = {}
         self._is_ranked = True
 
-    def count(self) -> Losses:
+    def count_all(self) -> Losses:
         """Return all counts."""
         for task in sorted(self._facts.tasks):
             if task != self._facts.own and (part := self._open_part(task)) is not None:
@@ -290,17 +290,17 @@ class _Comparison:
                 self._compare_with_best(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._describe(self._forgotten, against)
-        confused = self._describe(self._confused, against)
+        forgotten = self._describe_tally(self._forgotten, against)
+        confused = self._describe_tally(self._confused, against)
         if confused["missing"] is None and not self._brings_classes():
-            confused = _missing(against, "the batch brings no new class")
+            confused = _build_missing(against, "the batch brings no new class")
         new_classes, known_classes = self._own_batch()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._describe(self._classes, against, by_recall=True),
+            "class_lost": self._describe_tally(self._classes, against, by_recall=True),
             "drifted": self._describe_drift(),
             "new": new_classes,
             "known": known_classes,
@@ -338,21 +338,21 @@ class _Comparison:
         digest = version.answers.get(part.task)
         place = None
         if path is None and digest is not None:
-            path = self._fetch(digest)
+            path = self._fetch_if_sound(digest)
             place = Place(version.number, part.task, self._facts.keys[part.task])
         if path is None:
             return None
         rows, _ = open_answers(path, place)
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
-    def _fetch(self, digest: str) -> Path | None:
+    def _fetch_if_sound(self, digest: str) -> Path | None:
         """Return the path of stored predictions.
 
         Return None if they are damaged or were deleted meanwhile. A missing comparison must not
         stop the lineage. The damage is marked for other users of the blob.
         """
         try:
-            return self._blobs.fetch(digest)
+            return self._blobs.fetch_file(digest)
         except StoreCorrupt:
             return None
 
@@ -365,10 +365,10 @@ class _Comparison:
         old, n_known = old_predictions
         best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
-        self._forgotten.add(part, old, best, right & ~still_right, still_right & ~right, all_images)
-        self._classes.add(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
+        self._forgotten.add_task(part, old, best, right & ~still_right, still_right & ~right, all_images)
+        self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
         fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
-        self._confused.add(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
+        self._confused.add_task(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
 
     def _compare_with_best(self, part: _Part) -> None:
         """Count a task's images that turned wrong or right against the best of the last versions."""
@@ -382,7 +382,7 @@ class _Comparison:
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = _Tally()
-        tally.add(part, old, best, negative, positive, _all_of(part))
+        tally.add_task(part, old, best, negative, positive, _all_of(part))
         counts = TaskLoss(
             task=part.task,
             against=version.number,
@@ -392,12 +392,12 @@ class _Comparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _describe(self, tally: _Tally, against: int | None, *, by_recall: bool = False) -> LossCount:
+    def _describe_tally(self, tally: _Tally, against: int | None, *, by_recall: bool = False) -> LossCount:
         if against is None:
-            return _missing(None, "production is version 0, which was taught nothing")
+            return _build_missing(None, "production is version 0, which was taught nothing")
         if not tally.counts:
-            return _missing(against, self._why_nothing())
-        return tally.describe(against, by_recall=by_recall)
+            return _build_missing(against, self._why_nothing())
+        return tally.build_count(against, by_recall=by_recall)
 
     def _why_nothing(self) -> str:
         """Say why no image was compared."""
@@ -413,17 +413,17 @@ class _Comparison:
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def probability(counts: TaskLoss) -> float:
+        def loss_p_value(counts: TaskLoss) -> float:
             return mcnemar_worse(counts["negative"], counts["positive"])
 
-        tasks = sorted((counts for _, counts in self._drifts.values()), key=probability)
+        tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
         drifted = _Tally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
-            if net > limit and probability(counts) * len(tasks) < SIGNIFICANT:
+            if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge(self._drifts[counts["task"]][0])
         why = "no earlier task has held-out images of two classes" if self._forgotten.counts else None
-        described = drifted.describe(None) if tasks else _missing(None, why or self._why_nothing())
+        described = drifted.build_count(None) if tasks else _build_missing(None, why or self._why_nothing())
         totals = {name: sum(counts[name] for counts in tasks) for name in ("images", "negative", "positive")}
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
@@ -440,24 +440,24 @@ class _Comparison:
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
-            nothing = _missing(against, "the batch has no held-out images")
+            nothing = _build_missing(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
         new_tally, known_tally = _Tally(), _Tally()
-        new_tally.add(part, predicted, predicted, predicted != targets, predicted == targets, is_new)
+        new_tally.add_task(part, predicted, predicted, predicted != targets, predicted == targets, is_new)
         old_predictions = None if production is None else self._rows_of(production, part)
         if old_predictions is not None:
             old, size = old_predictions
             best = part.ranked.best_of(size)
             right, still_right = old == targets, best == targets
-            known_tally.add(part, old, best, right & ~still_right, still_right & ~right, targets < size)
+            known_tally.add_task(part, old, best, right & ~still_right, still_right & ~right, targets < size)
         no_known = "production does not answer the batch's images"
         return (
-            new_tally.describe(None)
+            new_tally.build_count(None)
             if new_tally.counts
-            else _missing(None, "the batch has no held-out images of new classes"),
-            known_tally.describe(against) if known_tally.counts else _missing(against, no_known),
+            else _build_missing(None, "the batch has no held-out images of new classes"),
+            known_tally.build_count(against) if known_tally.counts else _build_missing(against, no_known),
         )
 
 
@@ -465,7 +465,7 @@ def _all_of(part: _Part) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
-def _missing(against: int | None, why: str) -> LossCount:
+def _build_missing(against: int | None, why: str) -> LossCount:
     """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,

@@ -11,7 +11,7 @@ from core.protocol.recipe import Recipe
 _MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
 
 
-def manifest(
+def build_manifest(
     model: Model,
     task: Task,
     job: Job,
@@ -30,7 +30,7 @@ def manifest(
         number: number of the version; None for a state that is no version.
         tasks: tasks that it was taught, in order.
     """
-    recipe, reported = Recipe.from_json(job.recipe), made.given()
+    recipe, reported = Recipe.from_json(job.recipe), made.get_given_fields()
     optional = {
         "network": made.network,
         "init": base.manifest.init,

@@ -42,14 +42,18 @@ def write_measured(
     new_cells = [cell for (measured_version, _), cell in measured.items() if measured_version == "new"]
     best = best_before(session, parent, [cell.task for cell in new_cells])
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new_cells}
-    rows = [_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells]
-    rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values(), answers)
+    rows = [_build_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells]
+    rows += _build_older_rows(
+        session, model, {"base": 0, "parent": parent.number}, measured.values(), answers
+    )
     insert_rows(session, Result, rows)
     keep_figures(session, version, cells, model.scenario)
-    measurements.add(session, model.id, version.number, measurements.rows(figures, without=deleted))
+    measurements.insert_rows(
+        session, model.id, version.number, measurements.build_rows(figures, without=deleted)
+    )
 
 
-def _older(
+def _build_older_rows(
     session: Session,
     model: Model,
     numbers: dict[str, int],
@@ -67,10 +71,12 @@ def _older(
         Result.task.in_({task for _, task in older}),
     )
     existing = {(version, task) for version, task in session.execute(query)}
-    return [_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in existing]
+    return [
+        _build_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in existing
+    ]
 
 
-def _row(
+def _build_row(
     model: Model, version: int, cell: MeasuredCell, best: float | None, answers: Kept
 ) -> dict[str, object]:
     """Return the row of a cell."""

@@ -49,7 +49,7 @@ class Beside:
     losses: Losses | None = None
     features: FeatureCount | None = None
 
-    def rows(self) -> list[Measured]:
+    def build_rows(self) -> list[Measured]:
         """Return the counts as rows of measurements, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
@@ -86,7 +86,9 @@ def production_of(session: Session, model_id: str) -> int | None:
     return session.scalar(select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION))
 
 
-def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
+def compare_with_production(
+    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
+) -> Beside:
     """Count flips and losses against production as the gate needs them, and compare features."""
     beside = _count_flips(db, blobs, claim, found)
     with db.read() as session:
@@ -111,7 +113,7 @@ def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[J
             return Beside(number, _by_parent(number, found.document, retained_tasks))
         version = select(Version.manifest).where(Version.model_id == model.id, Version.number == number)
         manifest: Manifest = session.scalars(version).one()
-        measured_tasks = _told(session, model, number, tasks)
+        measured_tasks = _find_measured_tasks(session, model, number, tasks)
     return Beside(number, _by_answers(blobs, number, manifest, measured_tasks, found))
 
 
@@ -121,7 +123,7 @@ def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
 
 
-def _told(session: Session, model: Model, number: int, tasks: dict[int, Task]) -> list[_Told]:
+def _find_measured_tasks(session: Session, model: Model, number: int, tasks: dict[int, Task]) -> list[_Told]:
     """Return the tasks for which production's predictions are stored."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
@@ -146,16 +148,20 @@ def _by_answers(
     for task in told:
         if task.number not in mine:
             continue
-        _, labels = open_dataset(blobs.fetch(task.held_out))
+        _, labels = open_dataset(blobs.fetch_file(task.held_out))
         truth = np.array(task.labels, object)[labels]
         old_head = manifest.head_of(task.number)
-        old_rows, _ = open_answers(blobs.fetch(task.answers), task.place)
+        old_rows, _ = open_answers(blobs.fetch_file(task.answers), task.place)
         new_rows, _ = open_answers(mine[task.number])
-        old = _right(old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth)
-        total += flips.count(old, _right(new_rows, heads.get(task.number, found.document.classes), truth))
+        old = _correct_mask(
+            old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
+        )
+        total += flips.count_flips(
+            old, _correct_mask(new_rows, heads.get(task.number, found.document.classes), truth)
+        )
     return Production(number, total.negative, total.n)
 
 
-def _right(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+def _correct_mask(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
     """Return a mask of the images that are predicted correctly."""
     return np.asarray(np.array(classes, object)[rows] == truth, bool)

@@ -20,19 +20,19 @@ def remove_expired(db: Database, store: Store) -> None:
     """
     while True:
         with db.read() as session:  # without an expired upload, no writer is kept waiting
-            if not session.scalars(_expired(db.now(session), 1)).all():
+            if not session.scalars(_select_expired(db.now(session), 1)).all():
                 return
         with db.write() as session:
-            query = _expired(db.now(session), _BATCH)
+            query = _select_expired(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
-            keys = chunks.forget_all(session, ids)
+            keys = chunks.delete_uploads(session, ids)
         for key in keys:
             store.delete(key)
         if len(ids) < _BATCH:
             return
 
 
-def _expired(now: float, most: int) -> Select[str]:
+def _select_expired(now: float, most: int) -> Select[str]:
     """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return select(Upload.id).where(Upload.expires_at <= now, free).order_by(Upload.expires_at).limit(most)

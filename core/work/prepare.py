@@ -19,10 +19,10 @@ from core.damage import Marks
 from core.db.session import Database
 from core.db.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
-from core.ingest.answers import Place, unseal
+from core.ingest.answers import Place, unseal_file
 from core.ingest.traces import read_traces
 from core.line import line
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.sure import sure_of
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.architecture import Architecture, Image
@@ -35,7 +35,7 @@ from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention, snapshots
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 from core.work.held_out_features import BACKBONE, make_key
 from core.work.parent_parts import read_own_parts, read_parts
 from core.work.totals import is_covered
@@ -50,7 +50,7 @@ class StoredAnswers:
     place: Place
 
 
-def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
+def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
     """Write `spec.json` into `folder` and return its path; fetches datasets, parts and snapshot.
 
     Args:
@@ -62,23 +62,26 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         model = session.get_one(Model, job.model_id)
         task = session.get_one(Task, job.task_id)
         if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
             raise Invalid(f"The training part of task {task.number} was deleted; upload the batch again.")
         base, parent = (line.version_of(session, model, number) for number in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = _tasks(session, model.id, taught(parent.manifest))
+        tasks = _read_tasks(session, model.id, list_taught_tasks(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
         job_recipe = job.recipe
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
-        erased_tasks = _erased(session, model.id)
+        erased_tasks = _find_erased_tasks(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
-        stored_answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
+        stored_answers, features = (
+            _find_stored_answers(session, parent),
+            _find_features(tasks, parts[parent.id]),
+        )
         derived = {
             *features.values(),
             *(of.sha256 for of in stored_answers.values()),
@@ -94,7 +97,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             for part in of
             if part.deleted_at is None and (totals is None or not is_covered(part))
         ]
-        damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
+        damage.refuse_any(session, model.id, map(Blobs.make_key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
     recipe = resolve(
         catalogue, model.scenario, job_recipe, architecture=model.architecture, stored=True
@@ -102,7 +105,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
-    with damage.explaining(db, model.id):
+    with damage.explaining_errors(db, model.id):
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),
@@ -110,9 +113,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             recipe=Recipe.from_json(recipe),
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,
-            task=_learned(blobs, task, task.train_sha256, folder),
+            task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(
+                _fetch_earlier_task(
                     blobs, earlier, stored_answers.get(earlier.number), features.get(earlier.number), folder
                 )
                 for earlier in tasks
@@ -121,10 +124,10 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             parent=_local_parent(blobs, parent, parts[parent.id], totals),
-            base=_local(blobs, base, parts[base.id]),
+            base=_fetch_version(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
-            settled=_settled(report),
+            settled=_list_settled(report),
             sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
@@ -137,19 +140,19 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
     return path
 
 
-def _settled(report: BatchReport) -> list[FindingKind]:
+def _list_settled(report: BatchReport) -> list[FindingKind]:
     """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
     them."""
     settled_kinds: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
+def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
     query = select(Task).where(Task.model_id == model_id, Task.number.in_(numbers)).order_by(Task.number)
     return list(session.execute(query).scalars())
 
 
-def _erased(session: Session, model_id: str) -> list[int]:
+def _find_erased_tasks(session: Session, model_id: str) -> list[int]:
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
 
@@ -172,19 +175,19 @@ def _local_parent(blobs: Blobs, parent: Version, parts: list[Part], totals: str 
     up."""
     path = None if totals is None else _fetch_if_sound(blobs, totals)
     if path is None:
-        return _local(blobs, parent, parts)
-    local = _local(blobs, parent, [part for part in parts if not is_covered(part)])
+        return _fetch_version(blobs, parent, parts)
+    local = _fetch_version(blobs, parent, [part for part in parts if not is_covered(part)])
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
+def _fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
     """Return a version with its parts as local files."""
     return SpecVersion(
         version=version.number,
         manifest=version.manifest,
         parts=[
-            LocalPart(name=part.name, type=part.type, path=blobs.fetch(part.sha256))
+            LocalPart(name=part.name, type=part.type, path=blobs.fetch_file(part.sha256))
             for part in parts
             if part.deleted_at is None
         ],
@@ -192,20 +195,20 @@ def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
     )
 
 
-def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
+def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
     """Return the task that the job learns, with its files."""
-    traces = _traces(blobs, task)
+    traces = _fetch_traces(blobs, task)
     return SpecTask(
         number=task.number,
         classes=sorted(task.classes),
-        train=blobs.fetch(train_sha256),
-        paths=_paths(traces, folder),
+        train=blobs.fetch_file(train_sha256),
+        paths=_write_paths(traces, folder),
         held_out=_held_out(blobs, task),
         traces=traces,
     )
 
 
-def _earlier(
+def _fetch_earlier_task(
     blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
@@ -217,11 +220,11 @@ def _earlier(
         held_out=held_out,
         answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
         features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
-        traces=_traces(blobs, task) if is_kept else None,
+        traces=_fetch_traces(blobs, task) if is_kept else None,
     )
 
 
-def _features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
+def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
     """Return task → digest of the backbone's features of held-out images, from these parts."""
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
@@ -237,12 +240,12 @@ def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
     """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
     recorded."""
     try:
-        return blobs.fetch(digest)
+        return blobs.fetch_file(digest)
     except StoreCorrupt:
         return None
 
 
-def _answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+def _find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
     """Return the parent's stored predictions by task."""
     query = (
         select(Result.task, Result.answers, Task.answers_key)
@@ -262,7 +265,7 @@ def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | N
     The job computes them with the parent in that case.
     """
     try:
-        data = unseal(blobs.fetch(stored.sha256), stored.place)
+        data = unseal_file(blobs.fetch_file(stored.sha256), stored.place)
     except (StoreCorrupt, ValueError):  # the damage has been recorded
         return None
     path = folder / f"answers-{stored.place.task}.safetensors"
@@ -274,17 +277,17 @@ def _held_out(blobs: Blobs, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
-    return blobs.fetch(task.held_out_sha256)
+    return blobs.fetch_file(task.held_out_sha256)
 
 
-def _traces(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
     return _fetch_if_sound(blobs, task.traces_sha256)
 
 
-def _paths(traces: Path | None, folder: Path) -> Path | None:
+def _write_paths(traces: Path | None, folder: Path) -> Path | None:
     """Return a file with the paths of the training images; None if the task has no usable
     traces."""
     if traces is None:

@@ -27,7 +27,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.progress import Progress
 from core.work import job_share
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
@@ -47,7 +47,7 @@ class _Row(TypedDict):
     data: Any
 
 
-def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
+def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
     """Write a batch of the process's events (phase, progress, metric, log), in order.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
@@ -61,7 +61,7 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
     if not recorded_events:
         return
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         now = db.now(session)
         before = newest = Progress.from_json(job.progress)
         rows: list[_Row | ProgressEvent] = []
@@ -72,9 +72,9 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             if isinstance(event, DataEvent):
                 _keep_report(session, claim, event)
                 continue
-            content = finite(event.content())
+            content = replace_non_finite(event.dump_content())
             if isinstance(event, PhaseEvent | ProgressEvent):
-                newest = _after(newest, type(event).from_json(content))
+                newest = _apply_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
                 rows.append({"type": "progress", "data": content})
             else:
@@ -82,7 +82,7 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             if isinstance(event, ProgressEvent) and _is_told(event):
                 rows.append(event)
         if newest is not before:
-            newest = _timed(before, newest, now)
+            newest = _add_speed(before, newest, now)
         if newest.phase is not None and (rows or _is_quiet(before, now)):
             newest = _of_the_job(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
@@ -123,7 +123,10 @@ def _of_the_job(
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
-    task.report = {**task.report, "data": cast(DataReport, finite(event.content()["report"]))}
+    task.report = {
+        **task.report,
+        "data": cast(DataReport, replace_non_finite(event.dump_content()["report"])),
+    }
 
 
 def _is_told(event: ProgressEvent) -> bool:
@@ -150,16 +153,18 @@ def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
     return "info", ", ".join(phrases) + "."
 
 
-def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
+def _apply_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
-        carried_fields = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
+        carried_fields = {
+            name: value for name, value in progress.get_given_fields().items() if name in _OF_THE_JOB
+        }
         progress = Progress(**carried_fields)
-    changed = {name: value for name, value in event.given().items() if name in _FIELDS}
+    changed = {name: value for name, value in event.get_given_fields().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 
 
-def _timed(before: Progress, newest: Progress, now: float) -> Progress:
+def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
     """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
@@ -176,12 +181,12 @@ def _timed(before: Progress, newest: Progress, now: float) -> Progress:
     return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
-def finite(value: JsonValue) -> JsonValue:
+def replace_non_finite(value: JsonValue) -> JsonValue:
     """Return the same JSON with None for NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
+        return {name: replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return value

@@ -17,17 +17,17 @@ from sqlalchemy.orm import Session
 
 from core.damage import Marks
 from core.db import job_log, measurements, owner_events, references, stored_bytes
-from core.db.answers import forget
-from core.db.jobs import move
+from core.db.answers import remove_predictions
+from core.db.jobs import change_state
 from core.db.measurements import without_figures
 from core.db.session import Database
-from core.db.states import Action, after
+from core.db.states import Action, find_next_state
 from core.db.tables import Job, Model, Part, Task, Version
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.line import line, words
 from core.line.coverage import with_task
-from core.line.judgement import judge
+from core.line.judgement import judge_version
 from core.protocol.answers.event import StateData
 from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
@@ -35,9 +35,9 @@ from core.store import Blobs, Store
 from core.work import answers, anytime, negative_flips, retention, snapshots
 from core.work.answers import Sealed
 from core.work.confused_pairs import ConfusedPair, count_confused
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 from core.work.held_out_features import BACKBONE, StoredFeatures, store_features, write_features
-from core.work.manifest import manifest
+from core.work.manifest import build_manifest
 from core.work.measured import write_measured
 from core.work.negative_flips import Beside
 from core.work.parent_parts import read_parts
@@ -62,7 +62,7 @@ class _Stored:
     sha256: str
     bytes: int
 
-    def describe(self) -> StoredPart:
+    def to_stored_part(self) -> StoredPart:
         """Return the part as the manifest lists it."""
         return StoredPart(name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes)
 
@@ -88,7 +88,9 @@ class _Made:
     confused: list[ConfusedPair]
 
 
-def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None) -> Published:
+def publish_result(
+    db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None
+) -> Published:
     """Make a version from the result folder of a claimed job: published, or held by its gate.
 
     Repeating the call changes nothing.
@@ -101,17 +103,17 @@ def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path 
     Raises:
         LeaseLost: the job belongs to another claim; nothing was published.
         WrongState: a stop was requested meanwhile; nothing was published. The caller calls
-            `claim.stopped`.
+            `claim.explain_stop`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
-    done = _published(db, claim)
+    done = _find_published(db, claim)
     if done is None:
         result_folder = read_result(result)
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         stored = []
         for file in result_folder.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
-            hit("part-stored")
+            hit_failpoint("part-stored")
         sealed, features = (
             answers.store(db, blobs, claim, result_folder),
             store_features(blobs, result_folder),
@@ -119,19 +121,23 @@ def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path 
         totals = store_totals(blobs, result_folder)
         made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
         former = _former_totals(db, claim)
-        hit("publish-stored")
+        hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
-            done = _transaction(
-                db, blobs, claim, made, negative_flips.compare(db, blobs, claim, result_folder)
+            done = _try_publish(
+                db,
+                blobs,
+                claim,
+                made,
+                negative_flips.compare_with_production(db, blobs, claim, result_folder),
             )
-        hit("publish-committed")
+        hit_failpoint("publish-committed")
         _drop_unnamed(db, blobs, made, former)
-    _clean(db, store, claim)
-    hit("publish-cleaned")
+    _clean_up(db, store, claim)
+    hit_failpoint("publish-cleaned")
     return done
 
 
-def _published(db: Database, claim: Claim) -> Published | None:
+def _find_published(db: Database, claim: Claim) -> Published | None:
     """Return the version that the job has made already, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
@@ -139,46 +145,46 @@ def _published(db: Database, claim: Claim) -> Published | None:
     return None if row is None else Published(*row)
 
 
-def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
+def _try_publish(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
     """Publish in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """
     document, stored = made.folder.document, made.parts
     with db.write() as session:
-        references.share(session)
+        references.lock_shared(session)
         _store_again(session, blobs, made)
-        job = hold(session, claim)
-        after(job.state, Action.PUBLISH)  # raises at once if a stop was requested
-        model = line.locked(session, job.model_id)
+        job = lock_claimed_job(session, claim)
+        find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
+        model = line.lock_model(session, job.model_id)
         if negative_flips.production_of(session, model.id) != beside.production:
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
         number = model.next_version
         model.next_version = number + 1
-        version = _version(session, model, task, job, number, document, stored, now)
-        size = version.bytes_new + _measured(session, model, version, made, beside)
-        version.gate = judge(session, model, version)
+        version = _add_version(session, model, task, job, number, document, stored, now)
+        size = version.bytes_new + _store_measurements(session, model, version, made, beside)
+        version.gate = judge_version(session, model, version)
         warned = find_warnings(session, model, job, version, document, beside, made.confused)
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
                 size += write_totals(model, made.totals, read_parts(session, version))
-            line.publish(session, model, task, version, now)
+            line.publish_version(session, model, task, version, now)
         else:
-            line.hold(session, model, task, now)
+            line.record_hold(session, model, task, now)
             owner_events.of_version(session, model, version, now)
-        _end(session, model, job, task, version, [*document.warnings, *warned], now)
+        _end_job(session, model, job, task, version, [*document.warnings, *warned], now)
         session.flush()
         line.judge_again(session, model, now)
-        retention.mark(model, task, published=version.status == "published", now=now)
+        retention.mark_unneeded(model, task, published=version.status == "published", now=now)
         session.flush()
         if task.held_out_deleted_at is not None:
-            forget(session, model.id, task.number)
-        stored_bytes.add(session, job.owner_id, size)
-        hit("publish-uncommitted")
+            remove_predictions(session, model.id, task.number)
+        stored_bytes.add_size(session, job.owner_id, size)
+        hit_failpoint("publish-uncommitted")
         return Published(number, version.status)
 
 
@@ -194,39 +200,41 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
         files[made.totals.sha256] = made.totals.path
     if made.answers.blob is not None:
         files[made.answers.blob.sha256] = made.answers.path
-    for sha256 in sorted(set(files) - references.used(session, list(files))):
+    for sha256 in sorted(set(files) - references.find_used(session, list(files))):
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
 
 
-def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
+def _store_measurements(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
     """Store measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.without(session, model, made.answers.kept)
+    cells = answers.filter_retained(session, model, made.answers.kept)
     size = answers.new_bytes(session, model, cells)
-    write_measured(session, model, version, document.results, document, _deleted(session, model), cells)
+    write_measured(
+        session, model, version, document.results, document, _find_deleted_tasks(session, model), cells
+    )
     answers.write_keys(session, model, made.answers, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
-    answers.fill(session, model, version.parent or 0, cells, document)
-    measurements.add(session, model.id, version.number, beside.rows())
+    answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
+    measurements.insert_rows(session, model.id, version.number, beside.build_rows())
     return size
 
 
-def _end(
+def _end_job(
     session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
 ) -> None:
     """End the job: its state, its log lines, and the audit row."""
     for text in version.warnings:  # the job process has logged its own warnings
-        job_log.add(session, job.id, ("warning", text), now)
+        job_log.add_line(session, job.id, ("warning", text), now)
     production = negative_flips.production_of(session, model.id)
-    job_log.add(session, job.id, _outcome(model, task, version, production), now)
+    job_log.add_line(session, job.id, _format_outcome(model, task, version, production), now)
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
-    move(session, job, Action.PUBLISH, now, data)
+    change_state(session, job, Action.PUBLISH, now, data)
     job.version = version.number
     job.error = None
     job.snapshot = job.anytime = None
@@ -234,27 +242,30 @@ def _end(
     line.record_publish(session, model, version, now, job=job.id)
 
 
-def _outcome(model: Model, task: Task, version: Version, production: int | None) -> job_log.Line:
+def _format_outcome(model: Model, task: Task, version: Version, production: int | None) -> job_log.Line:
     """Return the log line about the outcome of the job."""
     if version.status == "published":
         if version.number == production:
-            return "info", f"Version {version.number} is published and in production.{_seen(version)}"
+            return (
+                "info",
+                f"Version {version.number} is published and in production.{_format_visible_losses(version)}",
+            )
         if model.production_follows:
             return "info", f"Version {version.number} is published and not in production: it knows one class."
         text = "is published and not in production, which stays where a person put it: see the model's `warnings`."
         return "info", f"Version {version.number} {text}"
-    stops = f"{words.stopped(model, task, version)} {words.SETTLED_BY}"
+    stops = f"{words.explain_stop(model, task, version)} {words.SETTLED_BY}"
     next_ = stops if task.stops else words.went_on(model, task, task.standing == "learned")
-    return "warning", f"{words.held(version.number, version.gate)} {next_}"
+    return "warning", f"{words.explain_hold(version.number, version.gate)} {next_}"
 
 
-def _seen(version: Version) -> str:
+def _format_visible_losses(version: Version) -> str:
     """Return the gate's statement about visible losses, as a sentence to append."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
 
 
-def _deleted(session: Session, model: Model) -> set[int]:
+def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     """Return the tasks whose data was deleted, perhaps while the job ran.
 
     Nothing new is stored of them.
@@ -263,7 +274,7 @@ def _deleted(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _version(
+def _add_version(
     session: Session,
     model: Model,
     task: Task,
@@ -277,11 +288,11 @@ def _version(
     parent = line.version_of(session, model, job.parent_version or 0)
     base = line.version_of(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
-    described = [part.describe() for part in stored]
+    described = [part.to_stored_part() for part in stored]
     tasks = with_task(parent.manifest, task.number)
-    content = manifest(model, task, job, base, found, described, number, tasks)
+    content = build_manifest(model, task, job, base, found, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
-    existing = _known(session, model, sizes)
+    existing = _find_known_digests(session, model, sizes)
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
@@ -312,7 +323,7 @@ def _version(
     return version
 
 
-def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]:
+def _find_known_digests(session: Session, model: Model, digests: Collection[str]) -> set[str]:
     """Return those digests that a version of the model has already."""
     of_model = (
         select(Part.sha256)
@@ -342,11 +353,11 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
     stored = former | {features.sha256 for features in made.features.values()}
     stored |= {of.sha256 for of in (made.answers.blob, made.totals) if of is not None}
     with db.read() as session:
-        unused = sorted(stored - references.used(session, sorted(stored)))
-    retention.drop(db, blobs, unused)
+        unused = sorted(stored - references.find_used(session, sorted(stored)))
+    retention.drop_unused(db, blobs, unused)
 
 
-def _clean(db: Database, store: Store, claim: Claim) -> None:
+def _clean_up(db: Database, store: Store, claim: Claim) -> None:
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
         for info in list(store.list(prefix)):

@@ -42,7 +42,7 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     Raises:
         ValueError: it is not a complete result.
     """
-    result = _read(folder, JobResult)
+    result = _read_folder(folder, JobResult)
     for cell in result.document.results:
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
@@ -60,16 +60,16 @@ def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
     Raises:
         ValueError: it is not complete.
     """
-    return _read(folder, AnytimeResult)
+    return _read_folder(folder, AnytimeResult)
 
 
-def _read(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
+def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
         text = (folder / "result.json").read_text()
         document = kind.from_json(json.loads(text, parse_constant=_not_finite))
     except (FileNotFoundError, ValidationError) as error:
         raise ValueError(f"The job left no complete result: {type(error).__name__} {error}.") from error
-    parts = [_part(folder, part) for part in document.parts]
+    parts = [_check_part(folder, part) for part in document.parts]
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
     return ResultFolder(document, parts, folder)
@@ -79,7 +79,7 @@ def _not_finite(_name: str) -> None:
     """Return None in place of NaN and infinities, which JSON does not have."""
 
 
-def _part(folder: Path, part: ResultPart) -> PartFile:
+def _check_part(folder: Path, part: ResultPart) -> PartFile:
     """Return the local file of a part after checking that it is inside the folder.
 
     Raises:

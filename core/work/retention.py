@@ -12,7 +12,7 @@ from core.db.jobs import held_for_data
 from core.db.session import Database
 from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Task
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.store import Blobs
 
 DAY_S = 86_400.0
@@ -29,7 +29,9 @@ class Due:
     held_out: bool = False
 
 
-def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float) -> Due:
+def find_due(
+    model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
+) -> Due:
     """Decide which files of a task may be deleted now.
 
     The training images stay until the time that the task names (`train_until`), so that tasks that
@@ -67,7 +69,7 @@ def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, 
     return Due(archive=True, train=rejected, held_out=rejected)
 
 
-def mark(model: Model, task: Task, *, published: bool, now: float) -> None:
+def mark_unneeded(model: Model, task: Task, *, published: bool, now: float) -> None:
     """Mark files that need not be retained, in the publishing transaction."""
     if not published:
         return
@@ -91,10 +93,10 @@ def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
             digests.append(task.traces_sha256)
         if task.features_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.features_sha256)
-    drop(db, blobs, digests)
+    drop_unused(db, blobs, digests)
 
 
-def drop(db: Database, blobs: Blobs, digests: list[str]) -> int:
+def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
     """Delete those of the blobs that nothing refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.db.references`.
@@ -102,9 +104,9 @@ def drop(db: Database, blobs: Blobs, digests: list[str]) -> int:
     if not digests:
         return 0
     with db.write() as session:
-        references.own(session)
-        unused = sorted(set(digests) - references.used(session, digests))
+        references.lock_exclusive(session)
+        unused = sorted(set(digests) - references.find_used(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
-        hit("sweep-uncommitted")
+        hit_failpoint("sweep-uncommitted")
         return len(unused)

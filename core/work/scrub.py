@@ -84,19 +84,19 @@ class Scrubber:
         Nothing is done while another worker has the lease. Errors of database and store in an
         outage pass through, and the next round continues.
         """
-        is_due = self._take()
+        is_due = self._take_lease()
         if is_due is None:
             return
         with suppress(_Over):
             try:
                 self._look_again()
                 if is_due and self._settings.scrub_bytes_per_s:
-                    self._walk()
+                    self._run_pass()
             finally:
                 with suppress(SQLAlchemyError, _Over):
-                    self._record(release=True)
+                    self._record_progress(release=True)
 
-    def _take(self) -> bool | None:
+    def _take_lease(self) -> bool | None:
         """Take the lease, and return True if a pass is under way or due.
 
         Return None if another worker has the lease.
@@ -121,7 +121,7 @@ class Scrubber:
         except IntegrityError:
             return None  # another worker is adding the row
 
-    def _record(self, *, ended: bool = False, release: bool = False) -> None:
+    def _record_progress(self, *, ended: bool = False, release: bool = False) -> None:
         """Record the progress, and renew the lease.
 
         Raises:
@@ -143,63 +143,63 @@ class Scrubber:
         self._objects = self._bytes = 0
         self._recorded_at = time.monotonic()
 
-    def _walk(self) -> None:
+    def _run_pass(self) -> None:
         """Scrub from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
         while True:
             with self._db.read() as session:
-                batch = _next(session, self._cursor)
-                marked = _marked(session, [named.key for named in batch])
+                batch = _read_next_batch(session, self._cursor)
+                marked = _find_marked(session, [named.key for named in batch])
             for named in batch:
-                self._check(named, named.key in marked)
+                self._check_object(named, named.key in marked)
                 self._cursor = named.key
                 self._objects += 1
-                self._tick()
+                self._record_if_due()
                 if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
                     self._look_again()
             if not batch:
-                self._record(ended=True)
+                self._record_progress(ended=True)
                 return
 
     def _look_again(self) -> None:
         """Check marked objects again that have changed, and unmark those no longer needed."""
         with self._db.read() as session:
-            rows = damage.marked(session, _MARKED)
+            rows = damage.list_marks(session, _MARKED)
         for row in rows:
             with self._db.read() as session:
                 named = _as_named(session, row.key)
             if named is None:
-                self._unneeded(row.key)
+                self._remove_unneeded(row.key)
                 continue
             info = self._store.stat(row.key)
             if (info.tag if info is not None else "") != row.tag:
-                self._check(named, True)
-            self._tick()
+                self._check_object(named, True)
+            self._record_if_due()
         self._looked_at = time.monotonic()
 
-    def _check(self, named: _Named, marked: bool) -> None:
+    def _check_object(self, named: _Named, marked: bool) -> None:
         """Hash an object, and mark it or remove its mark."""
-        kind, tag = self._look(named)
+        kind, tag = self._inspect_object(named)
         # Look twice: the object may have been deleted or replaced during the first look.
         if kind is not None:
             with self._db.read() as session:
                 if _as_named(session, named.key) is None:
                     return  # deleted while it was read
-            kind, tag = self._look(named)
+            kind, tag = self._inspect_object(named)
         if kind is None and not marked:
             return
         with self._db.write() as session:
             if kind is None:
-                damage.clear(session, [named.key])
+                damage.clear_marks(session, [named.key])
                 return
-            forgotten = damage.mark(session, named.key, kind, tag, self._db.now(session))
+            forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
         if forgotten:
-            self._drop(forgotten)
-            self._unneeded(named.key)
+            self._drop_blobs(forgotten)
+            self._remove_unneeded(named.key)
 
-    def _look(self, named: _Named) -> tuple[damage.Kind | None, str]:
+    def _inspect_object(self, named: _Named) -> tuple[damage.Kind | None, str]:
         """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
@@ -208,39 +208,39 @@ class Scrubber:
         if path is not None:
             _forget_pages(str(path))
         digest = hashlib.sha256()
-        self._spend(max(0, LEAST_BYTES - info.size))
+        self._wait_for_rate(max(0, LEAST_BYTES - info.size))
         try:
             for chunk in self._store.read(named.key):
                 digest.update(chunk)
                 self._bytes += len(chunk)
-                self._spend(len(chunk))
+                self._wait_for_rate(len(chunk))
         except StoreCorrupt:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
 
-    def _unneeded(self, key: str) -> None:
+    def _remove_unneeded(self, key: str) -> None:
         """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
-            self._drop([key.rpartition("/")[2]])
+            self._drop_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
             if _as_named(session, key) is None:
-                damage.clear(session, [key])
+                damage.clear_marks(session, [key])
 
-    def _drop(self, digests: list[str]) -> None:
-        retention.drop(self._db, Blobs(self._store, self._settings.folder("cache")), digests)
+    def _drop_blobs(self, digests: list[str]) -> None:
+        retention.drop_unused(self._db, Blobs(self._store, self._settings.make_folder("cache")), digests)
 
-    def _spend(self, count: int) -> None:
+    def _wait_for_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
             if self._pause(min(seconds, self._record_s)):
                 raise _Over
-            self._tick()
+            self._record_if_due()
 
-    def _tick(self) -> None:
+    def _record_if_due(self) -> None:
         """Record the progress if it is time to."""
         if time.monotonic() - self._recorded_at >= self._record_s:
-            self._record()
+            self._record_progress()
 
 
 def _is_due(row: Scrub, now: float, period_s: float) -> bool:
@@ -250,26 +250,28 @@ def _is_due(row: Scrub, now: float, period_s: float) -> bool:
     return now >= row.began_at + period_s
 
 
-def _next(session: Session, cursor: str) -> list[_Named]:
+def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
-        rows = archives.after(session, cursor, archives.PREFIX, _BATCH)
+        rows = archives.list_used_after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
             return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
-    return [_Named(Blobs.key(digest), digest) for digest in references.after(session, last, _BATCH)]
+    return [
+        _Named(Blobs.make_key(digest), digest) for digest in references.list_used_after(session, last, _BATCH)
+    ]
 
 
 def _as_named(session: Session, key: str) -> _Named | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
-        return _Named(key, digest) if references.used(session, [digest]) else None
+        return _Named(key, digest) if references.find_used(session, [digest]) else None
     archive = archives.sha256_of(session, key)
     return None if archive is None else _Named(key, archive)
 
 
-def _marked(session: Session, keys: list[str]) -> set[str]:
+def _find_marked(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
     return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
 

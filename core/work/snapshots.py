@@ -21,11 +21,11 @@ from core.db import job_log
 from core.db.session import Database
 from core.db.tables import Event, Job, Version
 from core.errors import LeaseLost, StoreCorrupt
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.protocol.job_event import SnapshotEvent
 from core.protocol.snapshot import StoredSnapshot, StoredState
 from core.store import Store
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 
 SNAPSHOT_FORMAT = 1
 """Format of snapshots; increase it when older snapshots must not be used any more."""
@@ -46,15 +46,15 @@ def order_of(key: str) -> tuple[int, int]:
     return int(fence), int(number)
 
 
-def origin(job: Job) -> str:
+def compute_origin(job: Job) -> str:
     """Return a digest of everything that a snapshot depends on.
 
     A job resumes only from a snapshot with its own digest.
     """
-    return _digest(job, format=SNAPSHOT_FORMAT)
+    return _compute_digest(job, format=SNAPSHOT_FORMAT)
 
 
-def _origins(session: Session, job: Job) -> list[str]:
+def _list_origins(session: Session, job: Job) -> list[str]:
     """Return the origins of snapshots from which the job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
@@ -63,10 +63,10 @@ def _origins(session: Session, job: Job) -> list[str]:
     query = select(Version).where(Version.model_id == job.model_id, Version.number == job.parent_version)
     parent = session.scalars(query).one_or_none()
     code = None if parent is None else parent.manifest.code_version
-    return [origin(job), *([] if code is None else [_digest(job, code=code)])]
+    return [compute_origin(job), *([] if code is None else [_compute_digest(job, code=code)])]
 
 
-def _digest(job: Job, **made_by: str | int) -> str:
+def _compute_digest(job: Job, **made_by: str | int) -> str:
     # The resources of a job do not change what it learns; `resume_on` says where its snapshot may
     # be continued.
     recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
@@ -87,14 +87,14 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
     with db.read() as session:
         number = next_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = upload(store, key, sorted(path.iterdir()))
-    hit("snapshot-stored")
+    files = upload_files(store, key, sorted(path.iterdir()))
+    hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
     try:
         with db.write() as session:
-            job = hold(session, claim)
+            job = lock_claimed_job(session, claim)
             job.snapshot = StoredSnapshot(
-                key=key, files=files, fence=claim.fence, number=number, origin=origin(job), **where
+                key=key, files=files, fence=claim.fence, number=number, origin=compute_origin(job), **where
             )
             job.strikes = 0
             job.resume_on = _resume_on(job, claim)
@@ -103,7 +103,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
         for name in files:  # no other claim uses these objects, and they were never registered
             store.delete(key + name)
         raise
-    hit("snapshot-registered")
+    hit_failpoint("snapshot-registered")
     drop_older(store, prefix_of(claim.job_id), claim.fence, number)
 
 
@@ -125,7 +125,7 @@ def next_number(known: StoredState | None, claim: Claim) -> int:
     return known.number + 1 if known is not None and known.fence == claim.fence else 1
 
 
-def upload(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
+def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
     """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
 
     Raises:
@@ -157,7 +157,7 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         snapshot = job.snapshot
-        fits = snapshot is not None and snapshot.origin in _origins(session, job)
+        fits = snapshot is not None and snapshot.origin in _list_origins(session, job)
     if snapshot is None:
         return None
     if not fits:
@@ -182,7 +182,7 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
 def _leave_out(db: Database, claim: Claim, why: str) -> None:
     """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
-        job = hold(session, claim)
+        job = lock_claimed_job(session, claim)
         job.resume_on = None
         text = f"The snapshot is unusable, the task is learned anew: {why}"
-        job_log.add(session, job.id, ("warning", text), db.now(session))
+        job_log.add_line(session, job.id, ("warning", text), db.now(session))

@@ -32,7 +32,7 @@ from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import deliveries, open_uploads, retention, unnamed, uploads
-from core.work.claim import eligible
+from core.work.claim import is_eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
 from core.work.validate import forget_archive
@@ -50,7 +50,7 @@ _MEMORIES = ("buffer", "exemplars")
 _BATCH = 200
 
 
-def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+def find_unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
     """
@@ -59,7 +59,7 @@ def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
         query = (
             select(Job.id)
             .where(
-                eligible(now),
+                is_eligible(now),
                 Job.created_at < now - older_s,
                 or_(Job.rung_at.is_(None), Job.rung_at < now - older_s),
             )
@@ -69,7 +69,7 @@ def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
         return list(session.execute(query).scalars())
 
 
-def steps(
+def build_steps(
     db: Database,
     store: Store,
     blobs: Blobs,
@@ -101,17 +101,17 @@ def steps(
         "file of a deleted model": lambda: _sweep_models(db, blobs),
         "upload of a job that is over": lambda: uploads.forget_old(db, store),
         "upload whose time is over": lambda: open_uploads.remove_expired(db, store),
-        "piece of an upload that nothing names": lambda: unnamed.remove(
-            db, store, chunks.PREFIX, chunks.named, grace_days
+        "piece of an upload that nothing names": lambda: unnamed.remove_objects(
+            db, store, chunks.PREFIX, chunks.find_used, grace_days
         ),
-        "archive that nothing names": lambda: unnamed.remove(
-            db, store, archives.PREFIX, archives.named, grace_days
+        "archive that nothing names": lambda: unnamed.remove_objects(
+            db, store, archives.PREFIX, archives.find_used, grace_days
         ),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
     }
 
 
-def sweep(
+def run_sweep(
     db: Database,
     store: Store,
     blobs: Blobs,
@@ -123,12 +123,12 @@ def sweep(
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
     Errors of database and store in an outage pass through, and the next round continues. For
-    arguments see `steps`.
+    arguments see `build_steps`.
     """
-    for step in steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
+    for step in build_steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
         step()
-    spool.remove_abandoned(settings.folder("spool"))
-    downloads = settings.folder(unfinished.FOLDER)
+    spool.remove_abandoned(settings.make_folder("spool"))
+    downloads = settings.make_folder(unfinished.FOLDER)
     unfinished.remove_old(downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes)
     _sweep_copies(db, blobs)
     store.remove_strays()
@@ -166,11 +166,11 @@ def _sweep_states(
             keys.setdefault(job_id, [])
     for job_id, stored_keys in keys.items():
         with db.write() as session:
-            job = job_rows.locked(session, job_id)
+            job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif State(job.state) not in TERMINAL or _retriable(db, session, job, settings.failed_days):
-                removable = _superseded(job, getattr(job, kind), stored_keys)
+            elif State(job.state) not in TERMINAL or _is_retriable(db, session, job, settings.failed_days):
+                removable = _find_superseded(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
@@ -178,7 +178,7 @@ def _sweep_states(
                 store.delete(key)
 
 
-def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
+def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
     """Return the keys older than the registered state.
 
     Without one, return the keys that no present attempt has stored.
@@ -192,7 +192,7 @@ def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> li
     return [key for key in keys if order_of(key) < current]
 
 
-def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
+def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if State(job.state) != State.FAILED:
         return False
@@ -253,18 +253,18 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
         published = "published" in session.execute(status).scalars().all()
         now = db.now(session)
-        due = retention.due(model, task, jobs, published, now, settings.failed_days)
+        due = retention.find_due(model, task, jobs, published, now, settings.failed_days)
         marked, forgotten = False, list[str]()
         if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
-            forgotten = answers.forget(session, model.id, task.number)
+            forgotten = answers.remove_predictions(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
     forget_archive(db, store, task_id, archive_key)
     if marked:
         retention.drop_task_blobs(db, blobs, task_id)
-        retention.drop(db, blobs, forgotten)
+        retention.drop_unused(db, blobs, forgotten)
 
 
 _DELETED_TASKS = (
@@ -310,7 +310,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
             for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
-        retention.drop(db, blobs, digests)
+        retention.drop_unused(db, blobs, digests)
 
 
 def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
@@ -349,13 +349,13 @@ def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
 def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
-        references.own(session)
+        references.lock_exclusive(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
         exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
         digests = [export.sha256 for export in exports]
         for export in exports:
             session.delete(export)
-    retention.drop(db, blobs, digests)
+    retention.drop_unused(db, blobs, digests)
 
 
 def _sweep_models(db: Database, blobs: Blobs) -> None:
@@ -381,7 +381,7 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 mine = table.version_id == version_id
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
-        retention.drop(db, blobs, digests)
+        retention.drop_unused(db, blobs, digests)
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
@@ -398,17 +398,17 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
         if info.modified < limit:
             batch.append(info.key.rpartition("/")[2])
         if len(batch) == _BATCH:
-            retention.drop(db, blobs, batch)
+            retention.drop_unused(db, blobs, batch)
             batch = []
-    retention.drop(db, blobs, batch)
+    retention.drop_unused(db, blobs, batch)
 
 
 def _sweep_copies(db: Database, blobs: Blobs) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
-    copies = blobs.copies()
+    copies = blobs.list_copies()
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
-            used = references.used(session, batch)
+            used = references.find_used(session, batch)
         for digest in set(batch) - used:
             blobs.drop_copy(digest)

@@ -74,7 +74,7 @@ def dry_run(
     A machine's own spool and cache are not reported, since each machine has its own.
 
     Args:
-        grace_days: see `sweep.steps`.
+        grace_days: see `sweep.build_steps`.
         late_s: seconds by which the clock of the sweep is set back; everything reported should have
             been removed that long ago.
     """
@@ -85,13 +85,13 @@ def dry_run(
         try:
             noted = _Noted(store)
             blobs = Blobs(noted, folder / "cache")
-            steps = sweep.steps(copy, noted, blobs, settings, grace_days=grace_days, whole=True)
-            rows = copy.counts()
+            steps = sweep.build_steps(copy, noted, blobs, settings, grace_days=grace_days, whole=True)
+            rows = copy.count_rows()
             for reason, step in steps.items():
                 step()
-                for info in noted.taken():
+                for info in noted.take_deleted():
                     removals.append(Removal(reason, info.key, info.size, info.modified))
-                left = copy.counts()
+                left = copy.count_rows()
                 for table in rows:
                     if left[table] < rows[table]:
                         text = f"{rows[table] - left[table]} rows of {table}"
@@ -124,7 +124,7 @@ class _Copy(Database):
     def now(self, session: Session) -> float:
         return super().now(session) + self._ahead
 
-    def counts(self) -> dict[str, int]:
+    def count_rows(self) -> dict[str, int]:
         """Return the number of rows of each table that a sweep deletes from."""
         with self.read() as session:
             return {
@@ -141,7 +141,7 @@ class _Noted:
         self._gone: set[str] = set()
         self._taken: list[ObjectInfo] = []
 
-    def taken(self) -> list[ObjectInfo]:
+    def take_deleted(self) -> list[ObjectInfo]:
         """Return what was deleted since the last call."""
         deleted, self._taken = self._taken, []
         return deleted

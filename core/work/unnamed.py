@@ -11,7 +11,7 @@ from core.work.retention import DAY_S
 _BATCH = 200
 
 
-def remove(
+def remove_objects(
     db: Database,
     store: Store,
     prefix: str,

@@ -15,7 +15,7 @@ def forget(db: Database, store: Store, job_id: str) -> None:
     After a crash in between, this can be repeated.
     """
     with db.write() as session:
-        job = jobs.locked(session, job_id)
+        job = jobs.lock_job(session, job_id)
         if job is None or job.archive_key is None or State(job.state) not in TERMINAL:
             return
         store.delete(job.archive_key)

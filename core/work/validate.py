@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core import damage
 from core.damage import Marks
 from core.db import job_log, references, stored_bytes
-from core.db.jobs import move
+from core.db.jobs import change_state
 from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Job, Model, Task
@@ -27,27 +27,27 @@ from core.errors import (
     LabelsInvalid,
     Rejected,
 )
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ingest.contradictions import require_none
 from core.ingest.first_report import after_decoding
-from core.ingest.ingest import Ingested, ingest
+from core.ingest.ingest import Ingested, ingest_archive
 from core.ingest.layout import reading_of
 from core.ingest.limits import Limits
 from core.ingest.resizing import Resizing
 from core.protocol.report import BatchReport
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.store.blobs import Damaged, require_digest, verified
+from core.store.blobs import Damaged, require_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
 from core.work.base_for_small import advise_small_base
-from core.work.batch_traces import compared
-from core.work.fence import Claim, hold
+from core.work.batch_traces import compare_with_earlier
+from core.work.fence import Claim, lock_claimed_job
 
 Progress = Callable[[int, int], None]
 
 
-def validate(
+def validate_archive(
     db: Database,
     store: Store,
     claim: Claim,
@@ -61,7 +61,7 @@ def validate(
     Args:
         folder: an empty folder for the dataset files; the caller deletes it.
         progress: called with (images done, images in all).
-        stop: called often; True ends decoding as in `core.ingest.ingest`.
+        stop: called often; True ends decoding as in `core.ingest.ingest_archive`.
 
     Raises:
         StoreCorrupt: the stored archive is damaged.
@@ -77,32 +77,32 @@ def validate(
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
     archive = Archive(task.archive_key, task.sha256, task.media_type, task.report, list(task.classes))
     begin = time.monotonic()
-    made = decode(db, store, settings, model, archive, folder, progress, stop)
-    blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
-    made = compared(db, blobs, model, task.number, made, near=policy != "off")
+    made = decode_batch(db, store, settings, model, archive, folder, progress, stop)
+    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     require_none(made.report)
     files = [made.train, made.held_out, made.traces]
     digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
-    hit("ingest-stored")
+    hit_failpoint("ingest-stored")
     with db.write() as session:
-        references.share(session)
+        references.lock_shared(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)
         # The lock comes after the slow calls to the store, since heartbeats need this row.
-        job = hold(session, claim)
-        task = _fill(session, claim, made, digests)
+        job = lock_claimed_job(session, claim)
+        task = _fill_task(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for line in batch_lines.decoded(made):
-            job_log.add(session, job.id, line, now)
-        move(session, job, Action.START, now)
+        for line in batch_lines.describe_decoded(made):
+            job_log.add_line(session, job.id, line, now)
+        change_state(session, job, Action.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
-        stored_bytes.add(session, job.owner_id, size)
-    hit("ingest-committed")
+        stored_bytes.add_size(session, job.owner_id, size)
+    hit_failpoint("ingest-committed")
     forget_archive(db, store, task.id, archive_key)
 
 
@@ -118,7 +118,7 @@ class Archive:
     classes: Collection[str] = ()
 
 
-def decode(
+def decode_batch(
     db: Database,
     store: Store,
     settings: Settings,
@@ -137,14 +137,14 @@ def decode(
         Stopped: `stop` returned True.
     """
     try:
-        made = ingest(
+        made = ingest_archive(
             _local_archive(db, store, model.id, archive, folder),
             archive.media_type,
             folder,
             int(model.image["size"]),
             int(model.image["channels"]),
-            Limits.of(settings),
-            resizing=Resizing.of(model.image),
+            Limits.from_settings(settings),
+            resizing=Resizing.from_json(model.image),
             reading=reading_of(archive.report.get("reading"), archive.classes),
             allowed_classes=model.classes if model.scenario == "data" else None,
             duplicates=archive.report.get("duplicates_policy", "keep"),
@@ -159,7 +159,7 @@ def decode(
     except Rejected as error:
         error.extra["report"] = after_decoding(archive.report, error.extra["report"])
         raise
-    hit("ingest-decoded")
+    hit_failpoint("ingest-decoded")
     report = after_decoding(archive.report, made.report)
     advice = advise_small_base(model.base, model.image["size"], made)
     if advice:
@@ -175,17 +175,17 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
     if archive_key is None:
         return
     with db.write() as session:
-        references.own(session)
+        references.lock_exclusive(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
         if session.execute(other_tasks).first() is None:
             store.delete(archive_key)
-            hit("archive-deleted")
+            hit_failpoint("archive-deleted")
         if task.archive_key == archive_key:
             task.archive_key = None
 
 
-def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
+def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
     """Write the result of decoding; digests: of the training part, the held-out part and the
     traces."""
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
@@ -220,14 +220,14 @@ def _local_archive(db: Database, store: Store, model_id: str, archive: Archive, 
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.explaining(db, model_id):
+    with damage.explaining_errors(db, model_id):
         try:
             local = store.local_path(key)
             if local is not None:
                 require_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:
-                for chunk in verified(store.read(key), key, archive.sha256):
+                for chunk in verify_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except Damaged:
             Marks(db).add(key)

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import Job, Model, Version
 from core.line import line, words
-from core.line.coverage import lacked, taught
+from core.line.coverage import find_lacked_tasks, list_taught_tasks
 from core.protocol.job_result import JobResult
 from core.work import biased_head
 from core.work.advice import advise_once
@@ -17,9 +17,10 @@ from core.work.negative_flips import Beside
 
 def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
     """Return sentences about tasks that were learned once but that the version was not taught."""
-    missing_tasks = lacked(session, model, taught(version.manifest))
+    missing_tasks = find_lacked_tasks(session, model, list_taught_tasks(version.manifest))
     return [
-        words.missing(model, task, standing, f"Version {version.number}") for task, standing in missing_tasks
+        words.describe_missing(model, task, standing, f"Version {version.number}")
+        for task, standing in missing_tasks
     ]
 
 
@@ -45,7 +46,9 @@ def find_warnings(
     production = version.number if moves else beside.production
     warning_text = warn_collapsed(model, version, beside.features, production)
     if warning_text is None:
-        warning_text = biased_head.warning(model, version.number, found, {part.type for part in found.parts})
+        warning_text = biased_head.find_warning(
+            model, version.number, found, {part.type for part in found.parts}
+        )
     advice = advise_once(session, model, version, job, confused, says_other=warning_text is not None)
     one_class = words.one_class(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]

@@ -8,7 +8,7 @@ from core.db.session import Database
 from core.db.states import LEASED, State
 from core.db.tables import Job, Weights
 from core.store import Blobs
-from core.work.fence import Claim, hold
+from core.work.fence import Claim, lock_claimed_job
 from core.work.put_off import PutOff
 
 WAIT_S = 10.0
@@ -27,9 +27,9 @@ def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, mo
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
-        hold(session, claim)
+        lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
-        references.own(session)
+        references.lock_exclusive(session)
         row = session.get(Weights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row
@@ -47,7 +47,7 @@ def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, mo
         return None
 
 
-def leave(db: Database, claim: Claim) -> None:
+def end_turn(db: Database, claim: Claim) -> None:
     """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))

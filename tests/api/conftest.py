@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from core.catalogue import load_catalogue
 from core.code_version import code_version
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.states import Action
@@ -132,10 +132,10 @@ def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
 def drive(db: Database, job_id: str, *actions: Action) -> None:
     """Move a job as a worker would."""
     with db.write() as session:
-        row = locked(session, job_id)
+        row = lock_job(session, job_id)
         assert row is not None
         for action in actions:
-            move(session, row, action, db.now(session))
+            change_state(session, row, action, db.now(session))
 
 
 def new_key(

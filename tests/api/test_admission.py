@@ -81,7 +81,7 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(expected_base, "_ask", lambda request: asked.append(request) or {})
+    monkeypatch.setattr(expected_base, "_compute_expected", lambda request: asked.append(request) or {})
     empty = client.post("/v1/bases", params={"architecture": "resnet18"})
     assert empty.status_code == 422 and "The body is empty" in empty.json()["detail"]
     huge = {"architecture": json.dumps(HUGE), "image_size": 1024}
@@ -98,7 +98,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
         asking.work()
         return {"tensors": {}, "optional": [], "ignored": []}
 
-    monkeypatch.setattr(expected_base, "_ask", ask)
+    monkeypatch.setattr(expected_base, "_compute_expected", ask)
     owners = [key_of(f"owner-{n}") for n in range(4)]
 
     def send(number: int) -> int:
@@ -122,8 +122,8 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
         assert listed.wait(PATIENCE_S)
         raise exports.ExportUnavailable("not today")
 
-    monkeypatch.setattr(exports, "stored", lambda *_, **__: None)
-    monkeypatch.setattr(exports, "export", export)
+    monkeypatch.setattr(exports, "find_stored", lambda *_, **__: None)
+    monkeypatch.setattr(exports, "get_or_build", export)
     other = key_of("other")
     turns = client.app.state.export_work._turns  # type: ignore[attr-defined]
     with ThreadPoolExecutor(60) as pool:

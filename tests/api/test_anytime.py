@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from starlette.testclient import TestClient
 
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.states import Action
 from core.db.tables import Job
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
@@ -44,7 +44,7 @@ class Running:
         return self._app.state.database
 
     def start(self) -> None:
-        found = claim.claim(self.db, "w", 60.0)
+        found = claim.claim_job(self.db, "w", 60.0)
         assert found is not None and found.job_id == self.id
         self._claim = found
 
@@ -55,7 +55,7 @@ class Running:
         folder = self._folder / f"state-{correct}"
         (folder / "parts").mkdir(parents=True)
         parts = []
-        for name, tensors in network.parts().items():
+        for name, tensors in network.copy_parts().items():
             save_file(tensors, folder / "parts" / f"{name}.safetensors")
             parts.append({"name": name, "type": name.partition(".")[0], "file": f"parts/{name}.safetensors"})
         document = {
@@ -75,10 +75,10 @@ class Running:
 
     def end(self, action: Action, **values: Any) -> None:
         with self.db.write() as session:
-            row = locked(session, self.id)
+            row = lock_job(session, self.id)
             if row.state == "validating":
-                move(session, row, Action.START, 1.0)
-            move(session, row, action, 1.0)
+                change_state(session, row, Action.START, 1.0)
+            change_state(session, row, action, 1.0)
             for name, value in values.items():
                 setattr(row, name, value)
 
@@ -178,7 +178,7 @@ def test_a_job_that_is_over_says_what_to_do_instead(
 ) -> None:
     if action is Action.REJECT:
         with started.db.write() as session:
-            move(session, locked(session, started.id), action, 1.0)
+            change_state(session, lock_job(session, started.id), action, 1.0)
     else:
         started.end(action, **values)
     answer = client.get(started.url)

@@ -22,7 +22,7 @@ class Guest:
     def gives_way(self) -> bool:
         return self.is_idle
 
-    def look(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         return
 
 
@@ -134,12 +134,12 @@ def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
     guests = enter(all_, "10.0.0.1", 10)
     assert all_.enter(Guest(), "10.0.0.2", 9)
     for _ in range(3):
-        all_.take("203.0.113.7")
+        all_.count_address("203.0.113.7")
     with pytest.raises(TooManyConnections):
-        all_.take("203.0.113.7")
-    all_.take("203.0.113.8")
-    all_.give("203.0.113.7")
-    all_.take("203.0.113.7")
+        all_.count_address("203.0.113.7")
+    all_.count_address("203.0.113.8")
+    all_.uncount_address("203.0.113.7")
+    all_.count_address("203.0.113.7")
     assert len(guests) == 10
 
 
@@ -174,7 +174,7 @@ def test_what_is_due_is_looked_for_only_while_there_are_connections(loop: asynci
     looks = count()
 
     class Looked(Guest):
-        def look(self, now: float) -> None:
+        def check_deadline(self, now: float) -> None:
             next(looks)
 
     all_ = Connections(Settings(head_s=0.04), loop)

@@ -17,7 +17,7 @@ from tests.damaged_database import damage_table
 
 
 def wait_for_the_look(client: TestClient) -> None:
-    client.app.state.damage.look().join()  # type: ignore[attr-defined]
+    client.app.state.damage.start_check().join()  # type: ignore[attr-defined]
 
 
 def test_a_damaged_table_is_told_with_its_name_and_what_to_do(settings: Settings) -> None:
@@ -59,8 +59,8 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
 @pytest.fixture
 def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The reserve of a service whose disk is full."""
-    assert reserve.fill(settings.data_dir, 1 << 16)
-    monkeypatch.setattr(reserve, "_free", lambda _folder: 0)
+    assert reserve.make_file(settings.data_dir, 1 << 16)
+    monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: 0)
     return settings.data_dir / reserve.NAME
 
 
@@ -95,7 +95,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(reserve, "release_if_full", lambda _folder: False)
-        patch.setattr("core.requests.jobs.act", no_room)
+        patch.setattr("core.requests.jobs.apply_action", no_room)
         refused = ask(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")
         assert "send this again" in refused.json()["detail"] and not full.exists()

@@ -269,7 +269,7 @@ def test_health_needs_no_key_and_names_what_is_down(
     assert client.get("/healthz").json() == {"status": "ok"}
     ready = {"status": "ready", "database": "up", "store": "up", "broker": "none", "workers": "none"}
     assert client.get("/readyz").json() == ready
-    monkeypatch.setattr(client.app.state.doorbell, "status", lambda: "down")  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.doorbell, "get_broker_status", lambda: "down")  # type: ignore[attr-defined]
     broker = client.get("/readyz")
     assert broker.status_code == 200
     assert broker.json()["broker"] == "down"

@@ -38,13 +38,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """One for each event that a stream has told. Streams look every few milliseconds."""
-    events, encoded = threading.Semaphore(0), event_stream._encoded
+    events, encoded = threading.Semaphore(0), event_stream._encode_event
 
     def tell(event: event_stream.Told) -> bytes:
         events.release()
         return encoded(event)
 
-    monkeypatch.setattr(event_stream, "_encoded", tell)
+    monkeypatch.setattr(event_stream, "_encode_event", tell)
     monkeypatch.setattr(event_stream, "LOOK_S", 0.01)
     return events
 
@@ -222,7 +222,7 @@ def test_a_download_is_cut_when_its_key_ends(
     url = "/v1/models/small/versions/0/download"
     whole = client.get(url, headers=mine)
     assert whole.status_code == 200 and len(whole.content) > 10 * (64 << 10)
-    real, looked = key_watch.KeyWatch.look, []
+    real, looked = key_watch.KeyWatch.check_if_due, []
 
     async def look(self: key_watch.KeyWatch) -> None:
         looked.append(self)
@@ -230,7 +230,7 @@ def test_a_download_is_cut_when_its_key_ends(
             await to_thread.run_sync(end)
         await real(self)
 
-    monkeypatch.setattr(key_watch.KeyWatch, "look", look)
+    monkeypatch.setattr(key_watch.KeyWatch, "check_if_due", look)
     cut = client.get(url, headers=mine)
     assert hashlib.sha256(cut.content).digest() != hashlib.sha256(whole.content).digest()
     assert len(cut.content) < len(whole.content) // 2

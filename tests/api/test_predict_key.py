@@ -318,7 +318,7 @@ def test_a_key_that_has_nothing_left_costs_the_database_nothing(
 ) -> None:
     key = make(birds, images_per_day=1)
     assert statuses(birds, key, 2) == [200, 429]
-    monkeypatch.setattr(predict_keys, "take", lambda *_, **__: pytest.fail("the database was asked"))
+    monkeypatch.setattr(predict_keys, "take_images", lambda *_, **__: pytest.fail("the database was asked"))
     assert statuses(birds, key, 3) == [429] * 3
 
 
@@ -338,7 +338,7 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         line: PredictLine = client.app.state.predict_line  # type: ignore[attr-defined]
         with database(client).read() as session:
             owner = session.get_one(Key, key_id).owner_id
-        place = line.place(owner, key_id)
+        place = line.take_place(owner, key_id)
         assert ask(client, key).status_code == 429 and "This key has 1 predictions" in ask(client, key).text
         place.leave()
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes

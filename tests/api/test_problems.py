@@ -156,7 +156,7 @@ def test_an_outage_of_a_hot_read_is_a_503(client: TestClient, monkeypatch: pytes
     async def broken(*_: object, **__: object) -> None:
         raise Unavailable("The database does not answer.", retry_after_s=1)
 
-    monkeypatch.setattr(client.app.state.polling, "job", broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.polling, "find_job", broken)  # type: ignore[attr-defined]
     answer = client.get("/v1/jobs/job_00000000000000000000000000")
     shape(answer, 503, "unavailable")
     assert answer.headers["retry-after"] == "1"

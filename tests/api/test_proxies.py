@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from api.proxies import Proxies, counted
+from api.proxies import Proxies, derive_address_key
 from core.settings import Settings
 
 
@@ -30,7 +30,7 @@ from core.settings import Settings
 def test_the_nearest_hop_that_is_not_trusted_is_the_client(
     trusted: str, forwarded: list[bytes], client: str | None
 ) -> None:
-    assert Proxies(trusted).client(forwarded) == client
+    assert Proxies(trusted).find_client(forwarded) == client
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_trusted_are_the_named_addresses_and_networks_alone(
     ],
 )
 def test_an_ipv6_address_counts_as_its_network(address: str, key: str) -> None:
-    assert counted(address) == key
+    assert derive_address_key(address) == key
 
 
 def test_a_proxy_that_is_no_address_is_refused_at_the_start() -> None:

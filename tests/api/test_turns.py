@@ -10,7 +10,7 @@ from api.turns import Turns
 async def used(turns: Turns[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1) -> None:
     """Take turns one after the other, each of which lasts until others have had time to ask."""
     for _ in range(pieces):
-        async with turns.turn(owner):
+        async with turns.take_turn(owner):
             log.append(name or owner)
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -35,7 +35,7 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
 
     async def run() -> None:
         turns = Turns(["one", "two"])
-        async with turns.turn("a"):
+        async with turns.take_turn("a"):
             waiting = asyncio.create_task(used(turns, "a", log))
             await used(turns, "b", log)
             await asyncio.sleep(0)
@@ -51,7 +51,7 @@ def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() ->
 
     async def run() -> None:
         turns = Turns(["one", "two"], 2)
-        async with turns.turn("a"), turns.turn("a"):
+        async with turns.take_turn("a"), turns.take_turn("a"):
             waiting = [asyncio.create_task(used(turns, "a", log)) for _ in range(3)]
             await asyncio.sleep(0)
             waiting.append(asyncio.create_task(used(turns, "b", log)))
@@ -80,7 +80,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
 
     async def run() -> None:
         turns = Turns(["helper"])
-        held = turns.turn("a")
+        held = turns.take_turn("a")
         await held.__aenter__()
         gone = asyncio.create_task(used(turns, "b", log, "gone"))
         await asyncio.sleep(0)

@@ -75,16 +75,16 @@ def test_a_good_batch_is_reported_as_valid_and_leaves_nothing(
     assert archives(settings) == []
     assert client.get(TASKS).json()["items"] == []
     assert blobs(settings) == before
-    assert not list(settings.folder("work").rglob("*.safetensors"))
+    assert not list(settings.make_folder("work").rglob("*.safetensors"))
 
 
 def test_the_report_is_that_of_a_submit(
     client: TestClient, worker: Worker, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.work.kinds import KINDS
-    from core.work.validate import validate
+    from core.work.validate import validate_archive
 
-    monkeypatch.setitem(KINDS, "learn", _decoding_only(KINDS["learn"], validate))
+    monkeypatch.setitem(KINDS, "learn", _decoding_only(KINDS["learn"], validate_archive))
     body = with_bad_images(archive(a=30, b=30, tshirt=2), 2)
     checked = ended(client, worker, check(client, body)["id"])["report"]
     assert client.post(TASKS, content=body).status_code == 202

@@ -42,7 +42,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 @pytest.fixture(scope="session")
 def archives() -> list[bytes]:
     """Five batches of two digits each, small ones."""
-    return [small_batches.few(archive) for _, archive in digits.archives()]
+    return [small_batches.few(archive) for _, archive in digits.build_archives()]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from PIL import Image
 from core import packaged_base
 from perennial import Perennial
 from tools.compare_methods import comparison
-from tools.compare_methods.comparison import Options, compare
+from tools.compare_methods.comparison import Options, compare_methods
 from tools.compare_methods.errors import CannotCompare
 from tools.compare_methods.split import Sample
 from tools.compare_methods.table import WORDS
@@ -40,7 +40,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_row_is_measured_on_the_same_held_out_images(colours: Path, client: Perennial) -> None:
     lines: list[str] = []
-    found = compare(colours, SMALL, lines.append, lambda: nullcontext(client))
+    found = compare_methods(colours, SMALL, lines.append, lambda: nullcontext(client))
     rows = {outcome.row: outcome for outcome in found.outcomes}
     assert list(rows) == list(WORDS)
     counts = {tuple(total for _, total in sorted(row.per_class.values())) for row in rows.values()}
@@ -59,7 +59,7 @@ def test_every_row_is_measured_on_the_same_held_out_images(colours: Path, client
 def test_an_unreadable_image_is_counted_and_skipped(colours: Path) -> None:
     lines: list[str] = []
     whole = Options(Sample(images=12, held_out=4), base=packaged_base.PACKAGED, rows=("lda",))
-    found = compare(colours, whole, lines.append)
+    found = compare_methods(colours, whole, lines.append)
     assert [one["image"] for one in found.document["skipped"]] == ["red/00.png"]
     assert "warning: 1 image was skipped as unreadable: red/00.png" in lines
     assert found.document["learned"] + found.document["held_out"] == 4 * 12 - 1
@@ -72,7 +72,7 @@ def test_a_class_without_a_readable_image_is_an_error(colours: Path, tmp_path: P
             file = tmp_path / "trees" / label / f"{number}.png"
             file.write_bytes((colours / "blue" / "00.png").read_bytes() if label == "elm" else b"no image")
     with pytest.raises(CannotCompare, match=r"Of ash no image to learn from can be read\. Each class"):
-        compare(tmp_path / "trees", SMALL, lambda line: None)
+        compare_methods(tmp_path / "trees", SMALL, lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_a_missing_library_is_named_with_its_command(
 ) -> None:
     monkeypatch.setattr(comparison, "find_spec", lambda name: None)
     with pytest.raises(CannotCompare) as refused:
-        compare(colours, Options(rows=rows), lambda line: None)
+        compare_methods(colours, Options(rows=rows), lambda line: None)
     assert all(part in str(refused.value) for part in words)

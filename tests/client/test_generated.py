@@ -23,13 +23,13 @@ for check in version.gate.checks:
 
 
 def test_the_types_are_those_of_the_openapi_document() -> None:
-    assert client_types.TARGET.read_text() == client_types.source(client_types.document()), (
+    assert client_types.TARGET.read_text() == client_types.generate_source(client_types.build_document()), (
         "run: python -m tools.client_types"
     )
 
 
 def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
-    wanted = client_sync.sources()
+    wanted = client_sync.generate_modules()
     found = {
         str(file.relative_to(client_sync.TARGET)): file.read_text()
         for file in client_sync.TARGET.rglob("*.py")
@@ -102,4 +102,6 @@ def test_a_checker_finds_a_wrong_field(tmp_path: Path) -> None:
 
 
 def test_the_reference_of_the_command_line_is_that_of_the_code() -> None:
-    assert command_line.TARGET.read_text() == command_line.source(), "run: python -m tools.command_line"
+    assert command_line.TARGET.read_text() == command_line.render_document(), (
+        "run: python -m tools.command_line"
+    )

@@ -17,17 +17,17 @@ import perennial
 from perennial import BadAnswer, types
 from perennial.bars import shown_job, shown_transfer
 from perennial.guard import (
-    echoed,
+    api_path,
     header_number,
     json_text,
-    path,
+    safe_echo,
     safe_filename,
     same_origin,
     shell_word,
     whole_number,
 )
 from perennial.shapes import read_as
-from perennial.text import one_line, printable
+from perennial.text import escape_controls, one_line
 from perennial.words import by_commands
 
 CLIENT = Path(perennial.__file__).parent
@@ -56,7 +56,7 @@ PRINTING = {
     ],
 )
 def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_controls(text) == shown
     assert one_line("a\n b\r\x0b c") == "a b c"
 
 
@@ -92,7 +92,7 @@ def test_json_is_the_same_value_without_controls() -> None:
     value = {"a\u202e": ["\x1b[2J", "\x9b", "\x7f", "\U000e0041", "\ud800", "größe 写 🙂"]}
     text = json_text(json.dumps(value, ensure_ascii=False, indent=2))
     assert json.loads(text) == value
-    assert printable(text) == text and "größe 写 🙂" in text
+    assert escape_controls(text) == text and "größe 写 🙂" in text
 
 
 @pytest.mark.parametrize("place", ["/v1/uploads/upl_1", f"{BASE}/v1/uploads/upl_1"])
@@ -108,12 +108,12 @@ def test_a_place_on_another_service_is_refused(place: str) -> None:
 
 
 def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
-    assert path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
-    assert (whole_number(3, "version"), header_number("10", "Length"), echoed('"tag"')) == (3, 10, '"tag"')
-    assert echoed("\x9b") == echoed("a b") == echoed(None) == echoed("a" * 3000) == ""
+    assert api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
+    assert (whole_number(3, "version"), header_number("10", "Length"), safe_echo('"tag"')) == (3, 10, '"tag"')
+    assert safe_echo("\x9b") == safe_echo("a b") == safe_echo(None) == safe_echo("a" * 3000) == ""
     for part in ("", ".", "..", "\ud800", "a" * 3000):
         with pytest.raises(BadAnswer):
-            path("models", part)
+            api_path("models", part)
     for number in ("1", 1.0, True, -1, 1 << 63, None):
         with pytest.raises(BadAnswer):
             whole_number(number, "version")

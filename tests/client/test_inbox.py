@@ -141,7 +141,7 @@ def test_nothing_is_put_behind_a_link(tmp_path: Path) -> None:
 
 HOLD = (
     "import sys; from pathlib import Path; from perennial.cli import inbox\n"
-    "with inbox.locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    "with inbox.lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 
 
@@ -159,17 +159,17 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_one_process_has_a_folder_and_a_dead_one_has_it_no_more(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
-        with pytest.raises(inbox.InUse, match=f"process {process.pid} of"), inbox.locked(tmp_path):
+        with pytest.raises(inbox.InUse, match=f"process {process.pid} of"), inbox.lock_folder(tmp_path):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait(60)
-        with inbox.locked(tmp_path):
+        with inbox.lock_folder(tmp_path):
             pass
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     target = lay(tmp_path, "precious")
     (tmp_path / inbox.LOCK).symlink_to(target)
-    with pytest.raises(ConfigError), inbox.locked(tmp_path):
+    with pytest.raises(ConfigError), inbox.lock_folder(tmp_path):
         pass
     assert target.read_bytes() == b"image"

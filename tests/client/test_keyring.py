@@ -55,23 +55,23 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> Keyring:
 
 
 def test_a_key_is_kept_in_the_keyring_and_not_in_the_file(keyring: Keyring) -> None:
-    assert config.store("team", URL, "pk_secret") == "the system's keyring"
+    assert config.store_profile("team", URL, "pk_secret") == "the system's keyring"
     assert keyring.kept == {("perennial", "team"): "pk_secret"}
     assert "pk_secret" not in config.config_file().read_text()
-    found = config.connection(profile="team")
+    found = config.find_connection(profile="team")
     assert (found.url, found.key, found.source) == (URL, "pk_secret", "profile team")
 
 
 def test_a_profile_that_is_forgotten_leaves_no_key_in_the_keyring(keyring: Keyring) -> None:
-    config.store("team", URL, "pk_secret")
-    assert config.forget("team")
-    assert keyring.kept == {} and config.profiles() == {}
+    config.store_profile("team", URL, "pk_secret")
+    assert config.remove_profile("team")
+    assert keyring.kept == {} and config.read_profiles() == {}
 
 
 def test_without_a_keyring_on_the_machine_the_file_has_the_key(keyring: Keyring) -> None:
     keyring.is_there = False
-    assert config.store("team", URL, "pk_secret") == str(config.config_file())
-    assert config.connection(profile="team").key == "pk_secret"
+    assert config.store_profile("team", URL, "pk_secret") == str(config.config_file())
+    assert config.find_connection(profile="team").key == "pk_secret"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_without_a_keyring_on_the_machine_the_file_has_the_key(keyring: Keyring)
 def test_a_key_that_the_keyring_does_not_give_is_told_with_the_way_back(
     keyring: Keyring, monkeypatch: pytest.MonkeyPatch, trouble: str, told: str
 ) -> None:
-    config.store("team", URL, "pk_secret")
+    config.store_profile("team", URL, "pk_secret")
     if trouble == "key is lost":
         keyring.kept.clear()
     elif trouble == "cannot be read":
@@ -93,4 +93,4 @@ def test_a_key_that_the_keyring_does_not_give_is_told_with_the_way_back(
     else:
         monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match=told):
-        config.connection(profile="team")
+        config.find_connection(profile="team")

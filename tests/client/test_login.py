@@ -71,16 +71,16 @@ def test_on_a_terminal_address_and_key_are_asked_for_and_the_page_of_keys_is_ope
     assert opened == [f"{service.url}/ui/admin/keys"]
     assert f"Administrators make keys at {service.url}/ui/admin/keys" in told
     assert key_sent(service) == "Bearer pk_typed"
-    assert config.connection().url == service.url
+    assert config.find_connection().url == service.url
 
 
 def test_an_empty_answer_takes_the_address_that_was_kept(
     service: stub.Stub, type_in: Callable[[str], None], opened: list[str]
 ) -> None:
-    config.store("default", service.url, "pk_old")
+    config.store_profile("default", service.url, "pk_old")
     type_in("\npk_new\n")
     assert run(["login", "--no-browser"]) == 0
-    assert (config.connection().key, opened) == ("pk_new", [])
+    assert (config.find_connection().key, opened) == ("pk_new", [])
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> 
 
 def test_login_takes_the_address_as_an_argument(service: stub.Stub) -> None:
     assert run(["login", f"{service.url}/ui/models/birds", "--key", "pk_x"]) == 0
-    assert config.profiles()["default"]["url"] == service.url
+    assert config.read_profiles()["default"]["url"] == service.url
 
 
 def test_login_with_two_addresses_is_wrong_usage(capsys: Said, service: stub.Stub) -> None:
     assert run(["login", service.url, "--url", "https://other.example", "--key", "pk_x"]) == 2
     assert "Name one." in capsys.readouterr().err
-    assert config.profiles() == {}
+    assert config.read_profiles() == {}
 
 
 def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
@@ -125,7 +125,7 @@ def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
     with stub.answering(lambda _: stub.problem(401, "not-authenticated", detail)) as service:
         assert run(["login", "--url", service.url, "--key", "pk_wrong"]) == 4
         assert capsys.readouterr().err == f"{service.url} does not know this key.\n"
-    assert config.profiles() == {}
+    assert config.read_profiles() == {}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_no_key_is_told_without_sending_in_a_circle(
     assert run(["login", "--url", service.url]) in (2, 4)
     told = capsys.readouterr().err
     assert said in told and "perennial login" not in told
-    assert service.asked == [] and config.profiles() == {}
+    assert service.asked == [] and config.read_profiles() == {}
 
 
 def test_a_profile_that_does_not_exist_yet_is_made(
@@ -147,7 +147,7 @@ def test_a_profile_that_does_not_exist_yet_is_made(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_PROFILE", "new")
     assert run(["login", "--url", service.url, "--key", "pk_x"]) == 0
-    assert list(config.profiles()) == ["new"]
+    assert list(config.read_profiles()) == ["new"]
 
 
 @pytest.mark.parametrize("status", [200, 403, 404, 502])
@@ -164,7 +164,7 @@ def test_a_web_page_in_place_of_an_answer_is_never_printed(
     out, told = capsys.readouterr()
     assert told and "<" not in out + told and "Sign in" not in out + told
     assert "Perennial service" in told
-    assert config.profiles() == {}
+    assert config.read_profiles() == {}
 
 
 def test_the_end_of_input_at_the_question_for_the_address_is_told(

@@ -11,7 +11,7 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
-from perennial.cli.evaluate import interval
+from perennial.cli.evaluate import wilson_interval
 from perennial.cli.main import run
 
 Said = pytest.CaptureFixture[str]
@@ -193,9 +193,9 @@ def test_an_evaluation_that_cannot_be_is_told(
 
 
 def test_the_interval_of_an_accuracy_is_wilsons() -> None:
-    low, high = interval(14, 16) or (0, 0)
+    low, high = wilson_interval(14, 16) or (0, 0)
     assert (round(low, 4), round(high, 4)) == (0.6398, 0.9650)
-    assert interval(0, 0) is None
+    assert wilson_interval(0, 0) is None
 
 
 @pytest.mark.parametrize(

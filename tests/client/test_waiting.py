@@ -10,7 +10,7 @@ from sample_answers import sample_answer
 from terminal import record
 
 from perennial import BaseFailed, BaseUnavailable
-from perennial.bars import left, share, told
+from perennial.bars import describe_progress, describe_time_left, share_done
 from perennial.cli import beat
 from perennial.cli.exits import Exit
 from perennial.cli.main import run
@@ -162,7 +162,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
     said = ""
     with beat.JobLines() as lines:
         lines(read_as(Job, job_of()))
-        lines.away(40)
+        lines.show_outage(40)
         while "not answered" not in said:
             said += capsys.readouterr().err
     assert said.splitlines()[-1] == (
@@ -193,14 +193,14 @@ def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> Non
     progress = (
         {**found["progress"], **values.pop("progress", {})} if "progress" in values else found["progress"]
     )
-    assert told(read_as(Job, {**found, **values, "progress": progress})) == words
+    assert describe_progress(read_as(Job, {**found, **values, "progress": progress})) == words
 
 
 def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
     found = job_of()
     progress = {name: value for name, value in found["progress"].items() if name not in ("done", "left_s")}
     job = read_as(Job, {**found, "progress": progress})
-    assert (share(job), left(job)) == (0.3, "")
+    assert (share_done(job), describe_time_left(job)) == (0.3, "")
 
 
 @pytest.mark.parametrize(

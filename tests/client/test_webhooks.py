@@ -14,8 +14,8 @@ from perennial.cli.main import run
 from perennial.webhooks import NotVerified, verify
 from tools import service
 
-SECRET = webhook_secret.secret(b"k" * 32, "whk_1", 1)
-OTHER = webhook_secret.secret(b"k" * 32, "whk_1", 2)
+SECRET = webhook_secret.derive_secret(b"k" * 32, "whk_1", 1)
+OTHER = webhook_secret.derive_secret(b"k" * 32, "whk_1", 2)
 EVENT = {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"name": "Bär"}}
 BODY = json.dumps(EVENT).encode()
 
@@ -23,13 +23,13 @@ BODY = json.dumps(EVENT).encode()
 def signed(secret: str, at: float, *more: str) -> dict[str, str]:
     """The headers of a request that the service sends."""
     now = int(at)
-    signatures = [webhook_secret.signature(one, "dlv_1", now, BODY) for one in (secret, *more)]
+    signatures = [webhook_secret.sign_body(one, "dlv_1", now, BODY) for one in (secret, *more)]
     return {"Webhook-Id": "dlv_1", "WEBHOOK-timestamp": str(now), "webhook-signature": " ".join(signatures)}
 
 
 def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
     at = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC)
-    ours = webhook_secret.signature(SECRET, "dlv_1", 1_800_000_000, BODY)
+    ours = webhook_secret.sign_body(SECRET, "dlv_1", 1_800_000_000, BODY)
     assert ours == Webhook(SECRET).sign("dlv_1", at, BODY.decode())
 
 

@@ -7,7 +7,15 @@ import pytest
 
 from perennial.shapes import read_as
 from perennial.types import BatchReport, Verdict
-from perennial.words import about_task, by_commands, compared, duration, left_out, reasons, unmeasured
+from perennial.words import (
+    about_task,
+    by_commands,
+    describe_compared,
+    describe_failures,
+    describe_unmeasured,
+    format_duration,
+    left_out,
+)
 
 SUSPECTS = "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page."
 
@@ -115,7 +123,7 @@ def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
 
 
 def test_a_failed_check_names_classes_and_pictures() -> None:
-    assert list(reasons(gate_of(FAILED, UNMEASURED))) == [
+    assert list(describe_failures(gate_of(FAILED, UNMEASURED))) == [
         "it lost a class. It lost cat (0 of 12 right, 11 by version 1).",
         "  cat, now called hat: /v1/7.png",
     ]
@@ -123,12 +131,14 @@ def test_a_failed_check_names_classes_and_pictures() -> None:
 
 def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
     visible = {"images": 42, "loss": 0.3, "more": None, "then": None, "detail": "With 42 images …"}
-    assert list(unmeasured(gate_of(UNMEASURED, visible=visible))) == [
+    assert list(describe_unmeasured(gate_of(UNMEASURED, visible=visible))) == [
         "forgotten: not measured, no images",
         "With 42 images …",
     ]
-    assert list(compared(gate_of(UNMEASURED))) == ["Not compared with the version before: no images."]
-    assert list(compared(gate_of(UNMEASURED, visible=visible))) == ["With 42 images …"]
+    assert list(describe_compared(gate_of(UNMEASURED))) == [
+        "Not compared with the version before: no images."
+    ]
+    assert list(describe_compared(gate_of(UNMEASURED, visible=visible))) == ["With 42 images …"]
 
 
 @pytest.mark.parametrize(
@@ -143,4 +153,4 @@ def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
     ],
 )
 def test_a_duration_is_said_in_seconds_then_in_minutes(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said

@@ -14,7 +14,7 @@ from core.settings import Settings
 def settings(tmp_path: Path) -> Settings:
     """Settings of a data directory that has a catalogue."""
     found = Settings(data_dir=tmp_path)
-    path = found.folder("catalogue") / f"{code_version()}.json"
+    path = found.make_folder("catalogue") / f"{code_version()}.json"
     path.write_text(json.dumps({"methods": {}}))
     return found
 
@@ -28,7 +28,7 @@ def test_a_catalogue_that_was_deleted_is_written_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue.load_catalogue(settings)
-    (path,) = settings.folder("catalogue").iterdir()
+    (path,) = settings.make_folder("catalogue").iterdir()
     path.unlink()
     written: list[Path] = []
 
@@ -36,6 +36,6 @@ def test_a_catalogue_that_was_deleted_is_written_again(
         written.append(target)
         target.write_text(json.dumps({"methods": {}}))
 
-    monkeypatch.setattr(catalogue, "_write", write)
+    monkeypatch.setattr(catalogue, "_write_catalogue", write)
     assert catalogue.load_catalogue(settings) == {"methods": {}}
     assert written == [path]

@@ -34,7 +34,7 @@ def test_the_catalogues_file_has_its_name(tmp_path: Path) -> None:
     lend_catalogue(tmp_path)
     settings = Settings(data_dir=tmp_path)
     load_catalogue(settings)
-    assert (settings.folder("catalogue") / f"{code_version()}.json").exists()
+    assert (settings.make_folder("catalogue") / f"{code_version()}.json").exists()
 
 
 def test_it_does_not_load_that_code() -> None:

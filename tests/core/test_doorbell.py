@@ -87,7 +87,7 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
     bell.ring(JOB)
     assert within_limit(lambda: rung_at(db) is not None)
     assert client.llen(doorbell.QUEUE) == before + 1
-    assert bell.status() == "up"
+    assert bell.get_broker_status() == "up"
     bell.close()
     message = client.lindex(doorbell.QUEUE, 0)
     assert isinstance(message, bytes) and JOB.encode() not in message
@@ -101,7 +101,7 @@ def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, sil
     for _ in range(20):
         bell.ring(JOB)
     assert bell._rings.qsize() >= 18  # they wait: the thread has taken one, at most two
-    assert bell.status() == "down"
+    assert bell.get_broker_status() == "down"
     assert rung_at(db) is None
     bell.close()
 
@@ -110,7 +110,7 @@ def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: 
     port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     bell.ring(JOB)
-    assert bell.status() == "down"
+    assert bell.get_broker_status() == "down"
     assert rung_at(db) is None
     bell.close()
 
@@ -119,13 +119,13 @@ def test_the_broker_is_up_again_after_an_outage(db: Database, tmp_path: Path, mo
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
     port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
-    assert bell.status() == "down"
+    assert bell.get_broker_status() == "down"
     server = subprocess.Popen(
         ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
         stdout=subprocess.DEVNULL,
     )
     try:
-        assert within_limit(lambda: bell.status() == "up")
+        assert within_limit(lambda: bell.get_broker_status() == "up")
         bell.ring(JOB)
         assert within_limit(lambda: rung_at(db) is not None)
     finally:
@@ -138,32 +138,32 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     db: Database, tmp_path: Path
 ) -> None:
     bell = Doorbell(settings(tmp_path), db)
-    with doorbell.listening(tmp_path) as listener:
+    with doorbell.open_listener(tmp_path) as listener:
         assert listener is not None
         bell.ring(JOB)
         assert listener.recv(16)
-    assert bell.status() == "none"
+    assert bell.get_broker_status() == "none"
 
 
 def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
     Doorbell(settings(tmp_path), db).ring(JOB)
-    assert doorbell.wake(tmp_path) is False
+    assert doorbell.wake_worker(tmp_path) is False
 
 
 def test_a_long_data_directory_still_has_a_doorbell(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    with doorbell.listening(folder) as listener:
+    with doorbell.open_listener(folder) as listener:
         assert listener is not None
-        assert doorbell.wake(folder)
+        assert doorbell.wake_worker(folder)
         assert listener.recv(16)
 
 
 def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> None:
-    with doorbell.listening(tmp_path) as listener:
+    with doorbell.open_listener(tmp_path) as listener:
         assert listener is not None
-        assert all(doorbell.wake(tmp_path) for _ in range(2000))
-        doorbell.drain(listener)
+        assert all(doorbell.wake_worker(tmp_path) for _ in range(2000))
+        doorbell.drain_wakeups(listener)
         with pytest.raises(BlockingIOError):
             listener.recv(16)
 

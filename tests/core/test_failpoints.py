@@ -13,7 +13,7 @@ from core.failpoints import POINTS
 from worker.job_points import FAILPOINTS
 
 ROOT = Path(__file__).parents[2]
-COME_BY = "from core.failpoints import hit; hit('submit-stored'); print('went on')"
+COME_BY = "from core.failpoints import hit_failpoint; hit_failpoint('submit-stored'); print('went on')"
 
 
 def come_by(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def test_every_point_is_hit_somewhere_and_no_other_is_named() -> None:
         name
         for folder in ("api", "core", "worker")
         for file in (ROOT / folder).rglob("*.py")
-        for name in re.findall(r'hit\("([^"]+)"\)', file.read_text())
+        for name in re.findall(r'hit_failpoint\("([^"]+)"\)', file.read_text())
     }
     assert named | set(FAILPOINTS.values()) == set(POINTS)
 

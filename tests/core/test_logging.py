@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from core.logging import configure
+from core.logging import configure_logging
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def lines() -> Iterator[Any]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
-    configure("worker", stream=stream)
+    configure_logging("worker", stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from core import near
-from core.ingest.batch_data import EXAMPLES, Earlier, balance, beside_earlier, near_duplicates
+from core.ingest.batch_data import EXAMPLES, Earlier, beside_earlier, measure_balance, near_duplicates
 from core.ingest.traces import Traces, read_traces, write_traces
-from core.near import MOST_BITS, distances, hashes
+from core.near import MOST_BITS, hamming_distances, hash_images
 
 
 def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
@@ -29,7 +29,7 @@ def saved_again(image: np.ndarray, quality: int) -> np.ndarray:
 
 
 def brute(found: np.ndarray, others: np.ndarray) -> np.ndarray:
-    return distances(found[:, None], others[None]) <= MOST_BITS
+    return hamming_distances(found[:, None], others[None]) <= MOST_BITS
 
 
 @given(st.integers(0, 2**31), st.integers(60, 95))
@@ -37,7 +37,7 @@ def brute(found: np.ndarray, others: np.ndarray) -> np.ndarray:
 def test_a_copy_that_was_saved_again_has_nearly_the_same_hash(seed: int, quality: int) -> None:
     image = scenes(1, seed=seed)
     again = saved_again(image[0], quality)[None]
-    assert distances(hashes(image), hashes(again))[0] <= MOST_BITS
+    assert hamming_distances(hash_images(image), hash_images(again))[0] <= MOST_BITS
 
 
 @given(st.integers(0, 2**31), st.integers(-20, 20))
@@ -45,7 +45,7 @@ def test_a_copy_that_was_saved_again_has_nearly_the_same_hash(seed: int, quality
 def test_brightness_changes_no_hash(seed: int, more: int) -> None:
     image = np.clip(scenes(1, seed=seed), 40, 215)
     brighter = (image.astype(int) + more).astype(np.uint8)
-    assert distances(hashes(image), hashes(brighter))[0] <= 2  # grey levels round
+    assert hamming_distances(hash_images(image), hash_images(brighter))[0] <= 2  # grey levels round
 
 
 def test_a_resized_copy_has_nearly_the_same_hash() -> None:
@@ -53,13 +53,13 @@ def test_a_resized_copy_has_nearly_the_same_hash() -> None:
     small = np.stack(
         [np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC)) for one in large]
     )
-    assert (distances(hashes(large), hashes(small)) <= MOST_BITS).all()
+    assert (hamming_distances(hash_images(large), hash_images(small)) <= MOST_BITS).all()
 
 
 def test_noise_in_a_plain_image_says_nothing() -> None:
     plain = np.full((2, 32, 32, 1), 128, np.uint8)
     plain[1, ::2] += 1
-    assert (hashes(plain) == 0).all()
+    assert (hash_images(plain) == 0).all()
 
 
 def planted(seed: int, count: int = 200) -> np.ndarray:
@@ -77,7 +77,7 @@ def planted(seed: int, count: int = 200) -> np.ndarray:
 @settings(max_examples=40, deadline=None)
 def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
     found = planted(seed)
-    told = near.within(found)
+    told = near.find_duplicates_within(found)
     assert told.complete
     truth = np.tril(brute(found, found), -1)
     assert np.array_equal(told.near >= 0, truth.any(1))
@@ -90,7 +90,7 @@ def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
 def test_bands_find_every_near_duplicate_of_an_earlier_task(seed: int) -> None:
     found = planted(seed)
     own, earlier = found[:100], found[100:]
-    told = near.between(own, earlier)
+    told = near.find_duplicates_between(own, earlier)
     truth = brute(own, earlier)
     assert told.complete and np.array_equal(told.near >= 0, truth.any(1))
     rows = np.flatnonzero(told.near >= 0)
@@ -103,27 +103,27 @@ def test_many_images_of_one_band_take_bounded_work_and_are_said_to_be_incomplete
     monkeypatch.setattr(near, "COMPARISONS", 100)
     found = np.random.default_rng(0).integers(0, 2**64, (200, 2), dtype=np.uint64)
     found[:, 0] &= ~np.uint64(0xFFFF)
-    assert not near.within(found).complete
+    assert not near.find_duplicates_within(found).complete
     equal = np.zeros((200, 2), np.uint64)  # equal hashes are one, however many
-    told = near.within(equal)
+    told = near.find_duplicates_within(equal)
     assert told.complete and (told.near[1:] == 0).all() and told.near[0] == -1
 
 
 def test_nothing_is_near_in_an_empty_part() -> None:
-    none, some = np.zeros((0, 2), np.uint64), hashes(scenes(3))
-    assert near.within(none).near.size == 0
-    assert (near.between(some, none).near == -1).all()
-    assert near.between(none, some).near.size == 0
+    none, some = np.zeros((0, 2), np.uint64), hash_images(scenes(3))
+    assert near.find_duplicates_within(none).near.size == 0
+    assert (near.find_duplicates_between(some, none).near == -1).all()
+    assert near.find_duplicates_between(none, some).near.size == 0
 
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:
     images = scenes(12)
-    own = Traces(hashes(images[:6]), hashes(images[[2, 8]]), [f"a{i}" for i in range(8)])
+    own = Traces(hash_images(images[:6]), hash_images(images[[2, 8]]), [f"a{i}" for i in range(8)])
     repeat = np.zeros(8, np.bool_)
     found = near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
-    theirs = Traces(hashes(images[[9, 3]]), hashes(images[[4, 10]]), ["b0", "b1", "b2", "b3"])
+    theirs = Traces(hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"])
     told = beside_earlier(found, own, iter([Earlier(3, None), Earlier(2, theirs)]))
     assert told["earlier"] == [
         {
@@ -137,19 +137,21 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 
 
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
-    same = hashes(scenes(1)[[0, 0]])
+    same = hash_images(scenes(1)[[0, 0]])
     traces = Traces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
     assert near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
-    many = Traces(hashes(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)])
+    many = Traces(hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)])
     found = near_duplicates(many, np.zeros(50, np.bool_))["within"]
     assert (found["count"], len(found["examples"])) == (49, EXAMPLES)
 
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
-    traces = Traces(hashes(scenes(3)), hashes(scenes(2, seed=1)), ["ä/1.png", "b", "c\udc80", "d", "e"])
+    traces = Traces(
+        hash_images(scenes(3)), hash_images(scenes(2, seed=1)), ["ä/1.png", "b", "c\udc80", "d", "e"]
+    )
     write_traces(tmp_path / "one", traces)
     write_traces(tmp_path / "two", traces)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -166,5 +168,5 @@ def test_what_is_no_file_of_traces_is_a_value_error(tmp_path, content: bytes) ->
 
 def test_balance_names_classes_of_few_images() -> None:
     sizes = {"cat": 50, "dog": 4, "elk": 10}
-    found = balance({label: {"images": n, "held_out": None} for label, n in sizes.items()})
+    found = measure_balance({label: {"images": n, "held_out": None} for label, n in sizes.items()})
     assert (found["few"], found["imbalance_ratio"]) == (["dog"], 12.5)

@@ -13,9 +13,13 @@ from core.learn.networks.backbone import Backbone
 
 def backbone(size: int, channels: int) -> Backbone:
     built = build_backbone(
-        packaged_base.packaged().architecture, ImageSpec(size, channels), torch.Generator().manual_seed(0)
+        packaged_base.load_description().architecture,
+        ImageSpec(size, channels),
+        torch.Generator().manual_seed(0),
     )
-    tensors = {name: torch.from_numpy(value) for name, value in load(packaged_base.weights(channels)).items()}
+    tensors = {
+        name: torch.from_numpy(value) for name, value in load(packaged_base.load_weights(channels)).items()
+    }
     built.load_base(tensors)
     return built.eval()
 
@@ -24,14 +28,14 @@ def images(size: int, channels: int) -> torch.Tensor:
     """Smooth grey images, normalised for the base: [8, channels, size, size]."""
     draws = torch.rand(8, 1, 6, 6, generator=torch.Generator().manual_seed(1))
     grey = torch.nn.functional.interpolate(draws, (size, size), mode="bicubic").clamp(0, 1)
-    known = packaged_base.normalisation(channels)
+    known = packaged_base.load_normalisation(channels)
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (known.mean, known.std))
     return (grey - mean) / std
 
 
 def test_it_is_small_and_its_card_is_complete() -> None:
-    card = packaged_base.packaged()
-    assert len(packaged_base.weights(3)) <= 5_000_000
+    card = packaged_base.load_description()
+    assert len(packaged_base.load_weights(3)) <= 5_000_000
     assert sum(p.numel() for p in backbone(32, 3).parameters()) == card.parameters
     assert len(card.classes) == 60 and 0.5 < card.accuracy < 1 and card.command.startswith("python -m bench.")
 
@@ -59,6 +63,8 @@ def test_a_single_channel_sums_the_stems_filters_by_their_deviations() -> None:
 
 
 def test_its_statistics_are_those_of_its_card() -> None:
-    assert packaged_base.normalisation(3) == packaged_base.packaged().normalise
-    assert packaged_base.normalisation(1).mean == [np.mean(packaged_base.packaged().normalise.mean)]
-    assert json.loads(packaged_base.packaged().model_dump_json())["size"] == 32
+    assert packaged_base.load_normalisation(3) == packaged_base.load_description().normalise
+    assert packaged_base.load_normalisation(1).mean == [
+        np.mean(packaged_base.load_description().normalise.mean)
+    ]
+    assert json.loads(packaged_base.load_description().model_dump_json())["size"] == 32

@@ -27,7 +27,7 @@ def test_a_new_data_directory_and_all_in_it_is_closed(tmp_path: Path) -> None:
     assert keep_private(folder) is None
     (folder / "file").touch()
     assert (mode(folder), mode(folder / "file")) == (0o700, 0o600)
-    assert mode(Settings(data_dir=folder).folder("spool")) == 0o700
+    assert mode(Settings(data_dir=folder).make_folder("spool")) == 0o700
 
 
 def test_a_data_directory_from_before_is_narrowed(tmp_path: Path) -> None:

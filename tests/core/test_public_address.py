@@ -5,7 +5,14 @@ import ipaddress
 
 import pytest
 
-from core.public_address import Refused, checked, embedded, networks, not_public, target_of
+from core.public_address import (
+    Refused,
+    find_embedded_ipv4,
+    not_public,
+    parse_networks,
+    resolve_allowed,
+    target_of,
+)
 from tests.security import addresses
 from tests.security.addresses import Named
 
@@ -29,19 +36,19 @@ def test_an_address_in_another_spelling_is_no_url_of_a_webhook(url: str) -> None
 @pytest.mark.parametrize("url", [*addresses.LITERALS, *addresses.INSIDE])
 def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> None:
     with pytest.raises(Refused, match="PERENNIAL_WEBHOOK_ALLOW"):
-        checked(target_of(url), ())
+        resolve_allowed(target_of(url), ())
 
 
 @pytest.mark.parametrize("named", addresses.NAMES, ids=lambda named: ",".join(named.answers) or "nothing")
 def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> None:
     with pytest.raises(Refused):
-        checked(target_of(named.url), (), lambda host, port: list(named.answers))
+        resolve_allowed(target_of(named.url), (), lambda host, port: list(named.answers))
 
 
 @pytest.mark.parametrize("url", addresses.FINE)
 def test_a_plain_address_is_taken(url: str) -> None:
     target = target_of(url)
-    assert checked(target, (), lambda host, port: PUBLIC)
+    assert resolve_allowed(target, (), lambda host, port: PUBLIC)
     assert target.host == target.host.lower()
 
 
@@ -51,15 +58,15 @@ def test_a_public_address_is_public(address: str) -> None:
 
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
-    allow = networks("10.1.0.0/16, fd00::/8")
-    assert checked(target_of("http://10.1.2.3/"), allow) == [ipaddress.ip_address("10.1.2.3")]
-    assert checked(target_of("https://[fd00::1]/"), allow)
-    assert checked(target_of("https://[::ffff:10.1.2.3]/"), allow)
+    allow = parse_networks("10.1.0.0/16, fd00::/8")
+    assert resolve_allowed(target_of("http://10.1.2.3/"), allow) == [ipaddress.ip_address("10.1.2.3")]
+    assert resolve_allowed(target_of("https://[fd00::1]/"), allow)
+    assert resolve_allowed(target_of("https://[::ffff:10.1.2.3]/"), allow)
     for url in ("https://10.2.0.1/", "https://[fe80::1]/"):
         with pytest.raises(Refused):
-            checked(target_of(url), allow)
+            resolve_allowed(target_of(url), allow)
     with pytest.raises(Refused, match="needs https"):
-        checked(target_of("http://93.184.215.14/"), allow)
+        resolve_allowed(target_of("http://93.184.215.14/"), allow)
 
 
 def test_an_embedded_address_is_read_out_of_its_last_or_its_own_bits() -> None:
@@ -71,9 +78,9 @@ def test_an_embedded_address_is_read_out_of_its_last_or_its_own_bits() -> None:
         "::ffff:0:1.2.3.4": "1.2.3.4",
         "2606:4700::5efe:1.2.3.4": "1.2.3.4",
     }.items():
-        assert str(embedded(ipaddress.ip_address(text))) == inner
-    assert embedded(ipaddress.ip_address("2606:4700::1")) is None
-    assert embedded(ipaddress.ip_address("::1")) is None
+        assert str(find_embedded_ipv4(ipaddress.ip_address(text))) == inner
+    assert find_embedded_ipv4(ipaddress.ip_address("2606:4700::1")) is None
+    assert find_embedded_ipv4(ipaddress.ip_address("::1")) is None
 
 
 def test_the_host_header_has_brackets_and_the_port_only_where_they_belong() -> None:

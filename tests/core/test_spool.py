@@ -11,7 +11,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from core import spool
-spool.create(Path(sys.argv[1]))
+spool.create_locked(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
 """

@@ -60,7 +60,7 @@ def test_a_full_disk_is_started_on_once_its_reserve_is_released(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (settings.data_dir / "reserve").write_bytes(b"x")
-    monkeypatch.setattr("core.reserve._free", lambda _folder: 0)
+    monkeypatch.setattr("core.reserve._count_free_bytes", lambda _folder: 0)
 
     def full(*_given: object, **_named: object) -> int:
         raise OSError(28, "No space left on device")

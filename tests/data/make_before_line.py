@@ -45,7 +45,7 @@ def main(target: Path) -> None:
     """Make it."""
     if Path("migrations/versions/0008_line.py").exists():
         raise SystemExit("Run this from a checkout of the code before the change (see the top of this file).")
-    batches = [(name, _fewer(archive)) for name, archive in digits.archives()]
+    batches = [(name, _fewer(archive)) for name, archive in digits.build_archives()]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         with service.running(data, {"PERENNIAL_THREADS": "1"}) as running:

@@ -9,8 +9,8 @@ PER_CLASS = 60
 
 
 def archives() -> list[tuple[str, bytes]]:
-    """Return what `tools.digits.archives` returns, with the first images of each class."""
-    return [(name, _few(archive)) for name, archive in digits.archives()]
+    """Return what `tools.digits.build_archives` returns, with the first images of each class."""
+    return [(name, _few(archive)) for name, archive in digits.build_archives()]
 
 
 def _few(archive: bytes) -> bytes:

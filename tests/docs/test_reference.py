@@ -11,7 +11,7 @@ from documents import ROOT
 from pydantic_core import PydanticUndefined
 
 from api.app import create_app
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.recipe.resolve import resolve
 from core.settings import Settings
 
@@ -61,14 +61,14 @@ def pages() -> dict[str, Path]:
 
 
 def test_every_method_has_its_page_and_no_page_has_another() -> None:
-    assert set(pages()) == set(catalogue()["methods"])
+    assert set(pages()) == set(build_catalogue()["methods"])
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()["methods"]))
+@pytest.mark.parametrize("name", sorted(build_catalogue()["methods"]))
 def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> None:
     page = pages()[name].read_text()
     section = page.split(f"## Hyper-parameters of `{name}`\n")[1].split("\n## ")[0]
-    entry = catalogue()["methods"][name]
+    entry = build_catalogue()["methods"][name]
     assert tables.rows_in(section) == tables.rows_of(entry["schema"], entry["defaults"])
 
 
@@ -80,7 +80,7 @@ def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> Non
         name: (re.findall(r"`(\w+)`", works), set(re.findall(r"`(\w+)`", weak)))
         for name, works, weak, _ in rows
     }
-    assert listed == {n: (m["scenarios"], set(m["weak"])) for n, m in catalogue()["methods"].items()}
+    assert listed == {n: (m["scenarios"], set(m["weak"])) for n, m in build_catalogue()["methods"].items()}
     assert {name: page for name, _, _, page in rows} == {name: page.name for name, page in pages().items()}
 
 
@@ -90,12 +90,12 @@ def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
     recipe = json.loads(example)
     method = recipe["method"] if isinstance(recipe["method"], str) else recipe["method"]["name"]
     assert pages()[method] == page
-    scenario = catalogue()["methods"][method]["scenarios"][0]
-    assert resolve(catalogue(), scenario, recipe).recipe["method"]["name"] == method
+    scenario = build_catalogue()["methods"][method]["scenarios"][0]
+    assert resolve(build_catalogue(), scenario, recipe).recipe["method"]["name"] == method
 
 
 def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
-    entry = catalogue()["recipe"]
+    entry = build_catalogue()["recipe"]
     parts, defaults = entry["schema"]["$defs"], entry["defaults"]
     assert tables.rows_in((REFERENCE / "recipe.md").read_text().split("## Presets")[0]) == [
         *tables.rows_of(entry["schema"], defaults),
@@ -115,7 +115,7 @@ def test_every_preset_is_listed() -> None:
         for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", line)
     }
-    assert listed == set(catalogue()["presets"])
+    assert listed == set(build_catalogue()["presets"])
 
 
 def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
 
 def test_every_architecture_is_listed_and_those_of_timm_that_are_recommended() -> None:
     page = (ROOT / "docs" / "reference" / "architectures.md").read_text()
-    entries = catalogue()["architectures"]
+    entries = build_catalogue()["architectures"]
     before, _, recommended = page.partition("## timm's")
     assert [name for name in entries if f"`{name}`" not in before] == []
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", recommended, re.MULTILINE))

@@ -23,7 +23,7 @@ from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
-from core.near import hashes
+from core.near import hash_images
 from tests.e2e import small
 from tests.rest import Rest
 from tools import service
@@ -59,7 +59,7 @@ def marks(pixels: np.ndarray) -> list[bytes]:
     """Say what an image looks like in a file: rows of it in both layouts, the middle of its PNG, and its hash."""
     encoded = png(pixels)
     rows = [row.tobytes() for row in (pixels[3], pixels[5], *pixels.transpose(2, 0, 1)[:, 4])]
-    return [*rows, encoded[len(encoded) // 2 :][:32], hashes(pixels[None])[0].tobytes()]
+    return [*rows, encoded[len(encoded) // 2 :][:32], hash_images(pixels[None])[0].tobytes()]
 
 
 def contents(path: Path) -> Iterator[bytes]:

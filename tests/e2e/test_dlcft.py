@@ -40,7 +40,7 @@ EACH = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def base(client: Rest) -> str:
     """The id of a base that plain PyTorch has trained, with the activations that it is linearised with."""
-    network = build_network(NETWORK["architecture"], ImageSpec.of(small.IMAGE), "class", seed=1)
+    network = build_network(NETWORK["architecture"], ImageSpec.from_field(small.IMAGE), "class", seed=1)
     network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
     replace_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))

@@ -82,7 +82,7 @@ def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
     model = client.models.retrieve("first-said")
-    said = words.held(model, client.versions.retrieve("first-said", 2), model.attention[0], job.id)
+    said = words.describe_held(model, client.versions.retrieve("first-said", 2), model.attention[0], job.id)
     first = next(line for line in said.split("\n") if line.startswith("  perennial "))
     assert (
         first == f'  perennial jobs retry {job.id} --recipe \'{{"method": {{"name": "lwf"}}, "depth": 1}}\''

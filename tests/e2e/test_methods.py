@@ -29,7 +29,7 @@ def small_batches() -> Iterator[None]:
     """Let the benchmark of all methods use small batches."""
     with pytest.MonkeyPatch.context() as patch:
         named = [(f"digits-{2 * n}-{2 * n + 1}", week) for n, week in enumerate(WEEKS)]
-        patch.setattr(digits, "archives", lambda: named)
+        patch.setattr(digits, "build_archives", lambda: named)
         patch.setattr("bench.research.methods_http.IMAGE", small.IMAGE)
         sizes = {"buffer": 40, "exemplars": 40, "memory": 20, "projection": 100}
         patch.setattr("bench.research.methods_http.MEMORY", sizes)

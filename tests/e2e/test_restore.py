@@ -54,7 +54,7 @@ SETTINGS = {
 
 def at_work(client: Rest) -> str:
     """Versions of one model, and a second one that learns: one job in the middle, one that waits. Its id."""
-    archives = [data for _, data in digits.archives()]
+    archives = [data for _, data in digits.build_archives()]
     client.models.create("learned", recipe=QUICK, **MLP)
     for archive in archives[:2]:
         assert client.wait(client.submit("learned", archive)).state == "succeeded"
@@ -90,7 +90,7 @@ def stopped_jobs(*workers: int) -> Iterator[None]:
 @contextmanager
 def uploads(client: Rest) -> Iterator[None]:
     """A client that goes on submitting, one batch after the other."""
-    archives = [data for _, data in digits.archives()]
+    archives = [data for _, data in digits.build_archives()]
     client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
 

@@ -27,7 +27,7 @@ from core.catalogue import load_catalogue
 from core.db.session import Database
 from core.db.states import TERMINAL, Action
 from core.db.tables import Alias, Event, Job, Key, Part, Task, Version
-from core.ingest.inspect import inspect
+from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
 from core.requests import jobs, models, validations
 from core.requests.actor import Actor
@@ -116,7 +116,7 @@ class Backend:
         shape = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 3}}
         body = {"name": next(self._names), "scenario": "class", **shape, "recipe": RECIPE, **given}
         body["gate"] = {"checks": "off", **given.get("gate", {})}  # these tests are about jobs that end
-        blobs = Blobs(self.store, self.settings.folder("cache"))
+        blobs = Blobs(self.store, self.settings.make_folder("cache"))
         answer, _ = models.create(self.db, blobs, self.catalogue, self.actor, body)
         return str(answer["id"])
 
@@ -133,14 +133,17 @@ class Backend:
         return validations.begin(asked).job
 
     def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
-        path = self.settings.folder("spool") / f"{time.monotonic_ns()}.zip"
+        path = self.settings.make_folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
-        sha256, directory = hashlib.sha256(data).hexdigest(), inspect(path, "zip", Limits.of(self.settings))
+        sha256, directory = (
+            hashlib.sha256(data).hexdigest(),
+            inspect_archive(path, "zip", Limits.from_settings(self.settings)),
+        )
         return Batch(path, sha256, len(data), directory, None, recipe)
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume a job."""
-        jobs.act(self.db, self.actor, job_id, Action(action))
+        jobs.apply_action(self.db, self.actor, job_id, Action(action))
 
     # Workers, and what is done to them.
 
@@ -297,12 +300,12 @@ class Backend:
             ids |= {*session.scalars(select(Task.id).where(Task.model_id == model))}
 
         def is_clean() -> bool:
-            sweep.sweep(
-                self.db, self.store, Blobs(self.store, self.settings.folder("cache")), self.settings
+            sweep.run_sweep(
+                self.db, self.store, Blobs(self.store, self.settings.make_folder("cache")), self.settings
             )  # as every worker does from time to time
             kinds = ("snapshots/", "anytime/", "archives/")
             left = [info.key for prefix in kinds for info in self.store.list(prefix)]
-            left += [name for _, names, _ in os.walk(self.settings.folder("work")) for name in names]
+            left += [name for _, names, _ in os.walk(self.settings.make_folder("work")) for name in names]
             return not any(one in name for name in left for one in ids)
 
         self.until(is_clean)

@@ -298,8 +298,8 @@ def check(
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
-        blobs = Blobs(store, settings.folder("cache"))
-        sweep.sweep(db, store, blobs, settings, grace_days=0.0, whole=True)
+        blobs = Blobs(store, settings.make_folder("cache"))
+        sweep.run_sweep(db, store, blobs, settings, grace_days=0.0, whole=True)
         store.remove_strays(0.0)  # nothing is under way any more
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
@@ -336,7 +336,7 @@ def check(
         left = [info.key for kind in ("snapshots/", "anytime/", "archives/") for info in store.list(kind)]
         with db.read() as session:
             stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
-            left += set(stored) - references.used(session, stored)
+            left += set(stored) - references.find_used(session, stored)
         for name in (API, *WORKERS):
             left += [str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")]
             left += [str(p) for p in (site.data(name) / "cache").glob("blobs/*/.*")]

@@ -56,9 +56,9 @@ def run(calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) ->
         is_device_lost: bool = True,
         device_warning: str | None = None,
     ) -> Any:
-        monkeypatch.setattr(learn, "validate", raise_or(validating, None))
-        monkeypatch.setattr(learn, "prepare", raise_or(ending, Path("/spec")))
-        monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
+        monkeypatch.setattr(learn, "validate_archive", raise_or(validating, None))
+        monkeypatch.setattr(learn, "prepare_job", raise_or(ending, Path("/spec")))
+        monkeypatch.setattr(attempts, "supervise_child", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)
         tools = Tools(
@@ -66,11 +66,11 @@ def run(calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) ->
             calm.db,
             calm.store,
             lambda: zygote,  # type: ignore[arg-type,return-value]
-            calm.settings.folder("work"),
+            calm.settings.make_folder("work"),
             is_device_lost=lambda _message: is_device_lost,
             device_warning=device_warning,
         )
-        claim = claims.claim(calm.db, "w", 60)
+        claim = claims.claim_job(calm.db, "w", 60)
         assert claim is not None
         Attempt(tools, claim, lambda: stop).run()
         return calm.job(job)
@@ -186,7 +186,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
             raise Unavailable("store")
         return SimpleNamespace(status="published", number=1)
 
-    monkeypatch.setattr(attempts, "publish", publish)
+    monkeypatch.setattr(attempts, "publish_result", publish)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
     run(Outcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3
@@ -194,7 +194,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_stays_in_the_scratch_folder(run: Any, calm: Backend) -> None:
     run(error("data"))
-    assert list(calm.settings.folder("work").iterdir()) == []
+    assert list(calm.settings.make_folder("work").iterdir()) == []
 
 
 def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
         def run(self) -> None:
             return None
 
-    monkeypatch.setattr(loop.claims, "claim", claim)
+    monkeypatch.setattr(loop.claims, "claim_job", claim)
     monkeypatch.setattr(loop, "Attempt", Ending)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     worker = loop.Worker(calm.settings, ring=lambda _job: None)

@@ -186,7 +186,7 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
     assert "more than the 0.2 GB of memory that one job may have here" in failed.error["detail"]
     assert shared.finished(next_job).state == "succeeded"
     assert shared.standing_worker() is worker
-    admission = Admission.of(shared.settings)
+    admission = Admission.from_settings(shared.settings)
     with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
         retries.retry(shared.db, shared.catalogue, shared.actor, job, None, admission=admission)
 

@@ -43,7 +43,7 @@ def upgraded(
     """The old database with the new schema, after an upgrade, a downgrade and another upgrade."""
     folder = tmp_path_factory.mktemp("before")
     with databases.open_database(databases.create(dialect, folder, written_before)) as db:
-        assert migrate.current(db) == databases.FIRST
+        assert migrate.read_revision(db) == databases.FIRST
         migrate.upgrade(db, "0008")
         first = [read_rows(db, query) for query in EVERYTHING]
         migrate.downgrade(db, databases.FIRST)

@@ -76,7 +76,7 @@ ADDED: dict[str, dict[str, Row]] = {
 
 def list_revisions() -> list[str]:
     """List all revisions from `BEFORE` to the newest."""
-    found, earlier = [migrate.head()], migrate._revisions()
+    found, earlier = [migrate.find_head()], migrate._read_revisions()
     while found[0] != BEFORE:
         found.insert(0, str(earlier[found[0]]))
     return found
@@ -142,7 +142,7 @@ def test_an_older_report_of_a_worker_does_not_say_since_when_the_database_has_an
     migrate.upgrade(older)
     with older.write() as session:
         assert workers.answers_since(session, 1.0, 2.0) is None
-        workers.report(session, "w", workers.Device("cpu"), 6.0, 2.0)
+        workers.record_presence(session, "w", workers.Device("cpu"), 6.0, 2.0)
     migrate.downgrade(older, "0028")
     assert read_rows(older, "SELECT worker, seen_at FROM workers") == [("w", 6.0)]
 
@@ -209,7 +209,7 @@ def _add_webhook(session: Session, model: Model) -> None:
     values = {"owner_id": model.owner_id, "url": "https://example.org/", "events": list(EVENTS)}
     session.add(Webhook(id="whk_1", secret_sha256="0" * 64, model_id=model.id, created_at=0.5, **values))
     session.flush()
-    deliveries.tell(session, "task.data_deleted", model.owner_id, model.id, {"task": 1}, 1.5)
+    deliveries.record_event(session, "task.data_deleted", model.owner_id, model.id, {"task": 1}, 1.5)
 
 
 def _add_session(session: Session, model: Model) -> None:
@@ -244,13 +244,13 @@ def test_older_jobs_are_claimed_after_a_check_beside_them(older: Database) -> No
         session.add(check)
         session.flush()
         job_id = check.id
-    claim = claims.claim(older, "w", 60)
+    claim = claims.claim_job(older, "w", 60)
     assert claim is not None and claim.job_id == job_id
     assert read_rows(older, "SELECT count(*) FROM owners WHERE claimed_at IS NOT NULL") == [(1,)]
     claims.finish(older, claim, Done({"valid": True}))
     with older.read() as session:
         assert session.get_one(Job, job_id).report == {"valid": True}
-    learning = claims.claim(older, "w", 60)
+    learning = claims.claim_job(older, "w", 60)
     assert learning is not None and learning.kind == "learn"
 
 

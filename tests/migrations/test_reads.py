@@ -6,7 +6,7 @@ from sqlalchemy import select
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Audit, Measurement, Model, Version
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.line.row import row_of
 from core.matrix_row import row_figures
 
@@ -26,7 +26,7 @@ def test_each_version_has_the_acc_of_its_row(older: Database) -> None:
         )
         for version, model, value in session.execute(query):
             cells = row_of(session, model.id, version.number)
-            expected = row_figures(taught(version.manifest), cells, model.scenario).acc
+            expected = row_figures(list_taught_tasks(version.manifest), cells, model.scenario).acc
             assert value == (None if expected is None else pytest.approx(expected))
             measured += expected is not None
     assert measured

@@ -10,9 +10,9 @@ from sqlalchemy import select
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Alias, Audit, Job, Model, Owner, Task
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.recipe import start
-from core.recipe.resolve import completed, resolve
+from core.recipe.resolve import complete_stored, resolve
 from core.requests import models
 from core.requests.actor import Actor
 from core.requests.audit import MAX_DATA_BYTES
@@ -105,10 +105,10 @@ def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: D
     with empty.read() as session:
         stored = {id_: recipe for id_, recipe in session.execute(select(Model.id, Model.recipe))}
         overrides = {id_: override for id_, override in session.execute(select(Job.id, Job.recipe_override))}
-    known = catalogue()
+    known = build_catalogue()
     for id_, wanted in FORMER.items():
         scenario, sent = MODELS[id_]
-        shown = completed(known, scenario, stored[id_])
+        shown = complete_stored(known, scenario, stored[id_])
         assert shown == resolve(known, scenario, stored[id_]).recipe
         assert wanted.items() <= dict(shown["method"]).items()
         assert {**stored[id_], "method": None} == {**sent, "method": None}
@@ -121,7 +121,7 @@ def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: D
 
 
 def test_a_model_of_today_has_the_defaults_of_today() -> None:
-    found = resolve(catalogue(), "task", {"method": "si"}).recipe["method"]
+    found = resolve(build_catalogue(), "task", {"method": "si"}).recipe["method"]
     assert found == {"name": "si", "c": 0.1, "xi": 0.001}
 
 
@@ -147,7 +147,7 @@ def test_a_closed_form_of_before_keeps_its_head_and_its_projection(
     migrate.upgrade(empty)
     with empty.read() as session:
         stored = session.scalars(select(Model.recipe)).one()
-    assert former.items() <= dict(resolve(catalogue(), "class", stored).recipe["method"]).items()
+    assert former.items() <= dict(resolve(build_catalogue(), "class", stored).recipe["method"]).items()
     migrate.downgrade(empty, "0024")
     with empty.read() as session:
         assert "keep" not in session.scalars(select(Model.recipe)).one()["method"]
@@ -160,7 +160,7 @@ def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) ->
     with empty.read() as session:
         stored = session.scalars(select(Model.recipe)).one()
         assert session.scalars(select(Job.recipe_override)).one() == {"method": "er"}
-    assert dict(resolve(catalogue(), "class", stored).recipe["method"])["offsets"] is False
+    assert dict(resolve(build_catalogue(), "class", stored).recipe["method"])["offsets"] is False
     migrate.downgrade(empty, "0034")
     with empty.read() as session:
         assert "offsets" not in session.scalars(select(Model.recipe)).one()["method"]
@@ -170,7 +170,7 @@ def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) ->
     ("state", "known"), [("queued", True), ("paused", True), ("succeeded", False)], ids=str
 )
 def test_older_code_reads_the_recipes_of_a_new_model(state: str, known: bool, empty: Database) -> None:
-    known_methods = catalogue()
+    known_methods = build_catalogue()
     made = dict(start.new_recipe(known_methods, {"method": {"name": "analytic", "offsets": True}}, "random"))
     override = {"balanced_batches": None, "epochs": 2}
     shown = resolve(known_methods, "class", made).recipe
@@ -194,7 +194,7 @@ def test_older_code_reads_the_recipes_of_a_new_model(state: str, known: bool, em
 
 
 def test_a_closed_form_of_today_chooses_its_head_and_keeps_features() -> None:
-    found = resolve(catalogue(), "class", {"method": "analytic"}).recipe["method"]
+    found = resolve(build_catalogue(), "class", {"method": "analytic"}).recipe["method"]
     today = {"head": "auto", "projection": None, "balanced": True, "keep": "features"}
     today |= {"offsets": True}
     assert today.items() <= dict(found).items()

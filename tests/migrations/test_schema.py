@@ -56,7 +56,7 @@ def test_the_partial_unique_indexes_are_there(database: Database) -> None:
 
 def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
     scripts = ScriptDirectory(str(ROOT / "migrations"))
-    assert migrate.head() == scripts.get_current_head()
+    assert migrate.find_head() == scripts.get_current_head()
     written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes
     single = migrate._REVISION.findall(written)
     assert single == [("revision", "0002"), ("down_revision", "0001")]
@@ -84,7 +84,7 @@ def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
     with pytest.raises(RuntimeError, match="power cut"):
         migrate.upgrade(empty)
     assert tables(empty) == set()
-    assert migrate.current(empty) is None
+    assert migrate.read_revision(empty) is None
 
 
 def _break_at(table: str, original: object) -> object:

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from api.predict.form import images_of
-from api.strict_json import parse
+from api.strict_json import parse_json
 from api.uploads.form import FormFile
 from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
-from core.ingest.inspect import check_size, opened
+from core.ingest.inspect import check_size, open_read_only
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read as read_member
@@ -27,7 +27,7 @@ from core.ingest.readers.registry import reader_of
 from core.ingest.resizing import Resizing
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.tables import find_table, resolve_rows
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.safetensors_header import parse_header
 from core.work.predict.decoder import Refused, from_arrays
 from core.work.predict.decoder import images_of as images_of_json
@@ -58,19 +58,19 @@ def read(target: str, data: bytes) -> str:
 
 def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file in it."""
-    reader = reader_of(sniff(data[:SNIFF_BYTES], None))
+    reader = reader_of(detect_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_size(fd, LIMITS)
         listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
         found = listed.laid_out(LIMITS)
-        with opened(source) as unpacked:
+        with open_read_only(source) as unpacked:
             _hold(found, unpacked)
 
 
 def _hold(found: Contents, fd: int) -> None:
     members, size = found.members, os.fstat(fd).st_size
     assert len(set(members.names)) == len(members), "a name appears twice"
-    assert sum(found.layout.counts()[1:]) >= 1
+    assert sum(found.layout.count_images()[1:]) >= 1
     for i, name in enumerate(members.names):
         parts = name.split("/")
         fine = ".." not in parts and "" not in parts and name.isprintable()
@@ -109,7 +109,7 @@ def safetensors(data: bytes) -> None:
 
 
 def json_text(data: bytes) -> None:
-    parse(data)
+    parse_json(data)
 
 
 def arrays(data: bytes) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from tools.service import free_port
-from worker.launcher import parts
+from worker.launcher import build_parts
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 256
@@ -243,7 +243,7 @@ def serving(
 ) -> Iterator[Target]:
     """An API process over that data folder, started as the launcher does it, that may have so many descriptors."""
     port = free_port()
-    command = parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[0].command
+    command = build_parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[0].command
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(folder),

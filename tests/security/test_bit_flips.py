@@ -48,13 +48,13 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
     assert not wrong, "given out though it is damaged"
     mended(client)
-    exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     assert marked(client) == set(flipped) - exports
     assert not still_damaged(client, kept, exports & offered(client)), "it is neither forgotten nor made anew"
     assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
     for url, sound in files.items():
         answer = got(client, url)
-        key = Blobs.key(hashlib.sha256(sound).hexdigest())
+        key = Blobs.make_key(hashlib.sha256(sound).hexdigest())
         assert answer == (200, sound) if key not in flipped else is_refused(client, answer), url
     heal(client, kept, flipped, tmp_path)
     assert {url: got(client, url) for url in files | downloads} == {
@@ -84,7 +84,8 @@ def filled(client: TestClient, publish: Publish, tmp_path: Path, each: int) -> t
         if number % 3 == 0:
             downloads[f"{version}/download"] = got(client, f"{version}/download")[1]
     kept = {
-        Blobs.key(hashlib.sha256(data).hexdigest()): data for data in [*files.values(), *downloads.values()]
+        Blobs.make_key(hashlib.sha256(data).hexdigest()): data
+        for data in [*files.values(), *downloads.values()]
     }
     state: Any = client.app.state  # type: ignore[attr-defined]
     blobs: Blobs = state.blobs
@@ -94,7 +95,7 @@ def filled(client: TestClient, publish: Publish, tmp_path: Path, each: int) -> t
         archive = f"archives/{new_id('tsk')}"
         state.store.put_bytes(archive, data[2])
         _rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
-        kept |= dict(zip((Blobs.key(base), Blobs.key(train), archive), data, strict=True))
+        kept |= dict(zip((Blobs.make_key(base), Blobs.make_key(train), archive), data, strict=True))
     return files, downloads, kept
 
 
@@ -116,13 +117,13 @@ def _rows(db: Database, number: int, base: str, train: str, archive: str, sha256
 
 def marked(client: TestClient) -> set[str]:
     with _database(client).read() as session:
-        return {row.key for row in damage.marked(session, 1000)}
+        return {row.key for row in damage.list_marks(session, 1000)}
 
 
 def offered(client: TestClient) -> set[str]:
     """Downloads that are stored for the next who asks."""
     with _database(client).read() as session:
-        return {Blobs.key(sha256) for (sha256,) in session.query(Export.sha256)}
+        return {Blobs.make_key(sha256) for (sha256,) in session.query(Export.sha256)}
 
 
 def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
@@ -155,7 +156,7 @@ def test_the_scrub_alone_finds_them_all(
     client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
     _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
-    exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
     flipped = {min(exports), *draw.sample(sorted(kept), 25 * size)}
     for key in sorted(flipped):

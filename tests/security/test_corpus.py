@@ -7,9 +7,9 @@ import pytest
 
 from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
-from core.ingest.inspect import inspect
+from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.safetensors_header import check_expected, read_header
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
@@ -41,7 +41,7 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "body"
     path.write_bytes(data)
     try:
-        inspect(path, sniff(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits())
+        inspect_archive(path, detect_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits())
         status, code = 202, ""
     except PerennialError as error:
         status, code = error.status, error.code

@@ -38,9 +38,9 @@ class Place:
         self.base("weights")
 
     def base(self, text: str) -> str:
-        path = self.settings.folder("spool") / "x"
+        path = self.settings.make_folder("spool") / "x"
         path.write_text(text)
-        sha256, size = Blobs(self.store, self.settings.folder("cache")).put_file(path, move=True)
+        sha256, size = Blobs(self.store, self.settings.make_folder("cache")).put_file(path, move=True)
         with self.db.write() as session:
             row = Base(
                 id=new_id("bas"), owner_id="own_1", architecture={}, sha256=sha256, bytes=size, created_at=0
@@ -69,7 +69,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert capsys.readouterr().out.endswith(
         "names 1 object: each was read and has the digest that it says.\n"
     )
-    key = Blobs.key(place.base("lost"))
+    key = Blobs.make_key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
     out = capsys.readouterr().out
@@ -86,7 +86,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
 def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = Blobs.key(place.base("sound"))
+    key = Blobs.make_key(place.base("sound"))
     place.store.put_bytes(key, b"SOUND")
     scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
     scrubber.round()
@@ -95,11 +95,11 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out
     assert "so far it has read 2 objects, " in out
     place.store.put_bytes(key, b"sound")
-    other = Blobs.key(place.base("lost"))
+    other = Blobs.make_key(place.base("lost"))
     place.store.delete(other)
     assert housekeeping.main(["check", "--repair"]) == 1
     with place.db.read() as session:
-        assert [row.key for row in damage.marked(session, 9)] == [other]
+        assert [row.key for row in damage.list_marks(session, 9)] == [other]
 
 
 def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,27 +142,27 @@ def test_a_disk_that_fails_a_backup_is_told_in_one_sentence(
 
 def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
     place.store.put_bytes("archives/tsk_never", b"no task names it")
-    key = webhook_secret.key(place.settings)
-    told = backup.backup(place.settings, tmp_path / "saved")
+    key = webhook_secret.load_key(place.settings)
+    told = backup.create_backup(place.settings, tmp_path / "saved")
     assert told["objects"] == 1
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
     again = Settings(data_dir=tmp_path / "again")
-    backup.restore(again, tmp_path / "saved")
+    backup.restore_backup(again, tmp_path / "saved")
     db, store = Database(again.resolved_database_url), open_store(again)
     assert check(db, store, again, verify=True) == []
     db.close()
     assert [info.key for info in store.list("")] == [info.key for info in place.store.list("blobs/")]
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
-    assert webhook_secret.key(again) == key
+    assert webhook_secret.load_key(again) == key
     assert (again.data_dir / "webhook-key").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_restore_asks_for_no_room_but_on_the_disk_of_the_store(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup.backup(place.settings, tmp_path / "saved")
+    backup.create_backup(place.settings, tmp_path / "saved")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    assert backup.restore(Settings(data_dir=tmp_path / "again"), tmp_path / "saved")["objects"] == 1
+    assert backup.restore_backup(Settings(data_dir=tmp_path / "again"), tmp_path / "saved")["objects"] == 1
 
 
 def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
@@ -179,13 +179,13 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         real(source, target)
         with place.db.write() as session:
             session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
-        place.store.delete(Blobs.key(made[-1]))
+        place.store.delete(Blobs.make_key(made[-1]))
 
     with monkeypatch.context() as patch:
         patch.setattr(backup, "_copy_database", between)
-        told = backup.backup(place.settings, tmp_path / "saved")
+        told = backup.create_backup(place.settings, tmp_path / "saved")
     assert len(made) == 3 and told["objects"] == 1
-    backup.restore(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
+    backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
     db = Database(again.resolved_database_url)
     assert check(db, open_store(again), again, verify=True) == []
     db.close()
@@ -193,26 +193,26 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
 
 def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
     with pytest.raises(backup.NotPossible, match="not empty"):
-        backup.backup(place.settings, tmp_path / "data")
-    backup.backup(place.settings, tmp_path / "saved")
+        backup.create_backup(place.settings, tmp_path / "data")
+    backup.create_backup(place.settings, tmp_path / "saved")
     with pytest.raises(backup.NotPossible, match="empty place"):
-        backup.restore(place.settings, tmp_path / "saved")
+        backup.restore_backup(place.settings, tmp_path / "saved")
     other = Settings(data_dir=tmp_path / "other")
     open_store(other).put_bytes("blobs/x", b"somebody's")
     with pytest.raises(backup.NotPossible, match="other/store: a restore wants an empty place"):
-        backup.restore(other, tmp_path / "saved")
+        backup.restore_backup(other, tmp_path / "saved")
 
 
 def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
-    backup.backup(place.settings, tmp_path / "saved")
+    backup.create_backup(place.settings, tmp_path / "saved")
     blob = next((tmp_path / "saved" / "store" / "blobs").glob("*/*"))
     again = Settings(data_dir=tmp_path / "again")
     blob.unlink()
     with pytest.raises(backup.NotPossible, match="lacks 1 objects"):
-        backup.restore(again, tmp_path / "saved")
+        backup.restore_backup(again, tmp_path / "saved")
     (tmp_path / "saved" / backup.CONTENTS).unlink()
     with pytest.raises(backup.NotPossible, match=r"has no backup\.json"):
-        backup.restore(again, tmp_path / "saved")
+        backup.restore_backup(again, tmp_path / "saved")
     assert not (tmp_path / "again" / "perennial.db").exists()
 
 
@@ -260,13 +260,13 @@ def test_a_backup_that_leads_outside_is_not_restored(place: Place, tmp_path: Pat
     saved, secret = tmp_path / "saved", tmp_path / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text("of another")
-    backup.backup(place.settings, saved)
+    backup.create_backup(place.settings, saved)
     (saved / "backup-2").write_text((saved / "backup.json").read_text())
     spoil, why = STRANGE[kind]
     spoil(saved, secret)
     again = Settings(data_dir=tmp_path / "again")
     with pytest.raises(backup.NotPossible, match=why):
-        backup.restore(again, saved)
+        backup.restore_backup(again, saved)
     assert not [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
 
 
@@ -283,7 +283,7 @@ def test_the_copy_of_a_database_in_use_is_whole(place: Place, tmp_path: Path) ->
     with place.db.write() as session:
         session.add(Owner(id="own_2", name="not committed", created_at=0.0))
         session.flush()
-        backup.backup(place.settings, tmp_path / "saved")
+        backup.create_backup(place.settings, tmp_path / "saved")
     copy = sqlite3.connect(tmp_path / "saved" / "perennial.db")
     assert copy.execute("SELECT id FROM owners").fetchall() == [("own_1",)]
     assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

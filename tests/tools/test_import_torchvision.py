@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from core.learn.networks import ImageSpec, expected_tensors
-from core.learn.predicting import load
+from core.learn.predicting import load_network
 from core.learn.torchvision_import import torchvision_models
 from core.protocol.manifest import Manifest
 from tests.loading import load_module
@@ -57,7 +57,7 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
         "version": 0, "architecture": {"name": "resnet18"}, "image": {"size": 224, "channels": 3},
         "scenario": "class",
     }  # fmt: skip
-    network = load(Manifest.from_json(manifest), {"base": out})
+    network = load_network(Manifest.from_json(manifest), {"base": out})
     assert torch.equal(network.state_dict()["backbone.conv1.weight"], state["conv1.weight"])
 
 
@@ -106,7 +106,9 @@ def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
     architecture = {"name": "resnet18", "stem": "standard"}
     assert json.dumps(architecture) in told and '"image": {"size": 32, "channels": 3}' in told
     manifest = {"version": 0, "architecture": architecture, "image": {"size": 32, "channels": 3}}
-    load(Manifest.from_json({**manifest, "scenario": "class"}), {"base": tmp_path / "out.safetensors"})
+    load_network(
+        Manifest.from_json({**manifest, "scenario": "class"}), {"base": tmp_path / "out.safetensors"}
+    )
     importer.main(["resnet18", *files])
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3\n" in capsys.readouterr().out
 
@@ -128,8 +130,8 @@ def test_patches_that_do_not_fit_are_refused_with_the_options_that_do(
     torch.save(made.state_dict(), tmp_path / "in.pth")
     state = torch.load(tmp_path / "in.pth", weights_only=True)  # noqa: TID251
     with pytest.raises(ValueError, match=r"fits with --image-size 48 --patch 16$"):
-        importer.convert({"name": "vit", **shapes}, state, 32)
-    fitting = importer.convert({"name": "vit", **shapes, "patch": 16}, state, 48)
+        importer.convert_state_dict({"name": "vit", **shapes}, state, 32)
+    fitting = importer.convert_state_dict({"name": "vit", **shapes, "patch": 16}, state, 48)
     assert fitting["conv_proj.weight"].shape == (24, 3, 16, 16)
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.protocol.manifest import Manifest
@@ -28,7 +28,7 @@ SIZE = 8
 
 def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Network:
     """Random weights, rows and statistics."""
-    built = build_network(architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.of(heads), seed)
+    built = build_network(architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.from_manifest(heads), seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in built.state_dict().items():
@@ -39,7 +39,7 @@ def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Ne
 
 def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) -> Path:
     parts = []
-    for part, tensors in of.parts().items():
+    for part, tensors in of.copy_parts().items():
         save_file(tensors, folder / f"{name}-{part}")
         path = folder / f"{name}-{part}"
         parts.append(PartFile(part, path, hashlib.sha256(path.read_bytes()).hexdigest()))
@@ -48,7 +48,7 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, catalogue()))
+    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, build_catalogue()))
     return folder / name
 
 
@@ -77,7 +77,7 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     )
     built = review.build(new)
     walked = []
-    for point in review.walk(built, new.tensors, review.far_end(old, new), [], None):
+    for point in review.measure_points(built, new.tensors, review.far_end(old, new), [], None):
         walked.append({name: t.clone() for name, t in built.state_dict().items()})
         assert point.share == point.k / 50
     assert len(walked) == 51
@@ -138,7 +138,7 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     old = download(tmp_path, "old.zip", before, RESNET, network=before.describe())
     new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
     start, end = read(new)[0].tensors, review.far_end(*read(old, new))
-    walked = list(review.walk(built := review.build(read(new)[0]), start, end, [], None))
+    walked = list(review.measure_points(built := review.build(read(new)[0]), start, end, [], None))
     assert len(walked) == 51
     for name, tensor in built.state_dict().items():
         if name.startswith("displacement."):

@@ -31,7 +31,7 @@ PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
-BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.archives()]
+BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build_archives()]
 """Names and archives of five batches of two digits each, with 24 images to learn from and 20 test images:
 accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -41,7 +41,7 @@ def taught(client: Perennial) -> dict[str, str]:
     text = "Digits as they were written on forms."
     model = client.models.create("digits", scenario="class", gate=gate, description=text, recipe={"seed": 0})
     client.models.create("birds", scenario="class", description="Nothing learned yet.")
-    batches = digits.archives()
+    batches = digits.build_archives()
     jobs = [client.submit("digits", batch, name=name) for name, batch in batches[:3]]
     for job in jobs:
         job.wait(600)
@@ -171,7 +171,7 @@ def for_documents(browser: "Browser", running: service.Service, paths: dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     for name, height in SHOWN.items():
         with logged_in(browser, running, 1280, height, 1, "light") as context:
-            page = opened(context, name, paths[name], digits.archives())
+            page = opened(context, name, paths[name], digits.build_archives())
             save(page.screenshot(), folder / f"{name}.png")
 
 
@@ -197,7 +197,7 @@ def main() -> None:
         Perennial(running.key, base_url=running.url) as client,
         sync_playwright() as playwright,
     ):
-        batches = digits.archives()
+        batches = digits.build_archives()
         if given.stream is not None:
             batches = [(file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))]
         paths = taught(client) if given.stream is None else streamed(client, batches)

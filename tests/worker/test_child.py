@@ -76,7 +76,7 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
         read_all(child)
         assert child.finish() == 0
         pids.add(child.pid)
-    assert len(pids) == 10 and zygote.alive()
+    assert len(pids) == 10 and zygote.is_alive()
     assert count() == before
 
 

@@ -52,7 +52,7 @@ def test_nothing_is_removed_for_an_hour_after_a_jump(
 
 def test_a_clock_that_is_set_by_some_minutes_is_no_jump(desk: Any, clocks: SimpleNamespace) -> None:
     watch = ClockWatch(desk.db, LEASE_S)
-    watch.look()
+    watch.compare_clocks()
     for step in (600.0, -600.0):
         passes(clocks, 5.0, step)
         assert watch.is_calm()
@@ -82,9 +82,9 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         session.add(WorkerReport(worker="w", device="cpu", gpus=0, seen_at=clocks.there))
     watch = ClockWatch(desk.db, LEASE_S)
     if is_begun:
-        watch.look()
+        watch.compare_clocks()
     passes(clocks, 5.0, -JUMP_S)
-    watch.look()
+    watch.compare_clocks()
     now = clocks.there
     with desk.db.read() as session:
         held = {
@@ -98,13 +98,13 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         }
         assert session.query(WorkerReport).count() == 0
     assert {name: at for name, at in held.items() if not now <= at <= now + LEASE_S} == {}
-    assert desk.state(dead) is State.RUNNING and claims.heartbeat(desk.db, dead, claim.fence, LEASE_S)
-    assert claims.claim(desk.db, "w2", LEASE_S).job_id == put_off
-    assert claims.reap(desk.db, now + LEASE_S + 1) and desk.state(dead) is State.QUEUED
+    assert desk.state(dead) is State.RUNNING and claims.renew_lease(desk.db, dead, claim.fence, LEASE_S)
+    assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off
+    assert claims.reap_expired(desk.db, now + LEASE_S + 1) and desk.state(dead) is State.QUEUED
 
 
 def test_what_lies_as_far_ahead_as_it_may_stays(desk: Any, clocks: SimpleNamespace) -> None:
     job, _ = desk.begin()
     before = desk.job(job).lease_until
-    ClockWatch(desk.db, LEASE_S).look()
+    ClockWatch(desk.db, LEASE_S).compare_clocks()
     assert desk.job(job).lease_until == before

@@ -9,7 +9,7 @@ from core.settings import Settings
 from tests.worker.conftest import within_limit
 from worker import device, device_check
 from worker.device import RECHECK_S, DeviceWatch
-from worker.device_check import DeviceReport, find_arch_problem, look
+from worker.device_check import DeviceReport, find_arch_problem, inspect_device
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -113,9 +113,9 @@ def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., Device
 
 
 def test_the_check_says_what_does_not_fit_together() -> None:
-    problem = look("cuda")["problem"]
+    problem = inspect_device("cuda")["problem"]
     assert problem is not None and "is a CPU build" in problem and "PERENNIAL_DEVICE=cpu" in problem
-    assert look("cpu")["problem"] is None
+    assert inspect_device("cpu")["problem"] is None
 
 
 @pytest.mark.parametrize(
@@ -151,5 +151,5 @@ def test_the_check_names_a_gpu_that_torch_has_no_kernels_for(monkeypatch: pytest
     }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
-    problem = look("auto")["problem"]
+    problem = inspect_device("auto")["problem"]
     assert problem is not None and "torch is built for sm_75, sm_90, and Tesla V100" in problem

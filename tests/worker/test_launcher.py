@@ -14,7 +14,17 @@ from core.settings import Settings
 from tests.worker.conftest import LIMIT_S, Clock, within_limit
 from tools import service
 from worker import launcher as launchers
-from worker.launcher import API, LONGEST_PAUSE_S, STEADY_S, WORKER, Launcher, Part, free_port, parts, wait_for
+from worker.launcher import (
+    API,
+    LONGEST_PAUSE_S,
+    STEADY_S,
+    WORKER,
+    Launcher,
+    Part,
+    build_parts,
+    free_port,
+    wait_for,
+)
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -90,20 +100,20 @@ def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
     launcher = Launcher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):
-        launcher._tend(part)
+        launcher._tend_part(part)
         assert part.starts == starts and part.process is not None
         part.process.wait()
-        launcher._tend(part)
+        launcher._tend_part(part)
         assert f"api process ended with status 1; restarting in {pause_s:g} s." in capfd.readouterr().err
         clock.now += pause_s - 0.1
-        launcher._tend(part)
+        launcher._tend_part(part)
         assert part.starts == starts
         clock.now += 0.1
-    launcher._tend(part)
+    launcher._tend_part(part)
     assert part.process is not None
     part.process.wait()
     clock.now += STEADY_S + 1
-    launcher._tend(part)
+    launcher._tend_part(part)
     assert "restarting in 0.5 s." in capfd.readouterr().err
 
 
@@ -132,11 +142,11 @@ def test_a_killed_launcher_leaves_no_process(
 
 def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
     told = {"host": "127.0.0.1", "data_dir": "/x", "embedded": False}
-    api, worker = parts(told, 9)
+    api, worker = build_parts(told, 9)
     assert (api.name, worker.name) == (API, WORKER)
     assert "worker.celery_app" in worker.command
     assert "solo" in worker.command
-    _, worker = parts({**told, "embedded": True}, 9)
+    _, worker = build_parts({**told, "embedded": True}, 9)
     assert worker.command[-1] == "worker.loop"
 
 
@@ -198,7 +208,7 @@ def test_a_busy_port_is_told_before_the_preparations(
     def fail_to_prepare() -> None:
         told.extend(capfd.readouterr().err.splitlines())
 
-    monkeypatch.setattr(launchers, "_prepare", fail_to_prepare)
+    monkeypatch.setattr(launchers, "_run_setup", fail_to_prepare)
     monkeypatch.setattr(os, "umask", lambda _mask: 0)  # of this process
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
     with socket.create_server(("127.0.0.1", service.free_port())) as other:

@@ -32,8 +32,8 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
             rounds.append(1)
         return []
 
-    monkeypatch.setattr(sweep, "sweep", long)
-    monkeypatch.setattr(sweep, "unrung", unrung)
+    monkeypatch.setattr(sweep, "run_sweep", long)
+    monkeypatch.setattr(sweep, "find_unrung", unrung)
     worker = Worker(settings, ring=lambda _job: None)
     worker.start_chores()
     try:
@@ -59,7 +59,7 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
 
     monkeypatch.setattr(Scrubber, "round", endless)
     monkeypatch.setattr("worker.loop.SWEEP_S", 0.05)
-    monkeypatch.setattr(sweep, "sweep", lambda *_: swept.append(1) if begun.is_set() else None)
+    monkeypatch.setattr(sweep, "run_sweep", lambda *_: swept.append(1) if begun.is_set() else None)
     worker = Worker(settings, ring=lambda _job: None)
     worker.start_chores()
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.worker.conftest import LIMIT_S
 from worker.child import Child, Zygote
-from worker.memory import MemoryWatch, resident
+from worker.memory import MemoryWatch, read_resident_bytes
 
 Spec = Callable[..., Path]
 MB = 1 << 20
@@ -55,4 +55,4 @@ def test_what_a_process_could_not_have_is_refused_to_it_before_it_takes_it(
 
 
 def test_the_memory_of_a_process_that_is_gone_cannot_be_told() -> None:
-    assert resident(2**22 + 1) is None
+    assert read_resident_bytes(2**22 + 1) is None

@@ -18,7 +18,7 @@ from core.db.states import State
 from core.protocol.job_event import AnytimeEvent, JobEvent, SnapshotEvent
 from worker import ranks
 from worker.child import Child, Zygote
-from worker.supervisor import Outcome, Periods, supervise
+from worker.supervisor import Outcome, Periods, supervise_child
 
 LONG = {"method": "er", "shards": 2, "epochs": 60}
 """360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
@@ -89,7 +89,7 @@ def _environment(pid: str) -> list[str]:
 
 
 def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
-    return supervise(child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False)
+    return supervise_child(child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(zygote: Zygote, benc
 def test_a_job_takes_as_many_processes_as_devices_divide_its_shards(
     spec: dict[str, Any], expected: int
 ) -> None:
-    assert ranks.count(spec) == expected
+    assert ranks.count_processes(spec) == expected

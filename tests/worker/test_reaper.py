@@ -44,7 +44,7 @@ def base(clock: Clock) -> Base:
 @pytest.fixture
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
-    monkeypatch.setattr(reapers.claims, "reap", lambda _db, before: [f"job {before}"])
+    monkeypatch.setattr(reapers.claims, "reap_expired", lambda _db, before: [f"job {before}"])
     monkeypatch.setattr(
         reapers.workers,
         "answers_since",

@@ -25,7 +25,7 @@ from core.protocol.job_event import (
 )
 from tests.worker.conftest import Clock
 from worker.child import Zygote
-from worker.supervisor import TICK_S, Outcome, Periods, supervise
+from worker.supervisor import TICK_S, Outcome, Periods, supervise_child
 
 NEVER = Periods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
@@ -126,7 +126,7 @@ def run(clock: Clock, kept: Kept) -> Run:
         obeys: bool = True, **periods: float,
     ) -> tuple[Outcome, Scripted]:  # fmt: skip
         child: Any = Scripted(clock, script, obeys=obeys)
-        return supervise(child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop), child
+        return supervise_child(child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop), child
 
     return supervised
 
@@ -234,7 +234,9 @@ def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
     """Supervises a process of the stand-in job."""
 
     def run(*lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False) -> Any:
-        return supervise(zygote.spawn(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop)
+        return supervise_child(
+            zygote.spawn(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
+        )
 
     return run
 
@@ -278,5 +280,5 @@ def test_no_child_outlives_a_failing_recorder(
 
     child = zygote.spawn(spec(("emit", LOG.to_json()), ("sleep", 600)))
     with pytest.raises(ZeroDivisionError):
-        supervise(child, Answers(), Broken(), NEVER, lambda: False)
+        supervise_child(child, Answers(), Broken(), NEVER, lambda: False)
     assert gone(child.pid)

@@ -150,7 +150,7 @@ def test_only_a_first_start_says_that_it_may_take_minutes(
 
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(setup, "is_checked", lambda _settings: checked)
-    monkeypatch.setattr(setup, "prepare", prepare)
+    monkeypatch.setattr(setup, "prepare_service", prepare)
     assert setup.main() == 0
     assert said_before == [said]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from core import helper_process, imagenet_base, packaged_base
 from core.ingest.resizing import LATEST, Resizing
 from core.learn.networks import ImageSpec, Network, build_network
-from core.learn.networks.timm_names import pretrained
-from core.learn.precision import Inputs, place
+from core.learn.networks.timm_names import find_pretrained
+from core.learn.precision import Inputs, place_network
 from core.protocol.architecture import Normalisation
 from tools.compare_methods.errors import CannotCompare
 
@@ -46,10 +46,10 @@ class Base:
         """Return a network with these weights and no classes yet, on the CPU."""
         network = build_network(self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed)
         network.backbone.load_state_dict(self.tensors)
-        place(network, CPU)
+        place_network(network, CPU)
         return network
 
-    def inputs(self) -> Inputs:
+    def build_inputs(self) -> Inputs:
         """Return the conversion of uint8 images to inputs of the network."""
         return Inputs(self.normalise, CHANNELS, CPU)
 
@@ -64,12 +64,12 @@ def load_base(name: str, scratch: Path) -> Base:
     Raises:
         CannotCompare: the package of the weights is missing, or the weights cannot be converted.
     """
-    return _imagenet(scratch) if name == imagenet_base.NAME else _packaged(name)
+    return _load_imagenet(scratch) if name == imagenet_base.NAME else _load_packaged(name)
 
 
-def _packaged(name: str) -> Base:
-    description = packaged_base.packaged(name)
-    tensors = load(packaged_base.weights(CHANNELS, name))
+def _load_packaged(name: str) -> Base:
+    description = packaged_base.load_description(name)
+    tensors = load(packaged_base.load_weights(CHANNELS, name))
     return Base(
         name,
         dict(description.architecture),
@@ -80,18 +80,18 @@ def _packaged(name: str) -> Base:
     )
 
 
-def _imagenet(scratch: Path) -> Base:
+def _load_imagenet(scratch: Path) -> Base:
     problem = imagenet_base.find_problem()
     if problem:
-        raise _missing(problem)
+        raise _build_error(problem)
     file = scratch / "base.safetensors"
     try:
         done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise _missing(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
+        raise _build_error(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
     if done.returncode:
-        raise _missing(done.stderr.strip()[-300:])
-    weights = pretrained(imagenet_base.MODEL)
+        raise _build_error(done.stderr.strip()[-300:])
+    weights = find_pretrained(imagenet_base.MODEL)
     return Base(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
@@ -102,7 +102,7 @@ def _imagenet(scratch: Path) -> Base:
     )
 
 
-def _missing(why: str) -> CannotCompare:
+def _build_error(why: str) -> CannotCompare:
     return CannotCompare(
         f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from another with "
         f"--base {packaged_base.PACKAGED}."

@@ -34,8 +34,8 @@ def learn_by_service(
     seconds, version, notes = 0.0, 0, []
     for number, labels in enumerate(data.batches, start=1):
         batch = {
-            "train": _images(photos, data.classes, data.learned, labels),
-            "test": _images(photos, data.classes, data.held_out, labels),
+            "train": _read_images(photos, data.classes, data.learned, labels),
+            "test": _read_images(photos, data.classes, data.held_out, labels),
         }
         begun = time.perf_counter()
         job = client.submit(model, batch, name=f"batch-{number}").wait(JOB_TIMEOUT_S, check=False)
@@ -55,7 +55,7 @@ def learn_by_service(
     return Outcome(ROW, _count_right(client, model, version), seconds, images_kept, notes)
 
 
-def _images(photos: Photos, classes: list[str], part: Part, labels: list[int]) -> dict[str, list[bytes]]:
+def _read_images(photos: Photos, classes: list[str], part: Part, labels: list[int]) -> dict[str, list[bytes]]:
     images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
     for number, label in zip(part.numbers, part.labels.tolist(), strict=True):
         if label in labels:

@@ -79,7 +79,7 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def compare(folder: Path, options: Options, say: Say, serve: Serve = serve_embedded) -> Comparison:
+def compare_methods(folder: Path, options: Options, say: Say, serve: Serve = serve_embedded) -> Comparison:
     """Measure every row on the same split of a folder.
 
     Args:
@@ -107,7 +107,7 @@ def compare(folder: Path, options: Options, say: Say, serve: Serve = serve_embed
         say(say_estimate(rates, work, options.rows, count_cores()))
         outcomes = _run_rows(data, photos, base, options, say, serve)
     document = {
-        **_describe(data, options),
+        **_describe_comparison(data, options),
         "cores": count_cores(),
         "estimated_seconds": estimate_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
@@ -148,11 +148,11 @@ def _require_libraries(rows: tuple[str, ...]) -> None:
 
 
 def _progress_of(say: Say) -> Callable[[int, int], None]:
-    def progress(done: int, total: int) -> None:
+    def say_progress(done: int, total: int) -> None:
         if done % PROGRESS_IMAGES == 0 and done < total:
             say(f"{done:,} of {total:,} images read")
 
-    return progress
+    return say_progress
 
 
 def _say_data(data: Data, say: Say) -> None:
@@ -171,15 +171,15 @@ def _say_data(data: Data, say: Say) -> None:
 def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     """Measure the first passes. A network is trained for this only if a row trains one."""
     network, images = base.build_network(0), data.images_of(slice(None))
-    features = time_features(network, base.inputs(), images)
+    features = time_features(network, base.build_inputs(), images)
     training = 0.0
     if {"finetune", "full"} & set(rows):
         network.grow(1, data.classes, "zero", torch.Generator())
-        training = time_training(network, base.inputs(), images)
+        training = time_training(network, base.build_inputs(), images)
     return Rates(data.decode_s, features, training)
 
 
-def _describe(data: Data, options: Options) -> dict[str, Any]:
+def _describe_comparison(data: Data, options: Options) -> dict[str, Any]:
     return {
         "classes": data.classes,
         "batches": [[data.classes[label] for label in batch] for batch in data.batches],

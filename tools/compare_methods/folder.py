@@ -6,7 +6,7 @@ from perennial.pack import PackError
 from perennial.pack.errors import LeavesFolder
 from perennial.pack.images import Image, Images
 from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
-from perennial.pack.labels import check
+from perennial.pack.labels import require_valid
 from tools.compare_methods.errors import CannotCompare
 
 
@@ -31,7 +31,7 @@ class Photos:
             PackError: the file was deleted or changed.
         """
         # Keep a reference, because some kinds close their file once nobody holds the contents.
-        contents = self._images.contents(number)
+        contents = self._images.read_contents(number)
         return b"".join(next(iter(contents)))
 
 
@@ -49,8 +49,8 @@ def open_folder(folder: Path) -> Photos:
                 "the archive and name its folder."
             )
         images = KINDS[kind](folder)
-        images.sizes()
-        check(images.rows, images.origin)
+        images.collect_sizes()
+        require_valid(images.rows, images.origin)
     except LeavesFolder as error:
         raise CannotCompare(
             f"{error.found} A comparison reads only what is in the folder: replace links by copies of their files."

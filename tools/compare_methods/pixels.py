@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ImageInvalid
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.settings import Settings
 from perennial.pack import PackError
 from tools.compare_methods.base import CHANNELS, Base
@@ -142,7 +142,7 @@ class _Decoder:
         base = self._base
         try:
             content = self._photos.read_image(number)
-            return decode(content, base.size, CHANNELS, self._max_pixels, base.resizing)
+            return decode_image(content, base.size, CHANNELS, self._max_pixels, base.resizing)
         except ImageInvalid as error:
             reason = error.detail
         except PackError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from perennial.cli.output import complain, table
-from tools.compare_methods.comparison import Options, compare, count_cores
+from perennial.cli.output import print_notice, print_table
+from tools.compare_methods.comparison import Options, compare_methods, count_cores
 from tools.compare_methods.table import COLUMNS, table_rows
 
 
@@ -20,22 +20,22 @@ def run_comparison(folder: Path, options: Options, json_file: Path | None) -> No
     Progress is printed on standard error.
 
     Raises:
-        CannotCompare: see `compare`.
+        CannotCompare: see `compare_methods`.
     """
     torch.set_num_threads(count_cores())
-    with _unwinding():
-        comparison = compare(folder, options, complain)
-    table(COLUMNS, table_rows(comparison.outcomes), "No row was asked for.")
+    with _unwind_on_sigterm():
+        comparison = compare_methods(folder, options, print_notice)
+    print_table(COLUMNS, table_rows(comparison.outcomes), "No row was asked for.")
     for outcome in comparison.outcomes:
         for note in outcome.notes:
-            complain(f"{outcome.row}: {note}")
-    complain(f"Measured in {comparison.document['seconds']:.0f} s.")
+            print_notice(f"{outcome.row}: {note}")
+    print_notice(f"Measured in {comparison.document['seconds']:.0f} s.")
     if json_file is not None:
         json_file.write_text(json.dumps(comparison.document, ensure_ascii=False, indent=2) + "\n")
 
 
 @contextmanager
-def _unwinding() -> Iterator[None]:
+def _unwind_on_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind a block as Ctrl-C does, so that the service started in it ends, too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

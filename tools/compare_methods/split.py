@@ -74,7 +74,7 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     counts = {label: len(learned) + len(held_out) for label, (learned, held_out) in pools.items()}
     _require_images(counts)
     draw = random.Random(sample.seed)
-    batches = tuple(_deal(draw.sample(sorted(pools), len(pools)), sample.batches))
+    batches = tuple(_deal_classes(draw.sample(sorted(pools), len(pools)), sample.batches))
     limits = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
     drawn = {label: _draw_images(*pools[label], *limits, draw) for label in sorted(pools)}
     return Split(
@@ -108,7 +108,7 @@ def _require_classes(classes: list[str], batches: int | None) -> None:
         )
 
 
-def _deal(classes: list[str], batches: int | None) -> Iterator[tuple[str, ...]]:
+def _deal_classes(classes: list[str], batches: int | None) -> Iterator[tuple[str, ...]]:
     """Divide the classes into batches whose sizes differ by at most one, larger ones first."""
     count = batches or max(2, min(USUAL_BATCHES, len(classes) // 2))
     size, remainder = divmod(len(classes), count)

@@ -18,10 +18,10 @@ COLUMNS = ("method", "accuracy", "worst class", "seconds of last batch", "images
 
 def table_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     """Return the cells of the table, a list for each row."""
-    return [_cells(outcome) for outcome in outcomes]
+    return [_format_cells(outcome) for outcome in outcomes]
 
 
-def markdown(outcomes: Sequence[Outcome]) -> str:
+def render_markdown(outcomes: Sequence[Outcome]) -> str:
     """Return the table as Markdown."""
     lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
     return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in table_rows(outcomes))])
@@ -42,7 +42,7 @@ def row_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _format_cells(outcome: Outcome) -> list[str]:
     name, share = outcome.worst_class
     return [
         WORDS[outcome.row],

@@ -14,7 +14,7 @@ from core.learn.networks import Network
 from tools.compare_methods.base import Base
 from tools.compare_methods.outcome import Outcome, count_right
 from tools.compare_methods.pixels import Data
-from tools.compare_methods.training import answer, extract_features, train
+from tools.compare_methods.training import extract_features, predict_labels, train_network
 
 Features = npt.NDArray[np.float32]
 MAX_ITERATIONS = 1000
@@ -44,7 +44,7 @@ class Today:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        return self._fit("lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
+        return self._fit_classifier("lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
 
     def run_logistic(self) -> Outcome:
         """Fit a logistic regression to the same features."""
@@ -52,7 +52,7 @@ class Today:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        return self._fit(
+        return self._fit_classifier(
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
@@ -62,17 +62,17 @@ class Today:
         for number in range(len(self.data.batches)):
             begun = time.perf_counter()
             current_batch = slice(number, number + 1)
-            self._grow(network, current_batch, number)
-            train(
+            self._grow_network(network, current_batch, number)
+            train_network(
                 network,
-                self.base.inputs(),
+                self.base.build_inputs(),
                 self.data.images_of(current_batch),
                 self.epochs,
                 self.seed + number,
             )
             seconds = time.perf_counter() - begun
             self.say(f"finetune: batch {number + 1} of {len(self.data.batches)} learned in {seconds:.0f} s")
-        return self._outcome("finetune", network, seconds + self._decoding(LAST), 0)
+        return self._measure_outcome("finetune", network, seconds + self._decoding_seconds(LAST), 0)
 
     def run_full(self) -> Outcome:
         """Train the network from the base on all batches.
@@ -82,14 +82,14 @@ class Today:
         """
         network = self._new_network()
         begun = time.perf_counter()
-        self._grow(network, ALL, 0)
-        train(network, self.base.inputs(), self.data.images_of(ALL), self.epochs, self.seed)
+        self._grow_network(network, ALL, 0)
+        train_network(network, self.base.build_inputs(), self.data.images_of(ALL), self.epochs, self.seed)
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
         images_kept = len(self.data.images_of(slice(None, -1)))
-        return self._outcome("full", network, seconds + self._decoding(ALL), images_kept)
+        return self._measure_outcome("full", network, seconds + self._decoding_seconds(ALL), images_kept)
 
-    def _fit(self, row: str, classifier: Any) -> Outcome:
+    def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
         features, of_last = self._features
         begun = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
@@ -97,7 +97,7 @@ class Today:
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
         answers = np.asarray(classifier.predict(self._held_out_features), np.int64)
         right = count_right(self.data.classes, answers, self.data.held_out.labels)
-        return Outcome(row, right, self._decoding(LAST) + of_last + fit, 0)
+        return Outcome(row, right, self._decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
     def _features(self) -> tuple[Features, float]:
@@ -107,7 +107,7 @@ class Today:
         for number in range(len(self.data.batches)):
             images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
-            features[images.rows] = extract_features(network, self.base.inputs(), images).numpy()
+            features[images.rows] = extract_features(network, self.base.build_inputs(), images).numpy()
             seconds = time.perf_counter() - begun
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
         return features, seconds
@@ -115,21 +115,21 @@ class Today:
     @cached_property
     def _held_out_features(self) -> Features:
         images = self.data.held_out_images
-        features: Features = extract_features(self._new_network(), self.base.inputs(), images).numpy()
+        features: Features = extract_features(self._new_network(), self.base.build_inputs(), images).numpy()
         return features
 
     def _new_network(self) -> Network:
         return self.base.build_network(self.seed)
 
-    def _grow(self, network: Network, batches: slice, task: int) -> None:
+    def _grow_network(self, network: Network, batches: slice, task: int) -> None:
         classes = [self.data.classes[label] for batch in self.data.batches[batches] for label in batch]
         generator = torch.Generator().manual_seed(self.seed + task)
         network.grow(task + 1, classes, "default", generator)
 
-    def _decoding(self, batches: slice) -> float:
+    def _decoding_seconds(self, batches: slice) -> float:
         return self.data.decode_s * len(self.data.images_of(batches))
 
-    def _outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
-        answers = answer(network, self.base.inputs(), self.data.held_out_images)
+    def _measure_outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
+        answers = predict_labels(network, self.base.build_inputs(), self.data.held_out_images)
         right = count_right(self.data.classes, answers, self.data.held_out.labels)
         return Outcome(row, right, seconds, kept)

@@ -35,7 +35,7 @@ class Trainer:
         self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, max(1, epochs * steps))
         self._generator = torch.Generator().manual_seed(seed)
 
-    def order(self, count: int) -> tuple[Tensor, ...]:
+    def draw_batches(self, count: int) -> tuple[Tensor, ...]:
         """Return the rows of one epoch in batches of nearly equal size.
 
         BatchNorm works badly with a small last batch.
@@ -45,13 +45,13 @@ class Trainer:
     def step(self, pixels: Pixels, labels: Labels) -> None:
         """Learn from uint8 [B, S, S, C] and int64 [B]."""
         self._network.train()
-        x = self._shifted(self._inputs(torch.from_numpy(pixels)))
+        x = self._shift_images(self._inputs(torch.from_numpy(pixels)))
         self._optimizer.zero_grad()
         functional.cross_entropy(self._network(x), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._schedule.step()
 
-    def _shifted(self, x: Tensor) -> Tensor:
+    def _shift_images(self, x: Tensor) -> Tensor:
         side = x.shape[-1]
         pad = max(1, round(MAX_SHIFT * side))
         down, right = torch.randint(0, 2 * pad + 1, (2,), generator=self._generator).tolist()
@@ -65,11 +65,11 @@ def batches_of(count: int) -> int:
     return max(1, round(count / BATCH))
 
 
-def train(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
+def train_network(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
     """Train all weights of a network on images."""
     trainer = Trainer(network, inputs, epochs, batches_of(len(images)), seed)
     for _ in range(epochs):
-        for index in trainer.order(len(images)):
+        for index in trainer.draw_batches(len(images)):
             trainer.step(*images.take(np.sort(index.numpy())))
 
 
@@ -77,15 +77,15 @@ def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor
     """Return the features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
-        parts = [network.features(inputs(torch.from_numpy(pixels))) for pixels in _blocks(images)]
+        parts = [network.features(inputs(torch.from_numpy(pixels))) for pixels in _read_blocks(images)]
     return torch.cat(parts).float()
 
 
-def answer(network: Network, inputs: Inputs, images: Images) -> Labels:
+def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
     """Return the most likely label of each image, int64 [N]."""
     network.eval()
     with torch.inference_mode():
-        parts = [network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _blocks(images)]
+        parts = [network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _read_blocks(images)]
     labels: Labels = torch.cat(parts).numpy()
     return labels
 
@@ -109,6 +109,6 @@ def time_features(network: Network, inputs: Inputs, images: Images) -> float:
     return (time.perf_counter() - begun) / len(part)
 
 
-def _blocks(images: Images) -> Iterator[Pixels]:
+def _read_blocks(images: Images) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
         yield images.take(slice(start, start + BATCH))[0]

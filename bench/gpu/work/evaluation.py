@@ -13,7 +13,7 @@ from bench.gpu.step_run import StepRun
 from core.learn.dataset import Dataset
 from core.learn.evaluate import logits_on_task
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.precision import Inputs, place
+from core.learn.precision import Inputs, place_network
 
 CLASSES = 100
 TOLERANCE = 1e-3
@@ -38,7 +38,7 @@ def compare_evaluation(run: StepRun) -> None:
         for row in network.head.parameters():
             row.copy_(torch.randn(row.shape, generator=torch.Generator().manual_seed(1)))
     expected = evaluate(network, data, torch.device("cpu"))
-    place(network, device)
+    place_network(network, device)
     for tf32 in (True, False):
         with tf32_set(tf32):
             for name, said in (

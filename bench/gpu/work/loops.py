@@ -21,7 +21,7 @@ from bench.gpu.step_run import StepRun
 from core.ingest.dataset import open_dataset
 from core.learn import dataset
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.precision import Inputs, autocast, place
+from core.learn.precision import Inputs, autocast, place_network
 
 LR, MOMENTUM = 0.01, 0.9
 GRAPH_WARM = 3
@@ -126,7 +126,7 @@ class BareStep:
         names = tuple(str(label) for label in range(classes))
         image = ImageSpec(load.size, 3)
         network = build_network({"name": load.architecture}, image, "class", HeadSpec(names), seed=0)
-        place(network, device)
+        place_network(network, device)
         network.train()
         self._device = device
         self._inputs = Inputs(None, 3, device)

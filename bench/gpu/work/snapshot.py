@@ -8,7 +8,7 @@ import torch
 
 from bench.gpu.kit import open_device, synchronize
 from bench.gpu.step_run import StepRun
-from core.learn.state import save_tensors, sync
+from core.learn.state import save_tensors, sync_to_disk
 
 TENSORS, ELEMENTS = 100, 2_500_000  # of float32: 1 GB
 TINY_ELEMENTS = 1_000
@@ -24,7 +24,7 @@ def write_gigabyte(run: StepRun) -> None:
     copies = {name: tensor.cpu() for name, tensor in tensors.items()}
     copied = time.perf_counter()
     save_tensors(copies, run.folder / "snapshot.safetensors")
-    sync(run.folder)
+    sync_to_disk(run.folder)
     written = time.perf_counter()
     run.record("bytes", sum(tensor.nbytes for tensor in copies.values()))
     run.record("copy s", round(copied - start, 3))

@@ -22,8 +22,8 @@ from perennial._async.resources.tasks import AsyncTasks, Name
 from perennial._async.resources.uploads import AsyncUploads
 from perennial._async.resources.versions import AsyncVersions, Images
 from perennial._async.resources.webhooks import AsyncWebhooks
-from perennial._async.stream import followed
-from perennial.config import connection
+from perennial._async.stream import follow_events
+from perennial.config import find_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import read_as
@@ -56,7 +56,7 @@ class AsyncPerennial:
         max_retries: int = 4,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.connection = connection(base_url, api_key, profile)
+        self.connection = find_connection(base_url, api_key, profile)
         retries = Retries(attempts=max_retries + 1)
         self._http = AsyncHttp(self.connection.url, self.connection.key, retries, timeout, http_client)
         self.models = AsyncModels(self._http)
@@ -176,5 +176,5 @@ class AsyncPerennial:
         async def is_over() -> bool:
             return False
 
-        async for data in followed(self._http, "/v1/events", {"model": model}, after, is_over):
+        async for data in follow_events(self._http, "/v1/events", {"model": model}, after, is_over):
             yield read_as(types.OwnerEvent, data)

@@ -24,7 +24,7 @@ LONGEST_MAKING_S = 6 * 3600.0
 SILENCE_S = 60.0
 
 
-async def download(
+async def fetch_file(
     http: AsyncHttp,
     path: str,
     to: Path,
@@ -45,7 +45,7 @@ async def download(
         BadAnswer: the file is larger than allowed or announced, or arrives too slowly.
         APIError, ServiceUnreachable, OSError: the request or writing the file failed.
     """
-    head = (await _ready(http, path, params)).headers
+    head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
         header_number(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
@@ -60,13 +60,13 @@ async def download(
     await in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
-        size_before = _size(part)
+        size_before = _file_size(part)
         try:
-            await _fetch(http, path, params, part, etag, size, progress)
+            await _fetch_rest(http, path, params, part, etag, size, progress)
             break
         except PerennialError as error:
             # Progress resets the count, so that a long download survives many interruptions.
-            failures = 1 if _size(part) > size_before else failures + 1
+            failures = 1 if _file_size(part) > size_before else failures + 1
             pause = retries.pause_s(error, failures, is_replayable=True)
             if pause is None:
                 raise
@@ -81,7 +81,7 @@ async def download(
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
-async def _ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -> Answer:
+async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -> Answer:
     """Return the head of the file, waiting while the service builds it.
 
     Raises the service's error if building has failed.
@@ -103,7 +103,7 @@ async def _ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -
     raise Unavailable(503, {"detail": f"The service still makes {path} after {waited_s / 3600:.0f} hours."})
 
 
-async def _fetch(
+async def _fetch_rest(
     http: AsyncHttp,
     path: str,
     params: Mapping[str, Any] | None,
@@ -117,7 +117,7 @@ async def _fetch(
     Raises:
         Unavailable: fewer bytes arrived than announced.
     """
-    received = _size(part)
+    received = _file_size(part)
     if received == size > 0:
         return
     ranged = {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
@@ -157,5 +157,5 @@ def _sync_to_disk(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _size(file: Path) -> int:
+def _file_size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0

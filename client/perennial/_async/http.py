@@ -23,7 +23,7 @@ from perennial.answers import (
     Meter,
 )
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, error_of
-from perennial.guard import shown
+from perennial.guard import quote_value
 from perennial.retry import Retries
 from perennial.shapes import read_as
 
@@ -80,7 +80,7 @@ class AsyncHttp:
         self._owns = client is None
         self._client = new_client() if client is None else client
 
-    def once(self) -> AsyncHttp:
+    def without_retries(self) -> AsyncHttp:
         """Return the same connection without retries, for callers with their own recovery."""
         return AsyncHttp(
             self.url, self._key, replace(self.retries, attempts=1), self._timeout_s, self._client
@@ -101,11 +101,11 @@ class AsyncHttp:
             NoKey: there is no key for the service.
         """
         await self.require_key()
-        headers = self._headers(ask)
+        headers = self._build_headers(ask)
         attempt = 1
         while True:
             try:
-                return await self._once(ask, headers)
+                return await self._send_once(ask, headers)
             except PerennialError as error:
                 pause = self.retries.pause_s(error, attempt, ask.is_replayable)
                 if pause is None:
@@ -117,7 +117,7 @@ class AsyncHttp:
         """Return the JSON response to a GET request."""
         return read_as(kind, (await self.send(Ask("GET", path, params))).json())
 
-    async def call(self, kind: type[T], ask: Ask) -> T:
+    async def send_and_read(self, kind: type[T], ask: Ask) -> T:
         """Return the JSON response to any request."""
         return read_as(kind, (await self.send(ask)).json())
 
@@ -137,10 +137,10 @@ class AsyncHttp:
         """
         await self.require_key()
         try:
-            async with self._opened(ask, self._headers(ask)) as response:
+            async with self._open_response(ask, self._build_headers(ask)) as response:
                 yield response
         except httpx2.RequestError as error:
-            raise self._unreachable(error) from error
+            raise self._build_error(error) from error
 
     async def require_key(self) -> None:
         """Check that there is a key.
@@ -159,24 +159,24 @@ class AsyncHttp:
                 response = await self._client.send(request, stream=True, follow_redirects=False)
             await response.aclose()
         except httpx2.RequestError as error:
-            raise self._unreachable(error) from error
+            raise self._build_error(error) from error
         raise NoKey(
             f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
         )
 
-    async def _once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
+    async def _send_once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
         try:
-            async with self._opened(ask, headers) as response:
+            async with self._open_response(ask, headers) as response:
                 return Answer(
-                    response.status_code, response.headers, await self._read(response, MAX_ANSWER_BYTES)
+                    response.status_code, response.headers, await self._read_body(response, MAX_ANSWER_BYTES)
                 )
         except httpx2.RequestError as error:
-            raise self._unreachable(error) from error
+            raise self._build_error(error) from error
 
     @asynccontextmanager
-    async def _opened(self, ask: Ask, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
+    async def _open_response(self, ask: Ask, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
         """Yield a successful response whose body has not been read yet."""
-        options = self._options(ask, headers)
+        options = self._build_options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
@@ -186,13 +186,13 @@ class AsyncHttp:
         try:
             self._require_known(response)
             if response.status_code >= 400:
-                body = await self._read(response, MAX_PROBLEM_BYTES)
+                body = await self._read_body(response, MAX_PROBLEM_BYTES)
                 raise error_of(response.status_code, response.headers, body)
             yield response
         finally:
             await response.aclose()
 
-    async def _read(self, answer: httpx2.Response, most_bytes: int) -> bytes:
+    async def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
         """Return the whole body. Raises BadAnswer if it is too large or too slow."""
         meter, content = Meter(most_bytes, self._timeout_s), bytearray()
         async for chunk in answer.aiter_bytes():
@@ -204,15 +204,15 @@ class AsyncHttp:
         """Raise BadAnswer for a redirect or an unexpected content encoding."""
         status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
         if 300 <= status < 400 and status != NOT_MODIFIED:
-            to = shown(answer.headers.get("Location", "nowhere"))
+            to = quote_value(answer.headers.get("Location", "nowhere"))
             raise BadAnswer(
                 f"The service at {self.url} answers {status} and points to {to}. This client follows no redirect: the "
                 "key stays with the service that was named. Give the address that it has now."
             )
         if coding.strip().lower() not in CODINGS:
-            raise BadAnswer(f"The service's answer is packed as {shown(coding)}; gzip was asked for.")
+            raise BadAnswer(f"The service's answer is packed as {quote_value(coding)}; gzip was asked for.")
 
-    def _headers(self, ask: Ask) -> dict[str, str]:
+    def _build_headers(self, ask: Ask) -> dict[str, str]:
         """Return the headers for all attempts. The Idempotency-Key prevents a repeated
         submission.
         """
@@ -224,7 +224,7 @@ class AsyncHttp:
             headers["Content-Type"] = "application/json"
         return {**headers, **ask.headers}
 
-    def _options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
+    def _build_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
         body = ask.content() if callable(ask.content) else ask.content
         return {
             "params": {key: value for key, value in (ask.params or {}).items() if value is not None},
@@ -234,7 +234,7 @@ class AsyncHttp:
             "timeout": httpx2.Timeout(ask.timeout_s or self._timeout_s, connect=10.0),
         }
 
-    def _unreachable(self, error: httpx2.RequestError) -> ServiceUnreachable:
+    def _build_error(self, error: httpx2.RequestError) -> ServiceUnreachable:
         is_sent = not isinstance(error, NEVER_SENT)
         cause = str(error) or type(error).__name__
         failure = "broke the connection" if is_sent else "does not answer"

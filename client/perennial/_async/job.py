@@ -8,7 +8,7 @@ from typing import Literal
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
-from perennial._async.stream import followed
+from perennial._async.stream import follow_events
 from perennial._async.waiting import sleep
 from perennial.bars import shown_job
 from perennial.errors import (
@@ -23,11 +23,11 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import echoed, path, whole_number
+from perennial.guard import api_path, safe_echo, whole_number
 from perennial.retry import may_come_back
 from perennial.shapes import read_as
 from perennial.text import one_line
-from perennial.words import held, lacks_base
+from perennial.words import describe_held, lacks_base
 
 NOT_MODIFIED = 304
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
@@ -73,14 +73,17 @@ class AsyncJobHandle:
 
     @property
     def _path(self) -> str:
-        return path("jobs", self.id)
+        return api_path("jobs", self.id)
 
     async def refresh(self) -> types.Job:
         """Read the job from the service and return it."""
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
         response = await self._http.send(Ask("GET", self._path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
-            self.job, self._etag = read_as(types.Job, response.json()), echoed(response.headers.get("ETag"))
+            self.job, self._etag = (
+                read_as(types.Job, response.json()),
+                safe_echo(response.headers.get("ETag")),
+            )
         return self.job
 
     async def wait(
@@ -116,7 +119,7 @@ class AsyncJobHandle:
                     if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last
-                    show.away(time.monotonic() - heard)
+                    show.show_outage(time.monotonic() - heard)
                 if job is not last or job.is_terminal:
                     show(job)
                     last = job
@@ -125,7 +128,7 @@ class AsyncJobHandle:
                 if (lacking := lacks_base(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
-                    raise WaitTimeout(_still(job, timeout))
+                    raise WaitTimeout(_describe_timeout(job, timeout))
                 await sleep(pause)
                 pause = min(LONGEST_LOOK_S, pause * 1.3)
         if check:
@@ -141,11 +144,11 @@ class AsyncJobHandle:
     async def ending(self, job: types.Job) -> JobEnded | None:
         """Return the error that says how a job ended, or None if it ended as it should."""
         if job.state == "succeeded" and job.outcome == "held":
-            model = await self._http.get(types.Model, path("models", job.model))
-            where = path("models", job.model, "versions", whole_number(job.version, "version"))
+            model = await self._http.get(types.Model, api_path("models", job.model))
+            where = api_path("models", job.model, "versions", whole_number(job.version, "version"))
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(held(model, version, entry, job.id), job, entry)
+            return GateHeld(describe_held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
         reason = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
@@ -166,7 +169,7 @@ class AsyncJobHandle:
             return (await self.refresh()).is_terminal
 
         query = {"type": ",".join(only) if only else None}
-        async for data in followed(self._http, f"{self._path}/events", query, after, is_over):
+        async for data in follow_events(self._http, f"{self._path}/events", query, after, is_over):
             yield read_as(types.Event, data)
 
     async def logs(self, *, follow: bool = False) -> AsyncIterator[types.LogLine]:
@@ -186,22 +189,22 @@ class AsyncJobHandle:
 
     async def cancel(self) -> types.Job:
         """Cancel the job."""
-        return await self._act("cancel")
+        return await self._send_action("cancel")
 
     async def pause(self) -> types.Job:
         """Pause the job and keep its place: later jobs of its model wait."""
-        return await self._act("pause")
+        return await self._send_action("pause")
 
     async def resume(self) -> types.Job:
         """Resume the job after a pause."""
-        return await self._act("resume")
+        return await self._send_action("resume")
 
-    async def _act(self, verb: str) -> types.Job:
-        self.job = await self._http.call(types.Job, Ask("POST", f"{self._path}/{verb}"))
+    async def _send_action(self, verb: str) -> types.Job:
+        self.job = await self._http.send_and_read(types.Job, Ask("POST", f"{self._path}/{verb}"))
         self._etag = ""
         return self.job
 
 
-def _still(job: types.Job, timeout: float | None) -> str:
+def _describe_timeout(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
     return one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")

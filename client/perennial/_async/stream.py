@@ -21,7 +21,7 @@ minutes.
 """
 
 
-async def followed(
+async def follow_events(
     http: AsyncHttp,
     path: str,
     params: dict[str, str | None],
@@ -50,8 +50,8 @@ async def followed(
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 async for chunk in response.aiter_bytes():
-                    for line in text_lines.take(chunk):
-                        event = parser.take(line)
+                    for line in text_lines.split_chunk(chunk):
+                        event = parser.parse_line(line)
                         if event is None or _is_old(event.id, after):
                             continue
                         failures = 0

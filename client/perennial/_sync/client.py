@@ -22,8 +22,8 @@ from perennial._sync.resources.tasks import Tasks, Name
 from perennial._sync.resources.uploads import Uploads
 from perennial._sync.resources.versions import Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
-from perennial._sync.stream import followed
-from perennial.config import connection
+from perennial._sync.stream import follow_events
+from perennial.config import find_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import read_as
@@ -56,7 +56,7 @@ class Perennial:
         max_retries: int = 4,
         http_client: httpx2.Client | None = None,
     ) -> None:
-        self.connection = connection(base_url, api_key, profile)
+        self.connection = find_connection(base_url, api_key, profile)
         retries = Retries(attempts=max_retries + 1)
         self._http = Http(self.connection.url, self.connection.key, retries, timeout, http_client)
         self.models = Models(self._http)
@@ -176,5 +176,5 @@ class Perennial:
         def is_over() -> bool:
             return False
 
-        for data in followed(self._http, "/v1/events", {"model": model}, after, is_over):
+        for data in follow_events(self._http, "/v1/events", {"model": model}, after, is_over):
             yield read_as(types.OwnerEvent, data)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from perennial import types
 from perennial._sync.http import Ask, Http
-from perennial._sync.stream import followed
+from perennial._sync.stream import follow_events
 from perennial._sync.waiting import sleep
 from perennial.bars import shown_job
 from perennial.errors import (
@@ -23,11 +23,11 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import echoed, path, whole_number
+from perennial.guard import api_path, safe_echo, whole_number
 from perennial.retry import may_come_back
 from perennial.shapes import read_as
 from perennial.text import one_line
-from perennial.words import held, lacks_base
+from perennial.words import describe_held, lacks_base
 
 NOT_MODIFIED = 304
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
@@ -73,14 +73,17 @@ class JobHandle:
 
     @property
     def _path(self) -> str:
-        return path("jobs", self.id)
+        return api_path("jobs", self.id)
 
     def refresh(self) -> types.Job:
         """Read the job from the service and return it."""
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
         response = self._http.send(Ask("GET", self._path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
-            self.job, self._etag = read_as(types.Job, response.json()), echoed(response.headers.get("ETag"))
+            self.job, self._etag = (
+                read_as(types.Job, response.json()),
+                safe_echo(response.headers.get("ETag")),
+            )
         return self.job
 
     def wait(
@@ -116,7 +119,7 @@ class JobHandle:
                     if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last
-                    show.away(time.monotonic() - heard)
+                    show.show_outage(time.monotonic() - heard)
                 if job is not last or job.is_terminal:
                     show(job)
                     last = job
@@ -125,7 +128,7 @@ class JobHandle:
                 if (lacking := lacks_base(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
-                    raise WaitTimeout(_still(job, timeout))
+                    raise WaitTimeout(_describe_timeout(job, timeout))
                 sleep(pause)
                 pause = min(LONGEST_LOOK_S, pause * 1.3)
         if check:
@@ -141,11 +144,11 @@ class JobHandle:
     def ending(self, job: types.Job) -> JobEnded | None:
         """Return the error that says how a job ended, or None if it ended as it should."""
         if job.state == "succeeded" and job.outcome == "held":
-            model = self._http.get(types.Model, path("models", job.model))
-            where = path("models", job.model, "versions", whole_number(job.version, "version"))
+            model = self._http.get(types.Model, api_path("models", job.model))
+            where = api_path("models", job.model, "versions", whole_number(job.version, "version"))
             version = self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(held(model, version, entry, job.id), job, entry)
+            return GateHeld(describe_held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
         reason = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
@@ -166,7 +169,7 @@ class JobHandle:
             return (self.refresh()).is_terminal
 
         query = {"type": ",".join(only) if only else None}
-        for data in followed(self._http, f"{self._path}/events", query, after, is_over):
+        for data in follow_events(self._http, f"{self._path}/events", query, after, is_over):
             yield read_as(types.Event, data)
 
     def logs(self, *, follow: bool = False) -> Iterator[types.LogLine]:
@@ -186,22 +189,22 @@ class JobHandle:
 
     def cancel(self) -> types.Job:
         """Cancel the job."""
-        return self._act("cancel")
+        return self._send_action("cancel")
 
     def pause(self) -> types.Job:
         """Pause the job and keep its place: later jobs of its model wait."""
-        return self._act("pause")
+        return self._send_action("pause")
 
     def resume(self) -> types.Job:
         """Resume the job after a pause."""
-        return self._act("resume")
+        return self._send_action("resume")
 
-    def _act(self, verb: str) -> types.Job:
-        self.job = self._http.call(types.Job, Ask("POST", f"{self._path}/{verb}"))
+    def _send_action(self, verb: str) -> types.Job:
+        self.job = self._http.send_and_read(types.Job, Ask("POST", f"{self._path}/{verb}"))
         self._etag = ""
         return self.job
 
 
-def _still(job: types.Job, timeout: float | None) -> str:
+def _describe_timeout(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
     return one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")

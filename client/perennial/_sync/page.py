@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perennial import answers
 from perennial.errors import BadAnswer
-from perennial.guard import echoed, shown
+from perennial.guard import quote_value, safe_echo
 from perennial.shapes import read_as
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def load_page(
         raise BadAnswer(f"The service's answer to {of.path} is no list.")
     following = page.get("next_cursor")
     if following is not None and (
-        not isinstance(following, str) or following == cursor or not echoed(following)
+        not isinstance(following, str) or following == cursor or not safe_echo(following)
     ):
-        raise BadAnswer(f"The service's list {of.path} does not go on: its cursor is {shown(following)}.")
+        raise BadAnswer(
+            f"The service's list {of.path} does not go on: its cursor is {quote_value(following)}."
+        )
     return Page(http, of, [read_as(of.kind, item) for item in page["items"]], following, number)

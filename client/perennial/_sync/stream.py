@@ -21,7 +21,7 @@ minutes.
 """
 
 
-def followed(
+def follow_events(
     http: Http,
     path: str,
     params: dict[str, str | None],
@@ -50,8 +50,8 @@ def followed(
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 for chunk in response.iter_bytes():
-                    for line in text_lines.take(chunk):
-                        event = parser.take(line)
+                    for line in text_lines.split_chunk(chunk):
+                        event = parser.parse_line(line)
                         if event is None or _is_old(event.id, after):
                             continue
                         failures = 0

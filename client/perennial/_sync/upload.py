@@ -22,7 +22,7 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import header_number, path, same_origin
+from perennial.guard import api_path, header_number, same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -31,7 +31,7 @@ from perennial.transfer import (
     Source,
     UploadMemory,
     content_digest,
-    identity,
+    identify_source,
     tus_checksum,
 )
 
@@ -82,7 +82,7 @@ def submit(
     size = in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
         upload = _Resumable(http, batch, size, progress)
-        if upload.begin():
+        if upload.begin_or_resume():
             return upload.run()
     return _in_one(http, batch, size, progress)
 
@@ -96,10 +96,10 @@ def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> A
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
-    body = streamed(batch.source, size, progress)
+    body = make_body(batch.source, size, progress)
     ask = Ask(
         "POST",
-        path("models", batch.model, "tasks"),
+        api_path("models", batch.model, "tasks"),
         batch.query,
         content=body,
         headers=headers,
@@ -108,10 +108,10 @@ def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> A
     return (http.send(ask)).json()
 
 
-def streamed(source: Source, size: int, progress: Progress | None) -> Content:
+def make_body(source: Source, size: int, progress: Progress | None) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
-    def content() -> Iterator[bytes]:
+    def iter_body() -> Iterator[bytes]:
         done = 0
         for chunk in from_thread(source.read_chunks()):
             yield chunk
@@ -119,7 +119,7 @@ def streamed(source: Source, size: int, progress: Progress | None) -> Content:
             if progress is not None:
                 progress(done, size)
 
-    return content
+    return iter_body
 
 
 class _Resumable:
@@ -131,20 +131,20 @@ class _Resumable:
         self._created = 0
         self._answer: Any = None
 
-    def begin(self) -> bool:
+    def begin_or_resume(self) -> bool:
         """Resume the upload of an earlier run, or begin one; False: the service does not support
         it.
         """
         batch = self._batch
-        self._known = in_thread(lambda: identity(batch.source))
+        self._known = in_thread(lambda: identify_source(batch.source))
         self._memory = in_thread(lambda: UploadMemory(self._http.url, batch.model, self._known))
         earlier_location = in_thread(self._memory.load)
-        if earlier_location is not None and self._is_known(self._place(earlier_location)):
+        if earlier_location is not None and self._is_known(self._check_location(earlier_location)):
             return True
         # An unknown model is an error now instead of after hours of uploading.
-        self._http.send(Ask("GET", path("models", batch.model)))
+        self._http.send(Ask("GET", api_path("models", batch.model)))
         try:
-            self._create()
+            self._create_upload()
         except APIError as error:
             if error.status in (404, 405):  # an older service without resumable uploads
                 return False
@@ -157,20 +157,20 @@ class _Resumable:
             return self._answer
         while True:
             try:
-                self._send()
+                self._send_missing()
             except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
                 error.add_note(KEPT)
                 raise
             self._require_unchanged()
             try:
-                return self._submit()
+                return self._submit_upload()
             except APIError as error:
                 if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
                     # It would be refused again with any other recipe or name.
                     self._give_up()
                 if error.status != 404 or "upl_" not in error.detail:
                     raise
-                self._create()  # It expired between the last piece and the submission.
+                self._create_upload()  # It expired between the last piece and the submission.
 
     def _require_unchanged(self) -> None:
         """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
@@ -193,38 +193,38 @@ class _Resumable:
     def _is_known(self, location: str) -> bool:
         """Return True if the service has the upload of an earlier run, or has made a task of it."""
         self._location = location
-        if self._offset(self._http) is not None:
+        if self._fetch_offset(self._http) is not None:
             return True
         try:
-            self._answer = self._submit()  # A repeated request gets the same response as before.
+            self._answer = self._submit_upload()  # A repeated request gets the same response as before.
         except APIError as error:
             if error.status in GONE:
                 return False
             raise
         return True
 
-    def _create(self) -> None:
-        headers = {**TUS, "Upload-Length": str(self._size), "Upload-Metadata": self._details()}
+    def _create_upload(self) -> None:
+        headers = {**TUS, "Upload-Length": str(self._size), "Upload-Metadata": self._build_metadata()}
         if self._created == MOST_CREATED:
             raise BadAnswer(
                 f"The service has lost {MOST_CREATED} uploads of this batch, one after the other."
             )
         self._created += 1
         response = self._http.send(Ask("POST", UPLOADS, headers=headers))
-        self._location = self._place(response.headers.get("Location", ""))
+        self._location = self._check_location(response.headers.get("Location", ""))
         in_thread(lambda: self._memory.save(self._location))
 
-    def _place(self, location: str) -> str:
+    def _check_location(self, location: str) -> str:
         """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
         return same_origin(location, self._http.url, f"{UPLOADS}/")
 
-    def _details(self) -> str:
+    def _build_metadata(self) -> str:
         """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""
         file = getattr(self._batch.source, "path", None)
         name = f"{self._batch.query.get('name') or self._batch.model}.tar" if file is None else file.name
         return f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
 
-    def _offset(self, http: Http) -> int | None:
+    def _fetch_offset(self, http: Http) -> int | None:
         """Return the number of bytes that the service has; None: it does not know the upload."""
         try:
             response = http.send(Ask("HEAD", self._location, headers=TUS))
@@ -240,22 +240,22 @@ class _Resumable:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
         return offset
 
-    def _send(self) -> None:
+    def _send_missing(self) -> None:
         """Send all pieces from the service's offset on; after an interruption, ask for the offset
         again.
         """
-        failures, reached_before, once = 0, 0, self._http.once()
+        failures, reached_before, once = 0, 0, self._http.without_retries()
         while True:
             try:
-                offset = self._offset(once)
+                offset = self._fetch_offset(once)
                 if offset is None:
-                    self._create()
+                    self._create_upload()
                     reached_before = 0
                     continue
                 # The upload advances, however early a piece was cut off.
                 if offset > reached_before:
                     failures, reached_before = 0, offset
-                for reached in self._pieces(once, offset):
+                for reached in self._send_pieces(once, offset):
                     # Count only progress: a service that forgets bytes would otherwise receive them
                     # without end.
                     if reached > reached_before:
@@ -277,7 +277,7 @@ class _Resumable:
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
         return retries.pause_s(error, failures, is_replayable=True)
 
-    def _pieces(self, http: Http, offset: int) -> Iterator[int]:
+    def _send_pieces(self, http: Http, offset: int) -> Iterator[int]:
         """Send piece after piece and yield the offset reached."""
         pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
@@ -296,7 +296,7 @@ class _Resumable:
             offset = reached
             yield offset
 
-    def _submit(self) -> Any:
+    def _submit_upload(self) -> Any:
         batch = self._batch
         body: dict[str, Any] = {"upload": self._location.rpartition("/")[2]}
         if batch.recipe is not None:
@@ -307,7 +307,7 @@ class _Resumable:
         # The same key in every run that submits the same: it gets the response of the first.
         request_text = json.dumps([self._location, body, query], sort_keys=True)
         headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, request_text))}
-        where = path("models", batch.model, "tasks")
+        where = api_path("models", batch.model, "tasks")
         ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
         response = (self._http.send(ask)).json()
         if "validate" not in query:

@@ -11,7 +11,7 @@ from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.moments import FUTURE, PAST
 from perennial.cli.named import find_id
-from perennial.cli.output import complain, say, size, when
+from perennial.cli.output import format_bytes, format_time, print_notice, print_text
 from perennial.text import one_line
 
 
@@ -23,12 +23,12 @@ def keys() -> None:
 @command("list", keys, columns=("key", "name", "owner", "scope", "valid until"))
 def list_keys(shell: Shell) -> None:
     """List all keys, without their secrets."""
-    key_list = list(shell.client().keys.list())
-    rows = [(one.id, one.name, one.owner, _may(one), _until(one)) for one in key_list]
-    shell.rows(key_list, rows, "No key.")
+    key_list = list(shell.create_client().keys.list())
+    rows = [(one.id, one.name, one.owner, _describe_scope(one), _format_validity(one)) for one in key_list]
+    shell.print_rows(key_list, rows, "No key.")
 
 
-def _may(key: Any) -> str:
+def _describe_scope(key: Any) -> str:
     """Return a key's scope, and the limits of a key of scope predict."""
     bound = getattr(key, "bound", None)  # an older service does not send it
     if bound is None:
@@ -36,10 +36,10 @@ def _may(key: Any) -> str:
     return f"{key.scope} {bound.model}/{bound.alias}, {bound.images_today} of {bound.images_per_day} images today"
 
 
-def _until(key: Any) -> str:
+def _format_validity(key: Any) -> str:
     if key.revoked_at:
         return f"revoked {key.revoked_at[:10]}"
-    return when(key.expires_at) or "for ever"
+    return format_time(key.expires_at) or "for ever"
 
 
 @command("create", keys)
@@ -65,25 +65,27 @@ def _until(key: Any) -> str:
 @click.option("--images-per-day", type=int, metavar="N", help="Of scope predict; default 1000.")
 def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
     """Create a key. Its secret is printed once, on standard output."""
-    new_key = shell.client().keys.create(name, expires_at=expires, **wanted)
+    new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
 
     def show() -> None:
-        complain(f"Key {new_key.id} of {new_key.owner} ({_may(new_key)}). The secret is shown this once:")
-        say(new_key.secret)
+        print_notice(
+            f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is shown this once:"
+        )
+        print_text(new_key.secret)
 
-    shell.answer(new_key, show)
+    shell.print_result(new_key, show)
 
 
 @command("revoke", keys)
 @click.argument("key", metavar="KEY|NAME")
 def revoke(shell: Shell, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
-    client = shell.client()
+    client = shell.create_client()
     valid = (one for one in client.keys.list() if not one.revoked_at)
     key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
-    shell.answer({"revoked": key_id}, lambda: say(one_line(f"Key {key_id}{named} is revoked.")))
+    shell.print_result({"revoked": key_id}, lambda: print_text(one_line(f"Key {key_id}{named} is revoked.")))
 
 
 @command("audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what.")
@@ -98,26 +100,31 @@ def revoke(shell: Shell, key: str) -> None:
 )
 def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
-    changes = islice(shell.client().audit.list(order="desc" if newest else None, **wanted), limit)
+    changes = islice(shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit)
     if shell.is_json:
         for one in changes:
-            shell.stream(one, lambda: None)
+            shell.print_item(one, lambda: None)
         return
-    rows = ((when(one.at), one.owner, one.key or "a worker", one.action, one.object) for one in changes)
-    shell.rows(None, rows, "Nothing was changed.")
+    rows = (
+        (format_time(one.at), one.owner, one.key or "a worker", one.action, one.object) for one in changes
+    )
+    shell.print_rows(None, rows, "Nothing was changed.")
 
 
 @command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
 def usage(shell: Shell, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""
-    client = shell.client()
+    client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
-    rows = [(of.name if by == "model" else of.owner, of.tasks, of.versions, size(_all(of))) for of in items]
-    shell.rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
+    rows = [
+        (of.name if by == "model" else of.owner, of.tasks, of.versions, format_bytes(_get_total_bytes(of)))
+        for of in items
+    ]
+    shell.print_rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
 
 
-def _all(usage: Any) -> int:
+def _get_total_bytes(usage: Any) -> int:
     """Return the total bytes: the service's total if it sends one, else the sum."""
     counts = {name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)}
     return int(counts.get("total", counts.get("all", sum(counts.values()))))

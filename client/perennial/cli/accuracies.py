@@ -36,7 +36,7 @@ def name_accuracies(accuracies: Mapping[int, float | None]) -> str:
     return ", ".join(cells)
 
 
-def explain(accuracies: Mapping[int, float | None]) -> Iterator[str]:
+def explain_unmeasured(accuracies: Mapping[int, float | None]) -> Iterator[str]:
     """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
     if None in accuracies.values():
         yield UNMEASURED

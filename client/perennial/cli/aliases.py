@@ -10,7 +10,7 @@ import click
 
 from perennial import words
 from perennial.cli.command import REASON, Shell, command
-from perennial.cli.output import say
+from perennial.cli.output import print_text
 from perennial.errors import Invalid
 from perennial.text import one_line
 from perennial.types import Alias
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @click.option("--alias", default="production", show_default=True, help="Which name to put on it.")
 def promote(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
     """Move production to a version; a held version requires a --reason."""
-    client = shell.client()
+    client = shell.create_client()
     with _known_version(client, model, version):
         moved_alias = client.aliases.set(model, alias, version, reason=reason)
-    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
+    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
 
 
 @command("rollback", short_help="Put production back.")
@@ -43,18 +43,18 @@ def rollback(shell: Shell, model: str, version: int | None, reason: str | None, 
     """Move production back, and show what it no longer knows. It stays there until you promote or
     `follow`.
     """
-    client = shell.client()
+    client = shell.create_client()
     with _known_version(client, model, version):
         moved_alias = client.aliases.rollback(model, version, alias=alias, reason=reason)
-    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
+    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
 
 
 @command("follow", short_help="Let production follow the line again.")
 @click.argument("model")
 def follow(shell: Shell, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
-    moved_alias = shell.client().aliases.follow(model)
-    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
+    moved_alias = shell.create_client().aliases.follow(model)
+    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _known_version(client: Perennial, model: str, version: int | None) -> Iterat
         raise
 
 
-def _moved(model: str, alias: Alias) -> None:
-    say(one_line(f"{alias.name} of {model} is at version {alias.version}."))
+def _print_alias(model: str, alias: Alias) -> None:
+    print_text(one_line(f"{alias.name} of {model} is at version {alias.version}."))
     for warning in alias.warnings:
-        say(words.by_commands(warning))
+        print_text(words.by_commands(warning))

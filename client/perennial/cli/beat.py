@@ -6,10 +6,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from perennial.bars import state, told, why_waiting
-from perennial.cli.output import complain
+from perennial.bars import describe_progress, describe_state, why_waiting
+from perennial.cli.output import print_notice
 from perennial.text import one_line
-from perennial.words import duration
+from perennial.words import format_duration
 
 if TYPE_CHECKING:
     from perennial.types import Job
@@ -25,7 +25,7 @@ class Beat:
         self._text = ""
         self._changed = threading.Condition()
         self._is_over = False
-        self._thread = threading.Thread(target=self._repeat, daemon=True)
+        self._thread = threading.Thread(target=self._repeat_text, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,20 +37,20 @@ class Beat:
             self._changed.notify()
         self._thread.join()
 
-    def tell(self, text: str, *, now: bool) -> None:
+    def update_text(self, text: str, *, now: bool) -> None:
         """Store a text for the next line; `now` writes it at once."""
         with self._changed:
             self._text = text
             if now:
-                complain(text)
+                print_notice(text)
                 self._changed.notify()  # restart the silence interval
 
-    def _repeat(self) -> None:
+    def _repeat_text(self) -> None:
         with self._changed:
             while not self._is_over:
                 was_told = self._changed.wait(EVERY_S)
                 if not was_told and self._text:
-                    complain(self._text)
+                    print_notice(self._text)
 
 
 class JobLines(Beat):
@@ -63,18 +63,20 @@ class JobLines(Beat):
         self._line = ""
 
     def __call__(self, job: Job) -> None:
-        now = state(job)
+        now = describe_state(job)
         why = why_waiting(job)
-        self._line = one_line(f"{job.id} {told(job)}")
-        self.tell(
+        self._line = one_line(f"{job.id} {describe_progress(job)}")
+        self.update_text(
             one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
             now=now != self._last,
         )
         self._last = now
 
-    def away(self, seconds: float) -> None:
+    def show_outage(self, seconds: float) -> None:
         """Add to the line that the service has not answered for `seconds`."""
-        self.tell(f"{self._line}; the service has not answered for {duration(seconds)}", now=False)
+        self.update_text(
+            f"{self._line}; the service has not answered for {format_duration(seconds)}", now=False
+        )
 
 
 class SentLines(Beat):
@@ -87,4 +89,4 @@ class SentLines(Beat):
     def __call__(self, done: int, total: int) -> None:
         share = f"{done / total:.0%}" if total else "100%"
         looks = "; the service looks at it" if done >= total else ""
-        self.tell(f"{share} of {total / 1e6:,.1f} MB sent{looks}", now=False)
+        self.update_text(f"{share} of {total / 1e6:,.1f} MB sent{looks}", now=False)

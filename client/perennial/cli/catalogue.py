@@ -10,7 +10,7 @@ import click
 
 from perennial.cli.command import Shell, command, json_value
 from perennial.cli.groups import Commands
-from perennial.cli.output import fields, say, size, table, when
+from perennial.cli.output import format_bytes, format_time, print_fields, print_table, print_text
 from perennial.types import Base, Method
 
 
@@ -22,26 +22,28 @@ from perennial.types import Base, Method
 @click.argument("name", required=False)
 def methods(shell: Shell, name: str | None) -> None:
     """List continual-learning methods; with NAME show one with its hyper-parameters."""
-    client = shell.client()
+    client = shell.create_client()
     if name is not None:
         one = client.methods.retrieve(name)
-        shell.answer(one, lambda: _show(one))
+        shell.print_result(one, lambda: _print_method(one))
         return
     method_list = client.methods.list()
     rows = [(of.name, ", ".join(of.scenarios), of.description) for of in method_list.items]
-    shell.rows(method_list.items, rows, "No method.")
+    shell.print_rows(method_list.items, rows, "No method.")
 
 
-def _show(method: Method) -> None:
-    fields([("method", method.name), ("scenarios", ", ".join(method.scenarios)), ("source", method.source)])
-    say(method.description)
-    rows = [(name, _plain(value)) for name, value in method.defaults.items()]
-    table(("hyper-parameter", "default"), rows, "It has no hyper-parameters.")
+def _print_method(method: Method) -> None:
+    print_fields(
+        [("method", method.name), ("scenarios", ", ".join(method.scenarios)), ("source", method.source)]
+    )
+    print_text(method.description)
+    rows = [(name, _format_value(value)) for name, value in method.defaults.items()]
+    print_table(("hyper-parameter", "default"), rows, "It has no hyper-parameters.")
     for scenario, why in method.weak.items():
-        say(f"weak for {scenario}: {why}")
+        print_text(f"weak for {scenario}: {why}")
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return str(value)
 
 
@@ -61,45 +63,45 @@ def bases() -> None:
 @click.option("--preset", metavar="NAME", help="imagenet: for weights of torchvision.")
 def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     """Upload weights (safetensors) that models can start from."""
-    base = shell.client().bases.create(file, architecture, progress=sys.stderr.isatty(), **values)
-    shell.answer(base, lambda: _base(base))
+    base = shell.create_client().bases.create(file, architecture, progress=sys.stderr.isatty(), **values)
+    shell.print_result(base, lambda: _print_base(base))
 
 
 @command("list", bases, columns=("base", "architecture", "bytes", "models"))
 def list_bases(shell: Shell) -> None:
     """List uploaded weights, and the models that started from each."""
-    base_list = list(shell.client().bases.list())
+    base_list = list(shell.create_client().bases.list())
     rows = [
-        (of.id, of.architecture.name, size(of.bytes), ", ".join(one.name for one in of.models))
+        (of.id, of.architecture.name, format_bytes(of.bytes), ", ".join(one.name for one in of.models))
         for of in base_list
     ]
-    shell.rows(base_list, rows, "No base was uploaded.")
+    shell.print_rows(base_list, rows, "No base was uploaded.")
 
 
 @command("rm", bases)
 @click.argument("base")
 def rm(shell: Shell, base: str) -> None:
     """Delete weights that no model started from."""
-    shell.client().bases.delete(base)
-    shell.answer({"deleted": base}, lambda: say(f"Base {base} is removed."))
+    shell.create_client().bases.delete(base)
+    shell.print_result({"deleted": base}, lambda: print_text(f"Base {base} is removed."))
 
 
 @command("show", bases)
 @click.argument("base")
 def show(shell: Shell, base: str) -> None:
     """Show one base, by its id."""
-    base_details = shell.client().bases.retrieve(base)
-    shell.answer(base_details, lambda: _base(base_details))
+    base_details = shell.create_client().bases.retrieve(base)
+    shell.print_result(base_details, lambda: _print_base(base_details))
 
 
 @command("architectures", bases, columns=("architecture", "family", "pixels from", "description"))
 def architectures(shell: Shell) -> None:
     """List network architectures for models."""
-    architecture_list = list(shell.client().architectures.list())
+    architecture_list = list(shell.create_client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]
-    shell.rows(architecture_list, rows, "None.")
+    shell.print_rows(architecture_list, rows, "None.")
 
 
-def _base(base: Base) -> None:
-    rows = [("base", base.id), ("architecture", base.architecture.name), ("bytes", size(base.bytes))]
-    fields([*rows, ("sha256", base.sha256), ("created", when(base.created_at))])
+def _print_base(base: Base) -> None:
+    rows = [("base", base.id), ("architecture", base.architecture.name), ("bytes", format_bytes(base.bytes))]
+    print_fields([*rows, ("sha256", base.sha256), ("created", format_time(base.created_at))])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial.cli import listing
-from perennial.cli.output import Cell, document, line
+from perennial.cli.output import Cell, print_document, print_json_line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -33,7 +33,7 @@ class Shell:
     form: listing.Form = field(default_factory=listing.Form)
     columns: tuple[str, ...] = ()
 
-    def client(self) -> Perennial:
+    def create_client(self) -> Perennial:
         """Return a client for this call.
 
         Raises:
@@ -47,14 +47,14 @@ class Shell:
         client.require_key()
         return client
 
-    def answer(self, value: Any, show: Callable[[], None]) -> None:
+    def print_result(self, value: Any, show: Callable[[], None]) -> None:
         """Print one JSON document with --json, else call `show`."""
         if self.is_json:
-            document(value)
+            print_document(value)
         else:
             show()
 
-    def rows(
+    def print_rows(
         self,
         value: Any,
         rows: Iterable[Sequence[Cell]],
@@ -70,12 +70,12 @@ class Shell:
         Raises:
             UsageError: a requested column does not exist.
         """
-        self.answer(value, lambda: self.form.write(columns or self.columns, rows, empty))
+        self.print_result(value, lambda: self.form.print_rows(columns or self.columns, rows, empty))
 
-    def stream(self, value: Any, show: Callable[[], None]) -> None:
+    def print_item(self, value: Any, show: Callable[[], None]) -> None:
         """Print one of several results: a line of JSON with --json, else call `show`."""
         if self.is_json:
-            line(value)
+            print_json_line(value)
         else:
             show()
 
@@ -95,23 +95,23 @@ def command(
     """Make a function a command; its first argument is the `Shell`.
 
     Args:
-        columns: headings of the rows for `Shell.rows`; `DYNAMIC`: they depend on the response;
+        columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the response;
             omitted: the command prints no rows.
     """
     has_rows = columns != _NO_LISTING
 
-    def make(work: Callable[..., Any]) -> click.Command:
+    def make_command(work: Callable[..., Any]) -> click.Command:
         @functools.wraps(work)
         def run(is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any) -> Any:
             is_json = is_json or jq is not None
             form = listing.form_of(values, columns, is_json=is_json) if has_rows else listing.Form()
-            with _through(jq):
+            with _filter_with_jq(jq):
                 return work(Shell(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)
         new_command.params += [
-            *(listing.options(columns or ()) if has_rows else ()),
+            *(listing.build_options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),
             click.Option(
                 ["--jq"], metavar="EXPRESSION", help="What jq makes of the JSON; needs the program jq."
@@ -123,16 +123,16 @@ def command(
             group.add_command(new_command)
         return new_command
 
-    return make
+    return make_command
 
 
-def _through(expression: str | None) -> AbstractContextManager[None]:
+def _filter_with_jq(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that filters JSON through jq if an expression is given."""
     if expression is None:
         return nullcontext()
-    from perennial.cli.jq import filtered
+    from perennial.cli.jq import filter_json
 
-    return filtered(expression)
+    return filter_json(expression)
 
 
 def json_value(text: str) -> Any:

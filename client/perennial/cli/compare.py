@@ -6,7 +6,7 @@ import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
-from perennial.cli.output import complain, is_terminal, line, say, table
+from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
 from perennial.types import Compare
 
 CLASSES = 20
@@ -29,46 +29,48 @@ def compare(
     Negative flips are images that A predicts correctly and B incorrectly.
     """
     if kind is not None:
-        _images(shell, model, a, b, task, kind, label)
+        _print_images(shell, model, a, b, task, kind, label)
         return
     if label is not None:
         raise click.UsageError("--class is for --images.")
-    comparison = shell.client().versions.compare(model, a, b, task=task)
-    shell.answer(comparison, lambda: _show(shell, comparison))
+    comparison = shell.create_client().versions.compare(model, a, b, task=task)
+    shell.print_result(comparison, lambda: _print_comparison(shell, comparison))
 
 
-def _show(shell: Shell, found: Compare) -> None:
+def _print_comparison(shell: Shell, found: Compare) -> None:
     if not is_terminal() or shell.form != Form():
         columns = ("task", "images", "both right", "worse", "better", "both wrong", "nfr", "low", "high", "p")
-        shell.rows(found, _tasks(found), "There is no task on which both were measured.", columns)
+        shell.print_rows(
+            found, _build_task_rows(found), "There is no task on which both were measured.", columns
+        )
         return
     total = found.totals
     if total.nfr is None or total.nfr_interval is None:
-        say("There is no task on which both were measured.")
+        print_text("There is no task on which both were measured.")
     else:
-        say(
+        print_text(
             f"Version {found.b.version} beside version {found.a.version} on {total.n} images: "
             f"{total.negative} got worse, {total.positive} better."
         )
         low, high = total.nfr_interval
-        say(
+        print_text(
             f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no difference "
             f"{total.mcnemar_p:.3g} (McNemar)."
         )
-        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _tasks(found)]
-        table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
+        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_rows(found)]
+        print_table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
         changed = [one for one in found.classes if one.negative or one.positive]
         rows = [(one.label, one.task, one.n, one.negative, one.positive) for one in changed[:CLASSES]]
-        table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
+        print_table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
         if len(changed) > CLASSES:
-            complain(f"And {len(changed) - CLASSES} more classes; --json has all.")
+            print_notice(f"And {len(changed) - CLASSES} more classes; --json has all.")
     for left_task in found.left_out:
-        complain(f"Left out: task {left_task.task}. {left_task.detail}")
+        print_notice(f"Left out: task {left_task.task}. {left_task.detail}")
     for one in found.recipe:
-        say(f"recipe.{one.path}: {one.a} → {one.b}")
+        print_text(f"recipe.{one.path}: {one.a} → {one.b}")
 
 
-def _tasks(found: Compare) -> list[tuple[int | float | None, ...]]:
+def _build_task_rows(found: Compare) -> list[tuple[int | float | None, ...]]:
     return [
         (
             *(one.task, one.n, one.both_right, one.negative, one.positive, one.both_wrong, one.nfr),
@@ -79,11 +81,15 @@ def _tasks(found: Compare) -> list[tuple[int | float | None, ...]]:
     ]
 
 
-def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None) -> None:
-    image_pages = shell.client().versions.compare_images(model, a, b, kind=kind, task=task, label=label)
+def _print_images(
+    shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None
+) -> None:
+    image_pages = shell.create_client().versions.compare_images(
+        model, a, b, kind=kind, task=task, label=label
+    )
     if shell.is_json:
         for one in image_pages:
-            line(one)
+            print_json_line(one)
         return
     columns = ("task", "image", "class", "a says", "a sure", "b says", "b sure", "picture")
     rows = (
@@ -93,4 +99,4 @@ def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: st
         )
         for one in image_pages
     )
-    shell.rows(None, rows, "There is none.", columns)
+    shell.print_rows(None, rows, "There is none.", columns)

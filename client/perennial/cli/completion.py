@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from perennial.cli.command import Shell, command
-from perennial.cli.output import say
+from perennial.cli.output import print_text
 
 
 @command("completion", short_help="Completion of commands for your shell.")
@@ -20,4 +20,4 @@ def completion(shell: Shell, shell_name: str) -> None:
     kind = get_completion_class(shell_name)
     assert kind is not None
     text = kind(cli, {}, "perennial", "_PERENNIAL_COMPLETE").source()
-    shell.answer({"shell": shell_name, "script": text}, lambda: say(text))
+    shell.print_result({"shell": shell_name, "script": text}, lambda: print_text(text))

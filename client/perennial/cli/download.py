@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from perennial.cli.command import VERSION, Shell, command
-from perennial.cli.output import say, size
+from perennial.cli.output import format_bytes, print_text
 from perennial.cli.places import file_at, folder_at
 from perennial.cli.triton import lay_out
-from perennial.cli.unpack import opened
+from perennial.cli.unpack import open_package
 from perennial.errors import BadAnswer
 from perennial.guard import safe_filename, whole_number
 
@@ -71,8 +71,8 @@ def download(
         if version not in ("production", version_argument):
             raise click.UsageError("There are two versions: VERSION and --version. Name one.")
         version = version_argument
-    client = shell.client()
-    number = _number(client.versions.retrieve(model, version).number, version)
+    client = shell.create_client()
+    number = _check_number(client.versions.retrieve(model, version).number, version)
     if layout == "triton":
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
@@ -84,7 +84,7 @@ def download(
     path = downloaded.path
     if layout != "zip":
         try:
-            lay = lay_out if layout == "triton" else _unpacked
+            lay = lay_out if layout == "triton" else _unpack_files
             path = lay(downloaded.path, target.parent, model, number)
         finally:
             downloaded.path.unlink()
@@ -97,11 +97,11 @@ def download(
         "verified": downloaded.is_verified,
     }
     end = "verified." if downloaded.is_verified else "not verified: the service sent no digest."
-    text = f"{path}: version {number} of {model}, {size(downloaded.bytes)}, sha256 {downloaded.sha256} {end}"
-    shell.answer(result, lambda: say(text))
+    text = f"{path}: version {number} of {model}, {format_bytes(downloaded.bytes)}, sha256 {downloaded.sha256} {end}"
+    shell.print_result(result, lambda: print_text(text))
 
 
-def _number(value: object, wanted: str) -> int:
+def _check_number(value: object, wanted: str) -> int:
     """Return the number of the version that the service returned.
 
     Raises:
@@ -113,11 +113,11 @@ def _number(value: object, wanted: str) -> int:
     return number
 
 
-def _unpacked(archive: Path, folder: Path, model: str, number: int) -> Path:
+def _unpack_files(archive: Path, folder: Path, model: str, number: int) -> Path:
     """Extract the files of a download into a folder of their own."""
     target = folder / safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
-    with opened(archive) as package:
+    with open_package(archive) as package:
         for name in package.names:
             package.write(name, target)
     return target

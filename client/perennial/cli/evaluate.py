@@ -15,7 +15,7 @@ import click
 from perennial.bars import shown_listing
 from perennial.cli.command import DYNAMIC, VERSION, Shell, command
 from perennial.cli.listing import Form
-from perennial.cli.output import Cell, complain, is_terminal, say
+from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.cli.predict import MOST_BYTES, MOST_IMAGES
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
@@ -49,16 +49,16 @@ class Score:
         """Number of correctly predicted images."""
         return sum(label == called for _, label, called, _ in self.rows)
 
-    def confusion(self) -> Counter[tuple[str, str]]:
+    def count_confused(self) -> Counter[tuple[str, str]]:
         """Return the counts of incorrect predictions by (class, predicted class)."""
         return Counter((label, called) for _, label, called, _ in self.rows if label != called)
 
-    def classes(self) -> Iterator[tuple[Cell, ...]]:
-        """Yield the cells of the listing `classes`, for each label in order."""
+    def build_class_rows(self) -> Iterator[tuple[Cell, ...]]:
+        """Yield the cells of the listing `build_class_rows`, for each label in order."""
         images = Counter(label for _, label, _, _ in self.rows)
         predicted = Counter(called for _, _, called, _ in self.rows)
         right = Counter(label for _, label, called, _ in self.rows if label == called)
-        wrong = self.confusion()
+        wrong = self.count_confused()
         for label in sorted(images):
             most_confused = max(
                 ((n, called) for (of, called), n in wrong.items() if of == label), default=None
@@ -75,22 +75,24 @@ class Score:
                 called,
             )
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return all results for JSON."""
-        wrong = self.confusion()
+        wrong = self.count_confused()
         return {
             "version": self.version,
             "images": len(self.rows),
             "right": self.right,
             "accuracy": self.right / len(self.rows) if self.rows else None,
-            "interval": interval(self.right, len(self.rows)),
-            "classes": [dict(zip(TABLES["classes"][:-1], row, strict=False)) for row in self.classes()],
+            "interval": wilson_interval(self.right, len(self.rows)),
+            "classes": [
+                dict(zip(TABLES["classes"][:-1], row, strict=False)) for row in self.build_class_rows()
+            ],
             "confusion": [{"class": a, "called": b, "images": n} for (a, b), n in wrong.most_common()],
             "unusable": [{"image": name, "reason": why} for name, why in self.unusable],
         }
 
 
-def interval(right: int, images: int) -> tuple[float, float] | None:
+def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
     """Return the 95 % interval (Wilson) of a share of correct predictions; None without images."""
     if not images:
         return None
@@ -125,11 +127,11 @@ def evaluate(
     """
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")
-    shell.form.chosen(TABLES[listed])
-    client, score = shell.client(), Score()
-    source = labelled(folder)
+    shell.form.select_columns(TABLES[listed])
+    client, score = shell.create_client(), Score()
+    source = open_labelled(folder)
     with shown_listing(sys.stderr.isatty(), "asked") as show:
-        for batch in batches(source):
+        for batch in batch_images(source):
             response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
@@ -149,32 +151,32 @@ def evaluate(
             if show is not None:
                 show(len(score.rows) + len(score.unusable), source.count)
     for name, why in score.unusable:
-        complain(one_line(f"{name}: {why}"))
-    shell.answer(score.document(), lambda: _show(shell, model, score, listed, wrong))
+        print_notice(one_line(f"{name}: {why}"))
+    shell.print_result(score.to_document(), lambda: _print_score(shell, model, score, listed, wrong))
     return 1 if score.unusable else 0
 
 
-def _show(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> None:
+def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> None:
     rows: Iterator[tuple[Cell, ...]]
     if listed == "classes":
-        rows = score.classes()
+        rows = score.build_class_rows()
     elif listed == "confusion":
-        rows = ((*pair, number) for pair, number in score.confusion().most_common())
+        rows = ((*pair, number) for pair, number in score.count_confused().most_common())
     else:
         rows = (row for row in score.rows if not wrong or row[1] != row[2])
-    shell.form.write(TABLES[listed], rows, "There is none.")
-    around = interval(score.right, len(score.rows))
+    shell.form.print_rows(TABLES[listed], rows, "There is none.")
+    around = wilson_interval(score.right, len(score.rows))
     if around is not None:
-        complain(
+        print_notice(
             f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images right, "
             f"{score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to {around[1]:.1%})."
         )
     if shell.form != Form() or not is_terminal():
         return
     if listed == "classes":
-        for (label, called), number in score.confusion().most_common(PAIRS):
+        for (label, called), number in score.count_confused().most_common(PAIRS):
             images = "1 image" if number == 1 else f"{number:,} images"
-            say(f"  {one_line(f'“{label}” called “{called}”')}: {images}")
+            print_text(f"  {one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Labelled:
     count: int
 
 
-def labelled(folder: Path) -> Labelled:
+def open_labelled(folder: Path) -> Labelled:
     """Open a folder or data set. Raises ConfigError if it has no labelled images."""
     from perennial.pack import PackError, open_batch
 
@@ -198,14 +200,14 @@ def labelled(folder: Path) -> Labelled:
     return Labelled(batch, batch.count)
 
 
-def batches(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
+def batch_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield the images of one request at a time: name, label and bytes of each. Raises
     ConfigError.
     """
     images: list[tuple[str, str, bytes]] = []
     total_bytes = 0
     try:
-        for one in source.batch.labelled():
+        for one in source.batch.read_labelled():
             if images and (len(images) == MOST_IMAGES or total_bytes + len(one[2]) > MOST_BYTES):
                 yield images
                 images, total_bytes = [], 0

@@ -83,6 +83,6 @@ def status_of(error: PerennialError) -> Exit:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
 
 
-def listed() -> str:
+def describe_statuses() -> str:
     """Return all statuses in one sentence, which ends `perennial --help`."""
     return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

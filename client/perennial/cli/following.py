@@ -7,15 +7,15 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perennial.cli.accuracies import explain, name_accuracies, read_accuracies
+from perennial.cli.accuracies import explain_unmeasured, name_accuracies, read_accuracies
 from perennial.cli.beat import JobLines
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
-from perennial.cli.output import complain, document, line, say
+from perennial.cli.output import print_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
-from perennial.words import about_task, compared, found_in, lacks_base, left_out
+from perennial.words import about_task, describe_compared, found_in, lacks_base, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -25,7 +25,7 @@ LOOK_S = 1.0
 """Seconds between two reads of a job that waits for its base."""
 
 
-def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
+def follow_job(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
     """Wait for a job, then print its result.
 
     Raises:
@@ -35,26 +35,26 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
         ServiceUnreachable, Unavailable: no response for some minutes; a note says how to come back.
         WaitTimeout: the job continues; a note says how to come back.
     """
-    job = wait(shell, handle, timeout)
+    job = wait_for_job(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
     warnings = _new_warnings(handle, job, task)
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
-        complain(f"warning: {about_task(warning, model, job.task)}")
+        print_notice(f"warning: {about_task(warning, model, job.task)}")
     if shell.is_json:
-        document(job)
+        print_document(job)
     error = handle.ending(job)
     if error is not None:
         raise error
     if not shell.is_json:
-        told(client, job, task)
+        print_outcome(client, job, task)
 
 
-def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
+def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
     """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
-        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow`.
+        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow_job`.
     """
     try:
         with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
@@ -63,8 +63,8 @@ def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
         raise Detached(came_away(handle.id)) from None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
-            document(handle.job)
-        lacking.add_note(_then(handle.id))
+            print_document(handle.job)
+        lacking.add_note(_format_commands(handle.id))
         raise
     except WaitTimeout as late:
         late.add_note(_come_back(handle.id))
@@ -74,12 +74,12 @@ def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
         raise
 
 
-def learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+def report_learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
     """Report a job whose version the model has learned, even if its gate held the version at
     first."""
     job = handle.job or handle.refresh()
     task = handle.task
-    shell.answer(job, lambda: told(client, job, task))
+    shell.print_result(job, lambda: print_outcome(client, job, task))
 
 
 def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
@@ -94,16 +94,16 @@ def stream_events(shell: Shell, handle: JobHandle) -> None:
     """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
-        JobEnded, Detached, BaseUnavailable: as `follow`.
+        JobEnded, Detached, BaseUnavailable: as `follow_job`.
     """
     try:
         _wait_for_base(handle)
         for event in handle.events():
-            line(event)
+            print_json_line(event)
     except KeyboardInterrupt:
         raise Detached(came_away(handle.id)) from None
     except BaseUnavailable as lacking:
-        lacking.add_note(_then(handle.id))
+        lacking.add_note(_format_commands(handle.id))
         raise
     error = handle.ending(handle.refresh())
     if error is not None:
@@ -125,7 +125,7 @@ def _wait_for_base(handle: JobHandle) -> None:
             time.sleep(LOOK_S)
 
 
-def _then(job: str) -> str:
+def _format_commands(job: str) -> str:
     """Return the commands to follow or cancel a batch whose base is missing."""
     word = shell_word(job)
     return f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs cancel {word}"
@@ -141,22 +141,22 @@ def _come_back(job: str) -> str:
     return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
 
 
-def told(client: Perennial, job: Job, task: Task | None) -> None:
+def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     """Print the result of a job that ended as it should."""
     if job.version is None:
-        say(one_line(f"Job {job.id} ({job.kind}) succeeded."))
+        print_text(one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
     production = model.aliases.get("production")
     where = "and in production" if production == job.version else f"production is at version {production}"
-    say(one_line(f"Version {job.version} of {model.name} is published, {where}."))
+    print_text(one_line(f"Version {job.version} of {model.name} is published, {where}."))
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:
-        say(f"  accuracy: {name_accuracies(accuracies)}")
-    for text in explain(accuracies):
-        say(f"  {text}")
-    for text in compared(version):
-        say(f"  {one_line(text)}")
+        print_text(f"  accuracy: {name_accuracies(accuracies)}")
+    for text in explain_unmeasured(accuracies):
+        print_text(f"  {text}")
+    for text in describe_compared(version):
+        print_text(f"  {one_line(text)}")
     for text in found_in(task) if task else ():
-        say(f"  data: {about_task(text, model.name, job.task)}")
+        print_text(f"  data: {about_task(text, model.name, job.task)}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError
-from perennial.text import one_line, printable
+from perennial.text import escape_controls, one_line
 from perennial.transfer import ARCHIVE_ENDINGS
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
@@ -76,10 +76,10 @@ def look_at(path: Path) -> Found | None:
     state, latest, problem = [], 0.0, None
     try:
         try:
-            for name, status in _walk(path):
+            for name, status in _walk_batch(path):
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-                problem = problem or _refuse(one_line(f"{path.name}/{name}"), status.st_mode)
+                problem = problem or _explain_refusal(one_line(f"{path.name}/{name}"), status.st_mode)
         except FileNotFoundError:
             return None
         except OSError as error:  # no permission, a name that is too long, a share that is gone
@@ -91,7 +91,7 @@ def look_at(path: Path) -> Found | None:
     return Found(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
-def _refuse(name: str, mode: int) -> str | None:
+def _explain_refusal(name: str, mode: int) -> str | None:
     """Return the reason why an entry of a batch is not read; None for a file or a folder."""
     if stat.S_ISLNK(mode):
         return f"It holds a link, {name}: links are not followed."
@@ -100,7 +100,7 @@ def _refuse(name: str, mode: int) -> str | None:
     return None
 
 
-def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _walk_batch(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield names below a path with their status, the path itself first.
 
     Hidden ones are left out.
@@ -143,7 +143,7 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
     if reason is not None:
         # The reason is written first, so that a moved batch has it even if the process is killed
         # between the two steps.
-        _text_of(target).write_text(printable(reason.rstrip()) + "\n", encoding="utf-8")
+        _text_of(target).write_text(escape_controls(reason.rstrip()) + "\n", encoding="utf-8")
     is_archive = not batch.is_dir()
     batch.rename(target)
     if is_archive:  # the mark of a folder lies in it
@@ -156,7 +156,7 @@ def _text_of(target: Path) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder for this process until the block ends or the process dies, even if it is
     killed.
 
@@ -170,17 +170,17 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{folder} cannot be watched: {error.strerror or error}.") from error
     try:
-        if not _take(lock):
+        if not _take_lock(lock):
             holder = one_line(os.pread(lock, 100, 0).decode("utf-8", "replace")) or "another process"
             raise InUse(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} of {_machine()}".encode(), 0)
+        os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)
         yield
     finally:
         os.close(lock)  # closing releases the lock, as the end of the process does
 
 
-def _take(lock: int) -> bool:
+def _take_lock(lock: int) -> bool:
     try:
         import fcntl
     except ImportError:  # Windows
@@ -208,7 +208,7 @@ def _take_on_windows(lock: int) -> bool:
     return True
 
 
-def _machine() -> str:
+def _get_machine_name() -> str:
     import platform
 
     return platform.node() or "this machine"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from perennial.cli.command import Shell, command
-from perennial.cli.output import Cell, complain
+from perennial.cli.output import Cell, print_notice
 from perennial.types import NearPair, Task
 
 COLUMNS = ("kind", "path", "label", "suggested", "score", "like", "where")
@@ -29,13 +29,13 @@ def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     it has the same bytes as another one, of the same class or of another. rejected: it could not be
     used, and `where` says why.
     """
-    batch = shell.client().tasks.retrieve(model, task)
+    batch = shell.create_client().tasks.retrieve(model, task)
     rows = [row for row in rows_of(batch) if kind in (None, row[0])]
     items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    shell.rows(items, rows, "Nothing of this batch is to be looked at.")
+    shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
     for name, listed, count in counts_of(batch):
         if kind in (None, name) and listed < count:
-            complain(f"{name}: {listed:,} of {count:,} are listed.")
+            print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
 
 def rows_of(task: Task) -> Iterator[Row]:
@@ -49,10 +49,10 @@ def rows_of(task: Task) -> Iterator[Row]:
         if near is not None:
             held_out = {(pair.path, pair.like) for pair in near.held_out.examples}
             within = [pair for pair in near.within.examples if (pair.path, pair.like) not in held_out]
-            yield from _alike(within, "batch")
-            yield from _alike(near.held_out.examples, "held out and learned")
+            yield from _build_near_rows(within, "batch")
+            yield from _build_near_rows(near.held_out.examples, "held out and learned")
             for earlier in near.earlier:
-                yield from _alike(earlier.examples, f"task {earlier.task}")
+                yield from _build_near_rows(earlier.examples, f"task {earlier.task}")
     for copy in report.duplicate_paths or []:
         yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
     for conflict in report.conflicts or []:
@@ -63,7 +63,7 @@ def rows_of(task: Task) -> Iterator[Row]:
         yield ("rejected", file.path, None, None, None, None, file.reason)
 
 
-def _alike(pairs: list[NearPair], where: str) -> Iterator[Row]:
+def _build_near_rows(pairs: list[NearPair], where: str) -> Iterator[Row]:
     for pair in pairs:
         yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
 

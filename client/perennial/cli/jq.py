@@ -19,7 +19,7 @@ COMPILED = 3
 
 
 @contextmanager
-def filtered(expression: str) -> Iterator[None]:
+def filter_json(expression: str) -> Iterator[None]:
     """Send the JSON of a command through `jq --raw-output EXPRESSION`, and print its output by
     line.
 
@@ -49,10 +49,10 @@ def filtered(expression: str) -> Iterator[None]:
         for reader in readers:
             reader.start()
         try:
-            with json_to(lambda text: _send(process.stdin, text)):
+            with json_to(lambda text: _send_document(process.stdin, text)):
                 yield
         finally:
-            _end(process.stdin)
+            _close_input(process.stdin)
             for reader in readers:
                 reader.join()
             status = process.wait()
@@ -62,7 +62,7 @@ def filtered(expression: str) -> Iterator[None]:
             raise kind(f"--jq {expression!r}: {reason}")
 
 
-def _send(stdin: IO[str] | None, text: str) -> None:
+def _send_document(stdin: IO[str] | None, text: str) -> None:
     """Send a document to jq; if jq has ended, its exit status says why."""
     assert stdin is not None
     with suppress(BrokenPipeError):
@@ -70,6 +70,6 @@ def _send(stdin: IO[str] | None, text: str) -> None:
         stdin.flush()
 
 
-def _end(stdin: IO[str]) -> None:
+def _close_input(stdin: IO[str]) -> None:
     with suppress(BrokenPipeError):
         stdin.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.output import Cell, csv_row, plain_row, table
+from perennial.cli.output import Cell, csv_row, plain_row, print_table
 
 QUIET = "The first column alone, such as names or ids: a value a line."
 HEADERS = "Headings or none; default: on a terminal and with --csv, and not elsewhere."
@@ -30,7 +30,7 @@ class Form:
     is_quiet: bool = False
     has_headers: bool | None = None
 
-    def write(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
+    def print_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
         """Print rows.
 
         Args:
@@ -40,7 +40,7 @@ class Form:
         Raises:
             UsageError: a requested column does not exist.
         """
-        indices = self.chosen(columns)
+        indices = self.select_columns(columns)
         headings, cells = [columns[one] for one in indices], ([row[one] for one in indices] for row in rows)
         if self.is_csv:
             for row in self._with_headings(headings, cells, is_usual=True):
@@ -49,7 +49,7 @@ class Form:
             for row in cells:
                 plain_row(row[:1])
         else:
-            table(headings, cells, empty, self.has_headers)
+            print_table(headings, cells, empty, self.has_headers)
 
     def _with_headings(
         self, headings: list[str], rows: Iterable[list[Cell]], *, is_usual: bool
@@ -58,23 +58,23 @@ class Form:
             yield headings
         yield from rows
 
-    def chosen(self, columns: Sequence[str]) -> list[int]:
+    def select_columns(self, columns: Sequence[str]) -> list[int]:
         """Return the indices of the requested columns. Raises UsageError if one does not exist."""
         if self.columns is None:
             return list(range(len(columns)))
-        places = {_typed(name): place for place, name in enumerate(columns)}
-        unknown = [name for name in self.columns if _typed(name) not in places]
+        places = {_normalize_heading(name): place for place, name in enumerate(columns)}
+        unknown = [name for name in self.columns if _normalize_heading(name) not in places]
         if unknown:
             raise click.UsageError(f"There is no column {unknown[0]!r}. Possible are {', '.join(columns)}.")
-        return [places[_typed(name)] for name in self.columns]
+        return [places[_normalize_heading(name)] for name in self.columns]
 
 
-def _typed(name: str) -> str:
+def _normalize_heading(name: str) -> str:
     """Normalize a heading: `last job`, `last-job` and `last_job` are the same."""
     return name.strip().casefold().replace(" ", "-").replace("_", "-")
 
 
-def options(columns: Sequence[str]) -> list[click.Option]:
+def build_options(columns: Sequence[str]) -> list[click.Option]:
     """Return the options of a listing.
 
     Args:
@@ -90,7 +90,7 @@ def options(columns: Sequence[str]) -> list[click.Option]:
 
 
 NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
-"""Names of the parameters that `options` adds."""
+"""Names of the parameters that `build_options` adds."""
 
 
 def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool) -> Form:
@@ -121,5 +121,5 @@ def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: b
     if names == ():
         raise click.UsageError("--columns names no column.")
     if columns is not None:
-        form.chosen(columns)
+        form.select_columns(columns)
     return form

@@ -11,7 +11,7 @@ import click
 
 from perennial import config
 from perennial.cli.command import Shell, command
-from perennial.cli.output import ask, complain, say
+from perennial.cli.output import ask, print_notice, print_text
 from perennial.errors import APIError, BadAnswer, ConfigError, Forbidden, NoKey, NotFound, Unauthorized
 from perennial.text import one_line
 
@@ -44,18 +44,18 @@ def login(shell: Shell, address: str | None, key: str | None, browser: bool | No
     url = config.checked_url(address or shell.url or _asked_url(profile))
     if browser or (browser is None and key is None and sys.stdin.isatty() and has_browser()):
         page = f"{url}{KEYS_PAGE}"
-        complain(f"Administrators make keys at {page}")
+        print_notice(f"Administrators make keys at {page}")
         webbrowser.open(page)
     if key is None:
         key = _asked_key(url)
     key = key.strip()
     if not key:
         raise ConfigError("The key is empty. One begins with pk_; an administrator makes it.")
-    owner, scope = _tried(url, key)
-    where = config.store(profile, url, key)
+    owner, scope = _try_key(url, key)
+    where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
     identity = f" as {one_line(owner)} ({scope})" if owner else ""
-    shell.answer(result, lambda: say(f"Logged in to {url}{identity}; the key is in {where}."))
+    shell.print_result(result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}."))
 
 
 def has_browser() -> bool:
@@ -76,7 +76,7 @@ def has_browser() -> bool:
 
 def _asked_url(profile: str) -> str:
     """Return the stored or configured URL, which a person may confirm or replace."""
-    stored = config.profiles().get(profile, {}).get("url")
+    stored = config.read_profiles().get(profile, {}).get("url")
     default_url = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
     if not sys.stdin.isatty():
         return default_url
@@ -93,7 +93,7 @@ def _asked_key(url: str) -> str:
     return text
 
 
-def _tried(url: str, key: str) -> tuple[str | None, str | None]:
+def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
     """Return owner and scope of a key, as far as the service reports them.
 
     Raises:

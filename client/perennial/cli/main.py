@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import Detached, Exit, listed, status_of
+from perennial.cli.exits import Detached, Exit, describe_statuses, status_of
 from perennial.cli.groups import Commands
-from perennial.cli.output import complain
+from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
 from perennial.words import about_task, by_commands
 
@@ -60,7 +60,7 @@ class Perennial(Commands):
     """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *sorted(set(_plugins()) - set(COMMANDS))]
+        return [*COMMANDS, *sorted(set(_find_plugins()) - set(COMMANDS))]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
@@ -69,14 +69,14 @@ class Perennial(Commands):
                 name.replace("open", "open_").replace("-", "_"),
             )
             return attribute if isinstance(attribute, click.Command) else None
-        plugin = _plugins().get(name)
+        plugin = _find_plugins().get(name)
         return None if plugin is None else plugin.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write names and descriptions without loading the modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-        added = sorted(set(_plugins()) - set(COMMANDS))
+        added = sorted(set(_find_plugins()) - set(COMMANDS))
         if added:
             with formatter.section("Commands of the service on this machine"):
                 rows = [(name, self.get_command(ctx, name)) for name in added]
@@ -85,14 +85,14 @@ class Perennial(Commands):
                 )
 
 
-def _plugins() -> dict[str, EntryPoint]:
+def _find_plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=PLUGINS)}
 
 
 @click.command(
     cls=Perennial,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help=f"Perennial keeps deployed image classifiers current.\n\nExit status: {listed()}.",
+    help=f"Perennial keeps deployed image classifiers current.\n\nExit status: {describe_statuses()}.",
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
@@ -111,19 +111,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _tell_notes(stopped.__cause__ or stopped)
         return Exit.INTERRUPTED
     except Detached as detached:
-        complain(str(detached))
+        print_notice(str(detached))
         return Exit.INTERRUPTED
     except PerennialError as error:
-        complain("\n".join(_by_commands(error, line) for line in str(error).split("\n")))
+        print_notice("\n".join(_by_commands(error, line) for line in str(error).split("\n")))
         _tell_notes(error)
         return status_of(error)
     except OSError as error:
-        complain(f"{error.filename or 'A file'}: {error.strerror or error}")
+        print_notice(f"{error.filename or 'A file'}: {error.strerror or error}")
         return Exit.ERROR
     except UNREADABLE as error:
         if sys.flags.dev_mode:
             raise
-        complain(
+        print_notice(
             f"The service's answer is none that this client ({__version__}) understands ({type(error).__name__}). Is "
             "the address that of a Perennial service, and are both of the same age? `python -X dev -m perennial` "
             "shows where it was read."
@@ -143,7 +143,7 @@ def _by_commands(error: PerennialError, line: str) -> str:
 def _tell_notes(error: BaseException) -> None:
     """Print the notes of an error, which say what a person may do."""
     for note in getattr(error, "__notes__", ()):
-        complain(note)
+        print_notice(note)
 
 
 def main() -> NoReturn:

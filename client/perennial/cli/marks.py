@@ -20,15 +20,15 @@ class Standing:
     latest: int | None
 
     @classmethod
-    def of(cls, aliases: Mapping[str, int | None]) -> Self:
+    def from_aliases(cls, aliases: Mapping[str, int | None]) -> Self:
         """Return the versions that a model's aliases name."""
         return cls(aliases.get("production"), aliases.get("latest"))
 
-    def marked(self, version: int | None) -> Cell:
+    def mark_version(self, version: int | None) -> Cell:
         """Return the cell of a version, marked if it is in production."""
         return f"{version}{MARK}" if version is not None and version == self.production else version
 
-    def words(self, version: int | None) -> str:
+    def describe_role(self, version: int | None) -> str:
         """Return the role of a version as words after its number, such as ", in production"; else
         ""."""
         roles = {self.production: "in production"}
@@ -38,15 +38,15 @@ class Standing:
             )
         return f", {roles[version]}" if version is not None and version in roles else ""
 
-    def legend(self) -> str:
+    def format_legend(self) -> str:
         """Return the legend below a table; empty for a model without a version."""
         if self.production is None or self.latest is None:
             return ""
         return f"{MARK} in production: version {self.production}."
 
-    def now(self) -> str:
+    def explain_now(self) -> str:
         """Return the sentence that says which version “now” is; empty for a model without a
         version."""
         if self.latest is None:
             return ""
-        return f"“now” is version {self.latest}{self.words(self.latest)}."
+        return f"“now” is version {self.latest}{self.describe_role(self.latest)}."

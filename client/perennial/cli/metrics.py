@@ -7,7 +7,7 @@ import click
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.marks import Standing
-from perennial.cli.output import complain, fields, is_terminal, say
+from perennial.cli.output import is_terminal, print_fields, print_notice, print_text
 
 FITTING = 6
 """Number of task columns that fit into a terminal of 80 columns."""
@@ -24,7 +24,7 @@ FITTING = 6
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
     version."""
-    client = shell.client()
+    client = shell.create_client()
     matrix = client.metrics.retrieve(model, version)
 
     def show() -> None:
@@ -32,22 +32,24 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
         is_free = is_terminal() and shell.form == Form()
         shown_columns = columns[-FITTING:] if is_free else columns
         if len(shown_columns) < len(columns):
-            complain(f"The newest {len(shown_columns)} of {len(columns)} tasks; --json has all.")
+            print_notice(f"The newest {len(shown_columns)} of {len(columns)} tasks; --json has all.")
         pairs = list(zip(matrix.rows, matrix.accuracy_matrix, strict=True))[-last:]
-        where = Standing.of(client.models.retrieve(model).aliases) if is_free else Standing(None, None)
+        where = (
+            Standing.from_aliases(client.models.retrieve(model).aliases) if is_free else Standing(None, None)
+        )
         rows = [
-            (where.marked(row.version), row.status, *cells[len(columns) - len(shown_columns) :])
+            (where.mark_version(row.version), row.status, *cells[len(columns) - len(shown_columns) :])
             for row, cells in pairs
         ]
         headings = ("version", "status", *(f"task {column.task}" for column in shown_columns))
-        shell.form.write(headings, rows, "Nothing was measured yet.")
+        shell.form.print_rows(headings, rows, "Nothing was measured yet.")
         if not is_free:
             return
         summary = matrix.summary
-        if where.legend():
-            say(where.legend())
-        say(f"Version {matrix.version}{where.words(matrix.version)}:")
-        fields(
+        if where.format_legend():
+            print_text(where.format_legend())
+        print_text(f"Version {matrix.version}{where.describe_role(matrix.version)}:")
+        print_fields(
             [
                 ("mean accuracy (ACC)", summary.acc),
                 ("backward transfer", summary.bwt),
@@ -57,4 +59,4 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
             ]
         )
 
-    shell.answer(matrix, show)
+    shell.print_result(matrix, show)

@@ -9,9 +9,9 @@ import click
 
 from perennial import words
 from perennial.cli.command import RECIPE, Shell, command, json_value
-from perennial.cli.following import wait
+from perennial.cli.following import wait_for_job
 from perennial.cli.groups import Commands
-from perennial.cli.output import Cell, confirm, fields, say, size, when
+from perennial.cli.output import Cell, confirm, format_bytes, format_time, print_fields, print_text
 from perennial.cli.rebase import rebase
 from perennial.cli.recipe import describe_architecture, recipe_rows
 from perennial.cli.states import WAITS, state_option
@@ -43,18 +43,18 @@ models.add_command(rebase)
 @state_option("--waits", "wanted", WAITS)
 def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
-    every = shell.client().models.list(query=query, summary=True)
+    every = shell.create_client().models.list(query=query, summary=True)
     matching_models = [
         one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}
     ]
-    shell.rows(
+    shell.print_rows(
         matching_models,
-        map(_row, matching_models),
+        map(_build_row, matching_models),
         "No model yet: make one with `perennial models create NAME`.",
     )
 
 
-def _row(model: ListedModel) -> tuple[Cell, ...]:
+def _build_row(model: ListedModel) -> tuple[Cell, ...]:
     waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
     of = model.summary
     if of is None:  # an older service does not send it
@@ -105,10 +105,10 @@ class _Limit(click.ParamType[float | str]):
 LIMIT = _Limit()
 
 
-def _fields() -> Callable[[Work], Work]:
+def _add_settings_options() -> Callable[[Work], Work]:
     """Return a decorator that adds the options `create` and `set` share."""
 
-    def add(work: Work) -> Work:
+    def add_options(work: Work) -> Work:
         options = [
             click.option("--description", metavar="TEXT", help="What it is for; '' removes it."),
             click.option(
@@ -153,10 +153,10 @@ def _fields() -> Callable[[Work], Work]:
             work = option(work)
         return work
 
-    return add
+    return add_options
 
 
-def _said(values: dict[str, Any]) -> dict[str, Any]:
+def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     gate: dict[str, Any] = {
@@ -192,24 +192,24 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 @click.option("--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.')
 @click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
 @click.option("--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there.")
-@_fields()
+@_add_settings_options()
 def create(shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any) -> None:
     """Create a model. Only its NAME is required."""
-    request_fields = _said(values)
+    request_fields = _build_request_fields(values)
     for field in ("architecture", "base"):
         if request_fields.get(field, "").startswith("{"):
             request_fields[field] = json_value(request_fields[field])
-    client = shell.client()
+    client = shell.create_client()
     model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
         model = _with_base(shell, client, model, model.job)
-    shell.answer(model, lambda: _show(model))
+    shell.print_result(model, lambda: _print_model(model))
 
 
 def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
     """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
-    error = handle.ending(wait(shell, handle))
+    error = handle.ending(wait_for_job(shell, handle))
     if error is not None:
         error.add_note(f"Model {one_line(model.name)} is made, without its base.")
         raise error
@@ -220,11 +220,11 @@ def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model
 @click.argument("model")
 def show(shell: Shell, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
-    model_details = shell.client().models.retrieve(model)
-    shell.answer(model_details, lambda: _show(model_details))
+    model_details = shell.create_client().models.retrieve(model)
+    shell.print_result(model_details, lambda: _print_model(model_details))
 
 
-def _show(model: Model) -> None:
+def _print_model(model: Model) -> None:
     limits = {name: value for name, value in model.gate.to_dict().items() if value is not None}
     aliases = ", ".join(
         f"{name} {number}" for name, number in sorted(model.aliases.items()) if number is not None
@@ -247,32 +247,36 @@ def _show(model: Model) -> None:
         ("production", production),
         ("state", model.state),
         ("job", model.job),
-        ("created", when(model.created_at)),
+        ("created", format_time(model.created_at)),
     ]
-    fields(rows)
+    print_fields(rows)
     off = [name for name in CHECKS if limits.get(name) is None]
     if off:
-        say(f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks on)")
+        print_text(
+            f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks on)"
+        )
     if model.job is not None and not model.attention:
-        say(f"Its base is being fetched. Follow that with: perennial jobs watch {shell_word(model.job)}")
+        print_text(
+            f"Its base is being fetched. Follow that with: perennial jobs watch {shell_word(model.job)}"
+        )
     for warning in model.warnings:
-        say(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.by_commands(warning)}")
     for entry in model.attention:
-        say("\n" + "\n".join(words.attention(model.name, entry)))
+        print_text("\n" + "\n".join(words.describe_attention(model.name, entry)))
 
 
 @command("set", models)
 @click.argument("model")
-@_fields()
+@_add_settings_options()
 def set_(shell: Shell, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
-    changes = _said(values)
+    changes = _build_request_fields(values)
     if not changes:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has all."
         )
-    changed_model = shell.client().models.update(model, **changes)
-    shell.answer(changed_model, lambda: _show(changed_model))
+    changed_model = shell.create_client().models.update(model, **changes)
+    shell.print_result(changed_model, lambda: _print_model(changed_model))
 
 
 @command("rm", models)
@@ -280,15 +284,15 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rm(shell: Shell, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
-    client = shell.client()
+    client = shell.create_client()
     model_details = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
         confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
     client.models.delete(model_details.id)
-    shell.answer(
+    shell.print_result(
         {"deleted": model_details.id, "name": model_details.name},
-        lambda: say(one_line(f"Deleted {model_details.name}.")),
+        lambda: print_text(one_line(f"Deleted {model_details.name}.")),
     )
 
 
@@ -297,13 +301,13 @@ def rm(shell: Shell, model: str, yes: bool) -> None:
 @click.option("--delete", is_flag=True, help="Remove them all.")
 def memory(shell: Shell, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
-    client = shell.client()
+    client = shell.create_client()
     if delete:
         client.memory.delete(model)
     buffer = client.memory.retrieve(model)
     rows: list[tuple[str, Cell]] = [
         ("version", buffer.version),
         ("images", buffer.items),
-        ("bytes", size(buffer.bytes)),
+        ("bytes", format_bytes(buffer.bytes)),
     ]
-    shell.answer(buffer, lambda: fields(rows))
+    shell.print_result(buffer, lambda: print_fields(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perennial.cli.output import when
+from perennial.cli.output import format_time
 from perennial.errors import ConfigError, NotFound
 from perennial.text import one_line
 
@@ -31,6 +31,6 @@ def find_id(
     if not matches:
         raise NotFound(404, {"detail": f"There is no {kind} with the name or id {wanted!r}."})
     if len(matches) > 1:
-        each = "\n".join(f"  {one_line(one.id)}, made {when(one.created_at)}" for one in matches)
+        each = "\n".join(f"  {one_line(one.id)}, made {format_time(one.created_at)}" for one in matches)
         raise ConfigError(f"{len(matches)} have the name {wanted!r}; say the id of one:\n{each}")
     return str(matches[0].id)

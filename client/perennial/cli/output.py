@@ -1,7 +1,7 @@
 """Output of commands: tables on a terminal, tab-separated lines elsewhere, JSON on request.
 
 Results go to standard output; progress, warnings and errors go to standard error. All output passes
-`_write`, which replaces control characters that the service may send. A test fails for a command
+`_write_text`, which replaces control characters that the service may send. A test fails for a command
 that prints in another way.
 """
 
@@ -24,7 +24,7 @@ import click
 from perennial.errors import ConfigError, PerennialError
 from perennial.guard import json_text
 from perennial.shapes import as_json
-from perennial.text import one_line, printable
+from perennial.text import escape_controls, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,14 +45,14 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def complain(text: str) -> None:
+def print_notice(text: str) -> None:
     """Print a sentence to standard error."""
-    _write(folded(text, sys.stderr), sys.stderr)
+    _write_text(wrap_lines(text, sys.stderr), sys.stderr)
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print a sentence to standard output."""
-    _write(folded(text, sys.stdout), sys.stdout)
+    _write_text(wrap_lines(text, sys.stdout), sys.stdout)
 
 
 def confirm(question: str) -> None:
@@ -62,7 +62,7 @@ def confirm(question: str) -> None:
         PerennialError: the person declined.
         ConfigError: no input is available.
     """
-    with _asked("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
+    with _translate_abort("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
         if not click.confirm(one_line(question), err=True):
             raise PerennialError("Nothing was done.")
 
@@ -77,46 +77,46 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
     Raises:
         ConfigError: standard input has ended.
     """
-    with _asked(missing):
+    with _translate_abort(missing):
         return str(click.prompt(one_line(question), default=default, hide_input=is_secret, err=True))
 
 
 @contextmanager
-def _asked(missing: str) -> Iterator[None]:
+def _translate_abort(missing: str) -> Iterator[None]:
     """Distinguish the end of standard input from Ctrl-C, for which click raises the same error."""
     try:
         yield
     except click.Abort as stopped:
-        complain("")  # finish the line of the question
+        print_notice("")  # finish the line of the question
         if isinstance(stopped.__context__, EOFError):
             raise ConfigError(missing) from None
         raise
 
 
-def _write(text: str, stream: TextIO) -> None:
+def _write_text(text: str, stream: TextIO) -> None:
     """Print text without control characters; letters that the stream cannot encode become
     escapes."""
-    text, encoding = printable(text), stream.encoding or "utf-8"
+    text, encoding = escape_controls(text), stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
-def folded(text: str, stream: TextIO) -> str:
+def wrap_lines(text: str, stream: TextIO) -> str:
     """Wrap lines between words for a terminal; commands stay on one line so that they can be
     copied."""
-    text = printable(text)
+    text = escape_controls(text)
     if not stream.isatty():
         return text
-    return "\n".join(_fold(line, "", stream) for line in text.split("\n"))
+    return "\n".join(_wrap_line(line, "", stream) for line in text.split("\n"))
 
 
-def _fold(text: str, hanging: str, stream: TextIO) -> str:
+def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     rest = text.lstrip()
     if not rest or rest.startswith("perennial "):
         return text
     indent, width = text[: len(text) - len(rest)], max(40, _columns_of(stream))
     before, colon, typed = rest.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
-        return f"{_fold(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
+        return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
     whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", _UNBROKEN), rest)
     return textwrap.fill(
         whole,
@@ -128,12 +128,12 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
     ).replace(_UNBROKEN, " ")
 
 
-def document(value: Any) -> None:
+def print_document(value: Any) -> None:
     """Print one JSON document."""
     _write_json(value, 2 if is_terminal() else None, None)
 
 
-def line(value: Any) -> None:
+def print_json_line(value: Any) -> None:
     """Print one of several JSON documents, each on a line of its own."""
     _write_json(value, None, (",", ":"))
 
@@ -143,11 +143,11 @@ def _write_json(value: Any, indent: int | None, separators: tuple[str, str] | No
     _json_sink.get()(json_text(text))
 
 
-def _print(text: str) -> None:
-    _write(text, sys.stdout)
+def _print_line(text: str) -> None:
+    _write_text(text, sys.stdout)
 
 
-_json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=_print)
+_json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=_print_line)
 """Receives every JSON document that a command prints."""
 
 
@@ -164,22 +164,22 @@ def json_to(sink: Callable[[str], None]) -> Iterator[None]:
 def write_lines(lines: Iterable[str]) -> None:
     """Print lines that another program produced from a response, as they arrive."""
     for one in lines:
-        _print(one.rstrip("\n"))
+        _print_line(one.rstrip("\n"))
 
 
 def plain_row(row: Sequence[Cell]) -> None:
     """Print cells separated by tabs."""
-    _print("\t".join(_plain(cell) for cell in row))
+    _print_line("\t".join(_format_plain(cell) for cell in row))
 
 
 def csv_row(row: Sequence[Cell]) -> None:
     """Print cells as a line of CSV, quoted where necessary."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow([_plain(cell) for cell in row])
-    _print(text.getvalue())
+    csv.writer(text, lineterminator="").writerow([_format_plain(cell) for cell in row])
+    _print_line(text.getvalue())
 
 
-def table(
+def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str, has_headers: bool | None = None
 ) -> None:
     """Print rows under headings; without a terminal, tab-separated and without headings.
@@ -194,9 +194,9 @@ def table(
         for row in rows:
             plain_row(row)
         return
-    cells = [[one_line(shown(cell)) for cell in row] for row in rows]
+    cells = [[one_line(format_cell(cell)) for cell in row] for row in rows]
     if not cells:
-        complain(empty)
+        print_notice(empty)
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -212,18 +212,18 @@ def table(
     console().print(found)
 
 
-def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
+def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
     """Print names and values, one per line; on a terminal, pairs without a value are left out."""
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
-            _write(f"{one_line(name)}\t{_plain(value)}", sys.stdout)
+            _write_text(f"{one_line(name)}\t{_format_plain(value)}", sys.stdout)
         return
     width = max((len(name) for name, _ in each), default=0)
     for name, value in each:
         if value is not None:
-            text = f"{one_line(name).ljust(width)}  {one_line(shown(value))}"
-            _write(_fold(text, " " * (width + 2), sys.stdout), sys.stdout)
+            text = f"{one_line(name).ljust(width)}  {one_line(format_cell(value))}"
+            _write_text(_wrap_line(text, " " * (width + 2), sys.stdout), sys.stdout)
 
 
 def console() -> Console:
@@ -249,7 +249,7 @@ def _is_number(cell: str) -> bool:
     return cell == NOTHING or cell.lstrip("+-").replace(".", "").replace(",", "").isdigit()
 
 
-def shown(value: Cell) -> str:
+def format_cell(value: Cell) -> str:
     """Return a cell as text for a person."""
     if value is None:
         return NOTHING
@@ -260,7 +260,7 @@ def shown(value: Cell) -> str:
     return str(value)
 
 
-def _plain(value: Cell) -> str:
+def _format_plain(value: Cell) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -268,7 +268,7 @@ def _plain(value: Cell) -> str:
     return one_line(str(value))
 
 
-def size(count: int | None) -> str:
+def format_bytes(count: int | None) -> str:
     """Return a number of bytes for a person, such as 12.3 MB."""
     if count is None:
         return "–"
@@ -283,6 +283,6 @@ def when_short(text: str | None) -> str | None:
     return None if text is None else f"{text[5:10]} {text[11:16]}"
 
 
-def when(text: str | None) -> str | None:
+def format_time(text: str | None) -> str | None:
     """Return a time in short form: 2026-11-23 14:35 UTC."""
     return None if text is None else f"{text[:10]} {text[11:16]} UTC"

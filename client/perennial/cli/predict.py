@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from perennial.cli.command import DYNAMIC, VERSION, Shell, command
-from perennial.cli.output import complain, line
+from perennial.cli.output import print_json_line, print_notice
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import as_json
@@ -35,8 +35,8 @@ def predict(
     With --json one line per image. Exits with 1 if an image could not be used; the others are
     predicted.
     """
-    client, rows, unusable, used = shell.client(), [], 0, 0
-    for files in batches(images_in(paths)):
+    client, rows, unusable, used = shell.create_client(), [], 0, 0
+    for files in batch_files(images_in(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         if len(response.predictions) != len(files):
             raise BadAnswer(f"The service answered {len(response.predictions)} of {len(files)} images.")
@@ -47,9 +47,9 @@ def predict(
                 rows.append((str(file), *cells[:top_k]))
             else:
                 unusable += 1
-                complain(f"{file}: {one_line(one.error.detail)}")
+                print_notice(f"{file}: {one_line(one.error.detail)}")
             if shell.is_json:
-                line({"path": str(file), "version": response.version, **as_json(one)})
+                print_json_line({"path": str(file), "version": response.version, **as_json(one)})
     if not used:
         raise click.UsageError(
             f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(IMAGE_SUFFIXES))}."
@@ -57,11 +57,11 @@ def predict(
     if not shell.is_json:
         width = max((len(row) for row in rows), default=1)
         headings = ("image", *("label" if number == 1 else f"{number}." for number in range(1, width)))
-        shell.rows(None, [row + ("",) * (width - len(row)) for row in rows], "", headings)
+        shell.print_rows(None, [row + ("",) * (width - len(row)) for row in rows], "", headings)
     return 1 if unusable else 0
 
 
-def batches(files: Iterator[Path]) -> Iterator[list[Path]]:
+def batch_files(files: Iterator[Path]) -> Iterator[list[Path]]:
     """Yield the files of one request at a time."""
     chosen: list[Path] = []
     total_bytes = 0

@@ -8,7 +8,7 @@ import click
 
 from perennial import words
 from perennial.cli.command import REASON, Shell, command, json_value
-from perennial.cli.output import Cell, confirm, say, table
+from perennial.cli.output import Cell, confirm, print_table, print_text
 from perennial.guard import shell_word
 from perennial.types import Rebase, RebaseTask, Share
 
@@ -50,17 +50,17 @@ def rebase(
         raise click.UsageError("Say one of --base BASE, --status, --finish and --back.")
     if base is not None:
         base_request = json_value(base) if base.startswith("{") else base
-        begun = shell.client().models.rebase(model, base_request, name=name)
-        shell.answer(begun, lambda: _begun(begun))
+        begun = shell.create_client().models.rebase(model, base_request, name=name)
+        shell.print_result(begun, lambda: _print_start(begun))
         return
     if status:
-        progress = shell.client().models.rebase_status(model)
-        shell.answer(progress, lambda: _compared(progress))
+        progress = shell.create_client().models.rebase_status(model)
+        shell.print_result(progress, lambda: _print_comparison(progress))
         return
-    _move(shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes)
+    _move_production(shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes)
 
 
-def _move(
+def _move_production(
     shell: Shell,
     model: str,
     missing: Literal["refuse", "allow"],
@@ -70,10 +70,10 @@ def _move(
     yes: bool,
 ) -> None:
     """Show the comparison, ask for confirmation, and move production there or back."""
-    client = shell.client()
+    client = shell.create_client()
     progress = client.models.rebase_status(model)
     if not shell.is_json:
-        _compared(progress, with_next=False)
+        _print_comparison(progress, with_next=False)
     comes, goes = (progress.old, progress.new) if is_back else (progress.new, progress.old)
     # Ask only if the request can succeed: otherwise the service refuses it and says what is
     # missing.
@@ -81,96 +81,98 @@ def _move(
     if is_possible and not yes:
         confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
-    shell.answer(moved, lambda: _moved(moved, is_back=is_back))
+    shell.print_result(moved, lambda: _print_move(moved, is_back=is_back))
 
 
-def _begun(found: Rebase) -> None:
+def _print_start(found: Rebase) -> None:
     base = found.new.base if isinstance(found.new.base, str) else "another version"
-    say(
+    print_text(
         f"{found.new.name} is made beside {found.old.name}: it starts from {base} and reads images of "
         f"{found.new.image.size} pixels. Production stays with {found.old.name}."
     )
     columns = ("task", "name", "classes", "images", "what happens")
     rows: list[tuple[Cell, ...]] = [
-        (one.task, one.name, ", ".join(one.classes), one.images, _arrival(one)) for one in found.tasks
+        (one.task, one.name, ", ".join(one.classes), one.images, _describe_arrival(one))
+        for one in found.tasks
     ]
-    table(columns, rows, "There is no task.")
+    print_table(columns, rows, "There is no task.")
     for warning in found.warnings:
-        say(f"warning: {words.by_commands(warning)}")
-    _commands(found)
-    say(f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} --status")
+        print_text(f"warning: {words.by_commands(warning)}")
+    _print_commands(found)
+    print_text(f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} --status")
 
 
-def _compared(found: Rebase, *, with_next: bool = True) -> None:
+def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
     columns = ("task", "name", "in the new model", "images", "old", "new", "worse", "better", "p")
-    rows = [_row(one) for one in found.tasks]
+    rows = [_build_row(one) for one in found.tasks]
     total = found.totals
     rows.append(
         (
             *("all", None, None, total.flips.n),
-            *(_accuracy(total.old), _accuracy(total.new)),
+            *(_get_accuracy(total.old), _get_accuracy(total.new)),
             *(total.flips.negative, total.flips.positive, total.flips.mcnemar_p),
         )
     )
-    table(columns, rows, "There is no task.")
+    print_table(columns, rows, "There is no task.")
     if total.old is not None and total.new is not None:
-        say(
+        print_text(
             f"On {total.flips.n} held-out images {found.old.name} (version {found.old.version}) is right on "
-            f"{_interval(total.old)} and {found.new.name} (version {found.new.version}) on {_interval(total.new)}: "
+            f"{_format_interval(total.old)} and {found.new.name} (version {found.new.version}) on "
+            f"{_format_interval(total.new)}: "
             f"{total.flips.negative} got worse, {total.flips.positive} better; p of no difference "
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
     for one in found.tasks:
         if one.detail is not None and not (with_next and one.arrival == "send_again"):  # its command follows
-            say(f"task {one.task}: {words.by_commands(one.detail)}")
+            print_text(f"task {one.task}: {words.by_commands(one.detail)}")
     for warning in found.warnings:
-        say(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.by_commands(warning)}")
     if with_next:
-        _commands(found)
-        say(words.by_commands(found.next))
+        _print_commands(found)
+        print_text(words.by_commands(found.next))
 
 
-def _moved(found: Rebase, *, is_back: bool) -> None:
+def _print_move(found: Rebase, *, is_back: bool) -> None:
     current, replaced = (found.old, found.new) if is_back else (found.new, found.old)
-    say(f"{current.name} is model {current.id} now, with version {current.version} in production.")
-    say(f"The other one is {replaced.name}.")
+    print_text(f"{current.name} is model {current.id} now, with version {current.version} in production.")
+    print_text(f"The other one is {replaced.name}.")
     if not is_back:
-        say(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
+        print_text(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
 
 
-def _commands(found: Rebase) -> None:
+def _print_commands(found: Rebase) -> None:
     """Print the commands that send the missing batches."""
     missing_tasks = [one for one in found.tasks if one.arrival == "send_again"]
     if not missing_tasks:
         return
-    say("Send these batches again, each as the file that was sent then:")
+    print_text("Send these batches again, each as the file that was sent then:")
     for one in missing_tasks:
         named = "" if one.name is None else f" --name {shell_word(one.name)}"
         drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
-        say(f"  perennial submit {shell_word(found.new.name)} FILE{named}{drop}")
-        say(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
+        print_text(f"  perennial submit {shell_word(found.new.name)} FILE{named}{drop}")
+        print_text(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
 
 
-def _arrival(task: RebaseTask) -> str:
+def _describe_arrival(task: RebaseTask) -> str:
     if task.arrival == "relearned":
         return "learned from the images that are kept"
     return "its archive must be sent again" if task.arrival == "send_again" else "was sent again"
 
 
-def _row(task: RebaseTask) -> tuple[Cell, ...]:
+def _build_row(task: RebaseTask) -> tuple[Cell, ...]:
     where = "missing" if task.new_task is None else f"task {task.new_task}, {task.standing}"
     flips = task.flips
     return (
         *(task.task, task.name, where, None if task.old is None else task.old.total),
-        *(_accuracy(task.old), _accuracy(task.new)),
+        *(_get_accuracy(task.old), _get_accuracy(task.new)),
         *((None, None, None) if flips is None else (flips.negative, flips.positive, flips.mcnemar_p)),
     )
 
 
-def _accuracy(share: Share | None) -> float | None:
+def _get_accuracy(share: Share | None) -> float | None:
     return None if share is None else share.accuracy
 
 
-def _interval(share: Share) -> str:
+def _format_interval(share: Share) -> str:
     low, high = share.interval
     return f"{share.accuracy:.1%} ({low:.1%} to {high:.1%})"

@@ -22,7 +22,9 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
     Args:
         recipe: from a model, a job, a task or a manifest; None: there is none.
     """
-    said = {name: _said(value, is_named=name in NAMED) for name, value in (as_json(recipe) or {}).items()}
+    said = {
+        name: _format_value(value, is_named=name in NAMED) for name, value in (as_json(recipe) or {}).items()
+    }
     method = said.pop("method", "")
     parts = [*([method] if method else []), *(f"{name} {text}" for name, text in said.items() if text)]
     if parts:
@@ -36,23 +38,25 @@ def describe_architecture(architecture: ArchitectureChoice) -> str:
     `model`; it comes first.
     """
     settings = dict(architecture.extra)
-    network = _said(settings.pop("model", None), is_named=False)
+    network = _format_value(settings.pop("model", None), is_named=False)
     name = f"{network} ({architecture.name})" if network else architecture.name
-    more = _said(settings, is_named=False)
+    more = _format_value(settings, is_named=False)
     return f"{name}, {more}" if more else name
 
 
-def _said(value: Any, *, is_named: bool) -> str:
+def _format_value(value: Any, *, is_named: bool) -> str:
     """Return a value as text, without parts that have no value."""
     if not isinstance(value, dict):
-        return _plain(value)
+        return _format_plain(value)
     parts = dict(value)
     first = [str(parts.pop("name"))] if is_named and parts.get("name") else []
-    settings = (f"{name} {text}" for name, each in parts.items() if (text := _said(each, is_named=False)))
+    settings = (
+        f"{name} {text}" for name, each in parts.items() if (text := _format_value(each, is_named=False))
+    )
     return ", ".join([*first, *settings])
 
 
-def _plain(value: Any) -> str:
+def _format_plain(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

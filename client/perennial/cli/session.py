@@ -10,7 +10,7 @@ import click
 from perennial import config
 from perennial.cli.command import Shell, command
 from perennial.cli.exits import Exit
-from perennial.cli.output import complain, fields, say
+from perennial.cli.output import print_fields, print_notice, print_text
 from perennial.errors import APIError, NotFound
 from perennial.shapes import as_json
 from perennial.text import one_line
@@ -21,29 +21,29 @@ from perennial.types import ListedModel
 def logout(shell: Shell) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
-    was_there = config.forget(profile)
+    was_there = config.remove_profile(profile)
     message = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
-    shell.answer({"profile": profile, "forgotten": was_there}, lambda: say(message))
+    shell.print_result({"profile": profile, "forgotten": was_there}, lambda: print_text(message))
 
 
 @command("whoami", short_help="Whose key this is, and what it may do.")
 def whoami(shell: Shell) -> None:
     """Show the owner and permissions of your key, and the service's limits."""
-    client = shell.client()
+    client = shell.create_client()
     try:
         me = client.me()
     except NotFound:
-        complain(
+        print_notice(
             f"The service at {client.connection.url} is older and does not tell whose a key is; the key was accepted."
         )
         known_details = {"url": client.connection.url, "key_from": client.connection.source}
-        shell.answer(known_details, lambda: fields(known_details.items()))
+        shell.print_result(known_details, lambda: print_fields(known_details.items()))
         return
     rows = [("service", client.connection.url), ("key from", client.connection.source), ("key", me.key)]
     rows += [("owner", me.owner), ("scope", me.scope), ("expires", me.expires_at or "never")]
     limits = (as_json(me.limits) or {}).items()
     rows += [(name, "no limit" if value is None else str(value)) for name, value in limits]
-    shell.answer(me, lambda: fields(rows))
+    shell.print_result(me, lambda: print_fields(rows))
 
 
 @command("status", short_help="Whether the service answers, and what waits for a person.")
@@ -56,7 +56,7 @@ def whoami(shell: Shell) -> None:
 )
 def status(shell: Shell, is_told: bool) -> int:
     """Show if the service answers, which jobs run, and which models need a decision."""
-    client = shell.client()
+    client = shell.create_client()
     try:
         ready = client.ready()
     except APIError as error:
@@ -85,10 +85,10 @@ def status(shell: Shell, is_told: bool) -> int:
             ("service", f"{client.connection.url} is {ready.status} ({parts})"),
             ("models", str(len(models))),
         ]
-        fields([*rows, ("jobs", f"{len(running)} running, {len(queued)} queued")])
-        _attention(models)
+        print_fields([*rows, ("jobs", f"{len(running)} running, {len(queued)} queued")])
+        _print_attention(models)
 
-    shell.answer(result, show)
+    shell.print_result(result, show)
     return _exit_code(ready.status, models) if is_told else 0
 
 
@@ -106,25 +106,25 @@ def _exit_code(ready: str, models: list[ListedModel]) -> int:
     )
 
 
-def _attention(models: list[ListedModel]) -> None:
+def _print_attention(models: list[ListedModel]) -> None:
     from perennial import words
 
     for model in models:
         for entry in model.attention:
-            say(f"\n{one_line(model.name)}: " + "\n".join(words.attention(model.name, entry)))
+            print_text(f"\n{one_line(model.name)}: " + "\n".join(words.describe_attention(model.name, entry)))
 
 
 @command("open", short_help="Open the service's page in a browser.")
 @click.argument("model", required=False)
 def open_(shell: Shell, model: str | None) -> None:
     """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
-    page = f"{config.connection(shell.url, profile=shell.profile).url}/ui"
+    page = f"{config.find_connection(shell.url, profile=shell.profile).url}/ui"
     if model is not None:
-        page += f"/models/{quote(shell.client().models.retrieve(model).name, safe='')}"
+        page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"
 
     def show() -> None:
-        say(page)
+        print_text(page)
         if not webbrowser.open(page):
-            complain("There is no browser here: open the address where there is one.")
+            print_notice("There is no browser here: open the address where there is one.")
 
-    shell.answer({"url": page}, show)
+    shell.print_result({"url": page}, show)

@@ -16,8 +16,8 @@ import click
 from perennial.bars import shown_listing
 from perennial.cli.beat import SentLines
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
-from perennial.cli.following import follow, learned
-from perennial.cli.output import Cell, complain, fields, say
+from perennial.cli.following import follow_job, report_learned
+from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
 from perennial.pack.remote.address import is_address
@@ -25,7 +25,7 @@ from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import about_task, bad_entries_of, by_commands, duration, repeated
+from perennial.words import about_task, bad_entries_of, by_commands, describe_repeat, format_duration
 
 WORTH_SAYING_S = 10.0
 """Shortest expected wait, in seconds, of which a person is warned."""
@@ -77,9 +77,9 @@ def submit(
     Sending again never learns again: where MODEL has the same images under the same labels, the command follows the
     job that learns them, or says which version has.
     """
-    client, is_shown = shell.client(), sys.stderr.isatty()
-    with _file(batch) as path:
-        chosen = dict(_pair(option) for option in options)
+    client, is_shown = shell.create_client(), sys.stderr.isatty()
+    with _open_source(batch) as path:
+        chosen = dict(_parse_option(option) for option in options)
         keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
@@ -98,9 +98,9 @@ def submit(
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
             ignored = None if isinstance(source, PackedSource) else report.ignored
-            shell.answer(report, lambda: _report(model, report, ignored))
+            shell.print_result(report, lambda: _print_report(model, report, ignored))
             return
-        label = name or (None if batch == "-" else _label(batch))
+        label = name or (None if batch == "-" else _derive_name(batch))
         with nullcontext(True) if is_shown else SentLines() as sent:
             handle = client.submit(
                 model,
@@ -115,11 +115,11 @@ def submit(
         if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
             for warning in source.warnings:
                 if warning not in printed_warnings:
-                    complain(f"warning: {warning}")
+                    print_notice(f"warning: {warning}")
     if handle.repeats is not None:
-        complain(one_line(repeated(model, handle.repeats)))
+        print_notice(one_line(describe_repeat(model, handle.repeats)))
         if handle.repeats.standing == "learned":
-            learned(shell, client, handle)
+            report_learned(shell, client, handle)
             return
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
@@ -127,20 +127,22 @@ def submit(
     if handle.task is not None and handle.repeats is None:
         for warning in handle.task.warnings:
             if warning != waits:  # following the job prints that warning
-                complain(f"warning: {about_task(warning, model, handle.task.number)}")
+                print_notice(f"warning: {about_task(warning, model, handle.task.number)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
-        complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
+        print_notice(
+            f"Once it begins, the job is expected to take about {format_duration(handle.expected_s)}."
+        )
     if not detach:
-        follow(shell, client, handle, timeout)
+        follow_job(shell, client, handle, timeout)
         return
     number = handle.task.number if handle.task else "?"
     job = shell_word(handle.id)
     sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
-    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(sentence))
+    shell.print_result({"task": handle.task, "job": handle.job}, lambda: print_text(sentence))
 
 
 @contextmanager
-def _file(batch: str) -> Iterator[Path | str]:
+def _open_source(batch: str) -> Iterator[Path | str]:
     """Yield the named source; standard input becomes a temporary file, since a retry may have to
     read it again."""
     if batch != "-":
@@ -153,7 +155,7 @@ def _file(batch: str) -> Iterator[Path | str]:
         yield path
 
 
-def _pair(option: str) -> tuple[str, Any]:
+def _parse_option(option: str) -> tuple[str, Any]:
     """Split an option into name and value; the value is parsed as JSON (true, ["a", "b"]), else it
     is text."""
     name, is_pair, value = option.partition("=")
@@ -178,13 +180,13 @@ def _keeps_conflicts(text: str) -> bool:
 def _say_source(source: PackedSource) -> set[str]:
     """Print what is sent and what is left out; return the printed warnings."""
     _ = source.size  # reading the size of every image finds the bad ones
-    complain(source.describe())
+    print_notice(source.describe())
     for warning in source.warnings:
-        complain(f"warning: {warning}")
+        print_notice(f"warning: {warning}")
     return set(source.warnings)
 
 
-def _label(batch: str) -> str:
+def _derive_name(batch: str) -> str:
     if is_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
     name = Path(batch).resolve().name
@@ -193,7 +195,7 @@ def _label(batch: str) -> str:
     return name
 
 
-def _report(model: str, report: Report, ignored: int | None) -> None:
+def _print_report(model: str, report: Report, ignored: int | None) -> None:
     """Print what a submit would meet.
 
     Args:
@@ -210,7 +212,7 @@ def _report(model: str, report: Report, ignored: int | None) -> None:
     if ignored is not None:
         rows.append(("ignored files", ignored))
     if report.expected_s is not None:
-        rows.append(("expected to take", duration(report.expected_s)))
+        rows.append(("expected to take", format_duration(report.expected_s)))
     data = report.report.data
     if data is not None and data.imbalance_ratio is not None:
         rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))
@@ -218,10 +220,10 @@ def _report(model: str, report: Report, ignored: int | None) -> None:
         rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
     if report.report.bad_entries_count:
         rows.append(("entries left out", report.report.bad_entries_count))
-    fields(rows)
+    print_fields(rows)
     if report.repeats is not None:
-        say(one_line(repeated(model, report.repeats)))
+        print_text(one_line(describe_repeat(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
     notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
     for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
-        say(text)
+        print_text(text)

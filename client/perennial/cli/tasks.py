@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from perennial.cli.command import REASON, RECIPE, Shell, command
-from perennial.cli.following import follow
+from perennial.cli.following import follow_job
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
 from perennial.cli.marks import Standing
-from perennial.cli.output import Cell, confirm, fields, is_terminal, say, when
+from perennial.cli.output import Cell, confirm, format_time, is_terminal, print_fields, print_text
 from perennial.cli.recipe import recipe_rows
 from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
@@ -37,18 +37,20 @@ def tasks() -> None:
 def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""
-    client = shell.client()
+    client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     if shell.is_json or not is_terminal() or shell.form != Form():
-        shell.rows(matching_tasks, (_row(one, one.version) for one in matching_tasks), EMPTY)
+        shell.print_rows(matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY)
         return
-    where = Standing.of(client.models.retrieve(model).aliases)
-    shell.rows(matching_tasks, (_row(one, where.marked(one.version)) for one in matching_tasks), EMPTY)
-    for text in filter(None, (where.legend(), where.now()) if matching_tasks else ()):
-        say(text)
+    where = Standing.from_aliases(client.models.retrieve(model).aliases)
+    shell.print_rows(
+        matching_tasks, (_build_row(one, where.mark_version(one.version)) for one in matching_tasks), EMPTY
+    )
+    for text in filter(None, (where.format_legend(), where.explain_now()) if matching_tasks else ()):
+        print_text(text)
 
 
-def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
+def _build_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     accuracy = (task.accuracy_when_learned, task.accuracy_now)
     return (task.number, task.name, task.standing, len(task.classes), task.n_train, version, *accuracy)
 
@@ -58,22 +60,24 @@ def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
 @click.argument("task", type=int)
 def show(shell: Shell, model: str, task: int) -> None:
     """Show one batch: its standing, its classes and the findings in it."""
-    client = shell.client()
+    client = shell.create_client()
     task_details = client.tasks.retrieve(model, task)
-    shell.answer(
+    shell.print_result(
         task_details,
-        lambda: _show(model, task_details, Standing.of(client.models.retrieve(model).aliases)),
+        lambda: _print_task(
+            model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
+        ),
     )
 
 
-def _show(model: str, task: Task, where: Standing) -> None:
+def _print_task(model: str, task: Task, where: Standing) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
         ("name", task.name),
         ("standing", task.standing),
         ("job", task.job),
-        ("version", task.version if not is_terminal() else _named(task.version, where)),
+        ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
         ("accuracy when learned", task.accuracy_when_learned),
@@ -82,19 +86,19 @@ def _show(model: str, task: Task, where: Standing) -> None:
         ("production is version", where.production),
         *recipe_rows(task.recipe),
         ("sha256", task.sha256),
-        ("training data until", when(task.training_data_until)),
+        ("training data until", format_time(task.training_data_until)),
     ]
-    fields(rows)
+    print_fields(rows)
     for note in task.report.notes or []:
-        say(one_line(note))
+        print_text(one_line(note))
     for warning in (*task.warnings, *left_out(task.report)):
-        say(f"warning: {about_task(warning, model, task.number)}")
+        print_text(f"warning: {about_task(warning, model, task.number)}")
     for text in found_in(task):
-        say(f"data: {about_task(text, model, task.number)}")
+        print_text(f"data: {about_task(text, model, task.number)}")
 
 
-def _named(version: int | None, where: Standing) -> Cell:
-    return None if version is None else f"{version}{where.words(version)}"
+def _describe_version(version: int | None, where: Standing) -> Cell:
+    return None if version is None else f"{version}{where.describe_role(version)}"
 
 
 @command("continue", tasks)
@@ -103,9 +107,10 @@ def _named(version: int | None, where: Standing) -> Cell:
 @REASON
 def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Let the lineage continue without a task whose version is held."""
-    skipped_task = shell.client().tasks.continue_without(model, task, reason=reason)
-    shell.answer(
-        skipped_task, lambda: say(f"Task {task} is {skipped_task.standing}; later batches go on without it.")
+    skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
+    shell.print_result(
+        skipped_task,
+        lambda: print_text(f"Task {task} is {skipped_task.standing}; later batches go on without it."),
     )
 
 
@@ -115,8 +120,8 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @REASON
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Give a task up, so that nothing waits for it any more."""
-    discarded_task = shell.client().tasks.discard(model, task, reason=reason)
-    shell.answer(discarded_task, lambda: say(f"Task {task} is {discarded_task.standing}."))
+    discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
+    shell.print_result(discarded_task, lambda: print_text(f"Task {task} is {discarded_task.standing}."))
 
 
 @command("relearn", tasks)
@@ -126,14 +131,15 @@ def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
     """Learn a task that production lacks again, before all waiting tasks."""
-    client = shell.client()
+    client = shell.create_client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
     if detach:
-        shell.answer(
-            handle.job, lambda: say(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}")
+        shell.print_result(
+            handle.job,
+            lambda: print_text(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"),
         )
         return
-    follow(shell, client, handle)
+    follow_job(shell, client, handle)
 
 
 @command("delete-data", tasks)
@@ -144,8 +150,8 @@ def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
-    shell.client().tasks.delete_data(model, task)
-    shell.answer(
+    shell.create_client().tasks.delete_data(model, task)
+    shell.print_result(
         {"model": model, "task": task, "deleted": True},
-        lambda: say(f"The images of task {task} are removed."),
+        lambda: print_text(f"The images of task {task} are removed."),
     )

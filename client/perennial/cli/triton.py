@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.answers import read_json
-from perennial.cli.unpack import opened
+from perennial.cli.unpack import open_package
 from perennial.errors import BadAnswer, PerennialError
 from perennial.guard import safe_filename, whole_number
 from perennial.text import one_line
@@ -26,7 +26,7 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
     root = folder / safe_filename(model)
     target = root / str(whole_number(version, "version"))
     target.mkdir(parents=True, exist_ok=True)
-    with opened(archive) as package:
+    with open_package(archive) as package:
         if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
             raise PerennialError(
                 f"The download has no model.onnx and labels.json; it holds {', '.join(package.names)}."
@@ -36,7 +36,7 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
             if name == "model.onnx" or name.startswith("model.onnx."):
                 package.write(name, target)
         labels, config = read_json(package.read("labels.json")), read_json(package.read("config.json"))
-    outputs = _outputs(labels)
+    outputs = _read_outputs(labels)
     text = config_text(model, config, outputs)
     for name, each in outputs.items():
         (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
@@ -44,7 +44,7 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
     return root
 
 
-def _outputs(labels: Any) -> dict[str, list[str]]:
+def _read_outputs(labels: Any) -> dict[str, list[str]]:
     """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")

@@ -38,19 +38,19 @@ class Package:
     def write(self, name: str, folder: Path) -> None:
         """Write one file into a folder. Raises BadAnswer if the download unpacks to too much."""
         with (folder / name).open("wb") as file:
-            for chunk in self._chunks(name):
+            for chunk in self._read_chunks(name):
                 file.write(chunk)
 
     def read(self, name: str) -> bytes:
         """Return the content of a small file. Raises BadAnswer if it is too large."""
         content = bytearray()
-        for chunk in self._chunks(name):
+        for chunk in self._read_chunks(name):
             content += chunk
             if len(content) > MAX_TEXT_BYTES:
                 raise BadAnswer(f"{name} of the download has more than {MAX_TEXT_BYTES:,} bytes.")
         return bytes(content)
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
+    def _read_chunks(self, name: str) -> Iterator[bytes]:
         with self._archive.open(name) as file:
             while chunk := file.read(CHUNK_BYTES):
                 self._left -= len(chunk)
@@ -62,7 +62,7 @@ class Package:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Package]:
+def open_package(file: Path) -> Iterator[Package]:
     """Open a download.
 
     Raises:

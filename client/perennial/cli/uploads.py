@@ -7,7 +7,7 @@ import click
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.named import find_id
-from perennial.cli.output import say, size, when
+from perennial.cli.output import format_bytes, format_time, print_text
 
 
 @click.group("uploads", cls=Commands)
@@ -18,12 +18,19 @@ def uploads() -> None:
 @command("list", uploads, columns=("upload", "file", "here", "of", "begun", "expires"))
 def list_uploads(shell: Shell) -> None:
     """List open uploads, newest first; their received bytes count towards your storage."""
-    open_uploads = list(shell.client().uploads.list())
+    open_uploads = list(shell.create_client().uploads.list())
     rows = [
-        (of.id, of.filename, size(of.offset), size(of.length), when(of.created_at), when(of.expires_at))
+        (
+            of.id,
+            of.filename,
+            format_bytes(of.offset),
+            format_bytes(of.length),
+            format_time(of.created_at),
+            format_time(of.expires_at),
+        )
         for of in open_uploads
     ]
-    shell.rows(open_uploads, rows, "No upload is open.")
+    shell.print_rows(open_uploads, rows, "No upload is open.")
 
 
 @command("rm", uploads)
@@ -32,7 +39,7 @@ def rm(shell: Shell, upload: str) -> None:
     """Remove an upload, by its id or file name, with its received bytes; a new submit
     starts over.
     """
-    client = shell.client()
+    client = shell.create_client()
     upload_id = find_id(upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename)
     client.uploads.delete(upload_id)
-    shell.answer({"deleted": upload_id}, lambda: say(f"Upload {upload_id} is removed."))
+    shell.print_result({"deleted": upload_id}, lambda: print_text(f"Upload {upload_id} is removed."))

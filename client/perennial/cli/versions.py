@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial import words
-from perennial.cli.accuracies import explain, name_accuracies, read_accuracies
+from perennial.cli.accuracies import explain_unmeasured, name_accuracies, read_accuracies
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
-from perennial.cli.output import Cell, fields, say, size, when
+from perennial.cli.output import Cell, format_bytes, format_time, print_fields, print_text
 from perennial.cli.recipe import recipe_rows
 from perennial.cli.states import VERSIONS, state_option
 from perennial.types import Version
@@ -30,15 +30,15 @@ def versions() -> None:
 @state_option("--status", "status", VERSIONS)
 def list_versions(shell: Shell, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones."""
-    matching = [one for one in shell.client().versions.list(model) if status in (None, one.status)]
+    matching = [one for one in shell.create_client().versions.list(model) if status in (None, one.status)]
     rows = [
         (
             *(one.number, one.task, one.status, one.parent),
-            *(one.mean_accuracy, size(one.bytes), when(one.created_at)),
+            *(one.mean_accuracy, format_bytes(one.bytes), format_time(one.created_at)),
         )
         for one in matching
     ]
-    shell.rows(matching, rows, "No version.")
+    shell.print_rows(matching, rows, "No version.")
 
 
 @command("show", versions)
@@ -48,12 +48,12 @@ def show(shell: Shell, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
-    client = shell.client()
+    client = shell.create_client()
     details = client.versions.retrieve(model, version)
-    shell.answer(details, lambda: _show(client, model, details))
+    shell.print_result(details, lambda: _print_version(client, model, details))
 
 
-def _show(client: Perennial, model: str, version: Version) -> None:
+def _print_version(client: Perennial, model: str, version: Version) -> None:
     accuracies = read_accuracies(client, model, version)
     rows: list[tuple[str, Cell]] = [
         ("version", version.number),
@@ -64,20 +64,20 @@ def _show(client: Perennial, model: str, version: Version) -> None:
         ("taught", ", ".join(str(task) for task in version.tasks)),
         ("accuracy", name_accuracies(accuracies)),
         ("gate", "passed" if version.gate.passed else "not passed"),
-        ("bytes", f"{size(version.bytes)}, of which new {size(version.bytes_new)}"),
+        ("bytes", f"{format_bytes(version.bytes)}, of which new {format_bytes(version.bytes_new)}"),
         *recipe_rows(version.manifest.to_dict().get("recipe")),
-        ("created", when(version.created_at)),
+        ("created", format_time(version.created_at)),
         ("note", version.note),
     ]
-    fields(rows)
-    for text in explain(accuracies):
-        say(f"  {text}")
-    for reason in words.reasons(version):
-        say(f"  {reason}")
-    for text in words.unmeasured(version):
-        say(f"  {text}")
+    print_fields(rows)
+    for text in explain_unmeasured(accuracies):
+        print_text(f"  {text}")
+    for reason in words.describe_failures(version):
+        print_text(f"  {reason}")
+    for text in words.describe_unmeasured(version):
+        print_text(f"  {text}")
     for warning in version.warnings:
-        say(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.by_commands(warning)}")
 
 
 @command("note", versions)
@@ -86,9 +86,9 @@ def _show(client: Perennial, model: str, version: Version) -> None:
 @click.argument("text", required=False)
 def note(shell: Shell, model: str, version: str, text: str | None) -> None:
     """Set the note of a version; without TEXT remove it."""
-    client = shell.client()
+    client = shell.create_client()
     details = client.versions.update(model, version, note=text)
-    shell.answer(details, lambda: _show(client, model, details))
+    shell.print_result(details, lambda: _print_version(client, model, details))
 
 
 @command("diff", versions, columns=DYNAMIC)
@@ -97,7 +97,7 @@ def note(shell: Shell, model: str, version: str, text: str | None) -> None:
 @click.argument("after")
 def diff(shell: Shell, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
-    client = shell.client()
+    client = shell.create_client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
     by_task = client.metrics.retrieve(model, "latest")
     cells = {row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)}
@@ -105,12 +105,20 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
     empty: list[float | None] = [None] * len(columns)
     pairs = list(zip(columns, cells.get(old.number, empty), cells.get(new.number, empty), strict=True))
     tasks: list[dict[str, Any]] = [
-        {"task": column.task, "classes": column.classes, "before": a, "after": b, "change": _change(a, b)}
+        {
+            "task": column.task,
+            "classes": column.classes,
+            "before": a,
+            "after": b,
+            "change": _compute_change(a, b),
+        }
         for column, a, b in pairs
         if a is not None or b is not None
     ]
     lost_tasks = sorted(set(old.tasks) - set(new.tasks))
-    recipe = changes(old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {})
+    recipe = find_changes(
+        old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
+    )
     result = {
         "before": old.number,
         "after": new.number,
@@ -122,31 +130,33 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
 
     def show() -> None:
         headings = ("task", str(old.number), str(new.number), "change")
-        rows = [(of["task"], of["before"], of["after"], _signed(of["change"])) for of in tasks]
-        shell.form.write(headings, rows, "No task.")
+        rows = [(of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks]
+        shell.form.print_rows(headings, rows, "No task.")
         if shell.form != Form():
             return
         if lost_tasks:
-            say(f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}.")
+            print_text(f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}.")
         for name, (was, now) in recipe.items():
-            say(f"recipe.{name}: {was} → {now}")
+            print_text(f"recipe.{name}: {was} → {now}")
 
-    shell.answer(result, show)
+    shell.print_result(result, show)
 
 
-def _change(before: float | None, after: float | None) -> float | None:
+def _compute_change(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _signed(change: float | None) -> str | None:
+def _format_change(change: float | None) -> str | None:
     return None if change is None else f"{change:+.3f}"
 
 
-def changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+def find_changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by their dotted path, such as `method.name`."""
     if isinstance(before, dict) and isinstance(after, dict):
         differences = {}
         for name in sorted({*before, *after}):
-            differences.update(changes(before.get(name), after.get(name), f"{way}.{name}" if way else name))
+            differences.update(
+                find_changes(before.get(name), after.get(name), f"{way}.{name}" if way else name)
+            )
         return differences
     return {} if before == after else {way: (before, after)}

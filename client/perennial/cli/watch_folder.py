@@ -14,7 +14,7 @@ from perennial.cli import inbox
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Exit, status_of
 from perennial.cli.inbox import FAILED, HELD, LEARNED, Found
-from perennial.cli.output import complain, line, say
+from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
     ArchiveRejected,
     ConfigError,
@@ -31,7 +31,7 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import about_task, by_commands, duration, lacks_base
+from perennial.words import about_task, by_commands, format_duration, lacks_base
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -100,21 +100,21 @@ def watch_folder(
     """
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
-    with inbox.locked(folder), shell.client() as client:
+    with inbox.lock_folder(folder), shell.create_client() as client:
         # a wrong name or key ends the command before any batch is sent
         client.models.retrieve(model)
         watch = Watch(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
-                watch.look()
+                watch.check_folder()
                 is_late = until is not None and time.monotonic() > until
                 if is_late or (once and watch.is_settled):
                     watch.report_left()
                     return watch.status
                 time.sleep(min(every_s, 1.0) if watch.sent else every_s)
         except KeyboardInterrupt:
-            complain(f"\n{folder} is watched no more; jobs that were sent go on.")
+            print_notice(f"\n{folder} is watched no more; jobs that were sent go on.")
             return Exit.INTERRUPTED
 
 
@@ -178,19 +178,19 @@ class Watch:
             ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
         return next((one for one in WORST if one in ends), Exit.DONE)
 
-    def look(self) -> None:
+    def check_folder(self) -> None:
         """Move settled batches away, and send complete ones."""
         self.away = None
-        self._each(list(self.sent.values()), self._follow)
+        self._apply_each(list(self.sent.values()), self._follow_job)
         if not isinstance(self.away, ServiceUnreachable):
-            self._each(
-                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)], self._send
+            self._apply_each(
+                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)], self._send_batch
             )
 
     def report_left(self) -> None:
         """Report each batch that stays in the folder, and why."""
         for batch in inbox.find_batches(self.folder):
-            self._tell(batch.path.name, "left", self._why_left(batch))
+            self._report_event(batch.path.name, "left", self._why_left(batch))
 
     def _why_left(self, batch: Found) -> str:
         sent = self.sent.get(batch.path.name)
@@ -200,10 +200,10 @@ class Watch:
         if not self._is_new(batch):
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
-            return f"changed less than {duration(self.quiet_s)} ago"
+            return f"changed less than {format_duration(self.quiet_s)} ago"
         return "it was not sent: the service does not answer, or is full" if self.away else "it came just now"
 
-    def _each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+    def _apply_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
         """Apply `act` to each item; an error with one item does not stop the others."""
         for item in items:
             try:
@@ -212,7 +212,7 @@ class Watch:
                 if not _may_pass(error):
                     raise
                 self.away = error
-                self._tell("", "waits", f"the service does not answer, or is full: {error}")
+                self._report_event("", "waits", f"the service does not answer, or is full: {error}")
                 if may_come_back(error):
                     return
             else:
@@ -222,12 +222,12 @@ class Watch:
         name = batch.path.name
         return name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
 
-    def _follow(self, one: Sent) -> None:
+    def _follow_job(self, one: Sent) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
             del self.sent[one.batch.path.name]
-            self._settle(one.batch, error, one.job)
+            self._settle_batch(one.batch, error, one.job)
         else:
             self._report_wait(one)
 
@@ -236,9 +236,9 @@ class Watch:
         lacking = None if one.job is None else lacks_base(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
-            self._tell(one.batch.path.name, "waits", by_commands(lacking))
+            self._report_event(one.batch.path.name, "waits", by_commands(lacking))
 
-    def _send(self, batch: Found) -> None:
+    def _send_batch(self, batch: Found) -> None:
         path = batch.path
         try:
             if batch.problem is not None:
@@ -249,42 +249,44 @@ class Watch:
         except OF_THE_BATCH as error:
             if _may_pass(error):
                 raise
-            self._settle(batch, error, None)
+            self._settle_batch(batch, error, None)
             return
         except OSError as problem:
-            self._leave(batch, "read", problem)
+            self._leave_batch(batch, "read", problem)
             return
         repeats = handle.repeats
         if repeats is not None and repeats.standing == "learned":
-            self._settle(batch, None, handle.job)
+            self._settle_batch(batch, None, handle.job)
             return
-        self._tell(path.name, "sent", f"job {handle.id}")
+        self._report_event(path.name, "sent", f"job {handle.id}")
         self.sent[path.name] = sent = Sent(batch, handle, handle.job)
         self._report_wait(sent)
 
-    def _settle(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+    def _settle_batch(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         try:
             self._put_away(batch, error, job)
         except OSError as problem:
-            self._leave(batch, "moved", problem)
+            self._leave_batch(batch, "moved", problem)
 
-    def _leave(self, batch: Found, what: str, problem: OSError) -> None:
+    def _leave_batch(self, batch: Found, what: str, problem: OSError) -> None:
         """Leave a batch where it is until it changes."""
         self.stuck[batch.path.name] = batch
         self.ends.add(Exit.ERROR)
-        complain(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
+        print_notice(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
 
     def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         now = inbox.look_at(batch.path)
         if now is None:
-            self._tell(batch.path.name, "gone", "somebody has taken it away")
+            self._report_event(batch.path.name, "gone", "somebody has taken it away")
             return
         if now.state != batch.state:
-            self._tell(batch.path.name, "changed", "it was changed after it was sent, and is sent again")
+            self._report_event(
+                batch.path.name, "changed", "it was changed after it was sent, and is sent again"
+            )
             return
         if error is None:
             inbox.put_away(batch.path, LEARNED)
-            self._tell(batch.path.name, LEARNED, self._learned(job) if job else "")
+            self._report_event(batch.path.name, LEARNED, self._describe_learned(job) if job else "")
             return
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
@@ -296,9 +298,9 @@ class Watch:
         where = inbox.put_away(batch.path, place, f"{reason}\n{about}")
         status = status_of(error)
         self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
-        self._tell(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
+        self._report_event(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
 
-    def _learned(self, job: Job) -> str:
+    def _describe_learned(self, job: Job) -> str:
         """Return the version that learned a batch, with its accuracy on the batch when learned."""
         try:
             task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
@@ -307,12 +309,12 @@ class Watch:
         accuracy = None if task is None else task.accuracy_when_learned
         return f"version {job.version}" + ("" if accuracy is None else f", accuracy {accuracy:.3f}")
 
-    def _tell(self, name: str, what: str, more: str) -> None:
+    def _report_event(self, name: str, what: str, more: str) -> None:
         record = {"batch": name or None, "what": what, "more": more}
         if self.shell.is_json:
-            line(record)
+            print_json_line(record)
         else:
-            say(one_line(": ".join(part for part in (name, what, more) if part)))
+            print_text(one_line(": ".join(part for part in (name, what, more) if part)))
 
 
 def _may_pass(error: PerennialError) -> bool:
@@ -333,6 +335,6 @@ def _waits_for_person(job: Job | None) -> bool:
 
 
 def _name_of(path: Path) -> str:
-    from perennial.cli.submit import _label
+    from perennial.cli.submit import _derive_name
 
-    return one_line(_label(str(path)))  # a name that is not UTF-8 cannot be sent as it is
+    return one_line(_derive_name(str(path)))  # a name that is not UTF-8 cannot be sent as it is

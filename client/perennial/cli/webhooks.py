@@ -13,7 +13,7 @@ import click
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.named import find_id
-from perennial.cli.output import Cell, complain, fields, say, when
+from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
 from perennial.cli.states import WEBHOOKS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
@@ -34,22 +34,22 @@ def webhooks() -> None:
 @state_option("--state", "state", WEBHOOKS)
 def list_webhooks(shell: Shell, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
-    hooks = [one for one in shell.client().webhooks.list() if state in (None, one.state)]
-    rows = [(one.id, one.url, one.state, one.pending, _last(one)) for one in hooks]
-    shell.rows(hooks, rows, "No webhook.")
+    hooks = [one for one in shell.create_client().webhooks.list() if state in (None, one.state)]
+    rows = [(one.id, one.url, one.state, one.pending, _format_last_delivery(one)) for one in hooks]
+    shell.print_rows(hooks, rows, "No webhook.")
 
 
-def _named(shell: Shell, webhook: str) -> tuple[Perennial, str]:
+def _find_webhook(shell: Shell, webhook: str) -> tuple[Perennial, str]:
     """Return a client, and the id of a webhook given by id or URL."""
-    client = shell.client()
+    client = shell.create_client()
     return client, find_id(webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url)
 
 
-def _last(one: types.Webhook) -> str | None:
+def _format_last_delivery(one: types.Webhook) -> str | None:
     if one.last is None:
         return None
     status = "" if one.last.status is None else f" {one.last.status}"
-    return f"{one.last.state}{status}, {when(one.last.sent_at)}"
+    return f"{one.last.state}{status}, {format_time(one.last.sent_at)}"
 
 
 @command("create", webhooks)
@@ -65,30 +65,30 @@ def _last(one: types.Webhook) -> str | None:
 @click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
 def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
-    _shown_once(shell, shell.client().webhooks.create(address, events=events or None, model=model))
+    _shown_once(shell, shell.create_client().webhooks.create(address, events=events or None, model=model))
 
 
 @command("rotate", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rotate(shell: Shell, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     _shown_once(shell, client.webhooks.rotate(webhook))
 
 
 def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
     def show() -> None:
-        complain(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
-        say(made.secret)
+        print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
+        print_text(made.secret)
 
-    shell.answer(made, show)
+    shell.print_result(made, show)
 
 
 @command("show", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def show(shell: Shell, webhook: str) -> None:
     """Show one webhook: its state and events."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
     rows: list[tuple[str, Cell]] = [
         ("webhook", hook.id),
@@ -97,33 +97,33 @@ def show(shell: Shell, webhook: str) -> None:
         ("events", ", ".join(hook.events)),
         ("state", hook.state),
         ("because", hook.disabled_because),
-        ("failing since", when(hook.failing_since)),
+        ("failing since", format_time(hook.failing_since)),
         ("waiting", hook.pending),
         ("not kept", hook.dropped),
-        ("last delivery", _last(hook)),
-        ("created", when(hook.created_at)),
+        ("last delivery", _format_last_delivery(hook)),
+        ("created", format_time(hook.created_at)),
     ]
-    shell.answer(hook, lambda: fields(rows))
+    shell.print_result(hook, lambda: print_fields(rows))
 
 
 @command("rm", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rm(shell: Shell, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     client.webhooks.delete(webhook)
-    shell.answer({"deleted": webhook}, lambda: say(f"Webhook {webhook} is removed."))
+    shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
 
 @command("disable", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def disable(shell: Shell, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
-    shell.answer(
+    shell.print_result(
         hook,
-        lambda: say(
+        lambda: print_text(
             f"Nothing is sent to {hook.url} until `perennial webhooks enable {shell_word(webhook)}`."
         ),
     )
@@ -133,17 +133,19 @@ def disable(shell: Shell, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable(shell: Shell, webhook: str) -> None:
     """Send again, pending deliveries first."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
-    shell.answer(hook, lambda: say(f"{hook.url} gets notifications again; {hook.pending} deliveries wait."))
+    shell.print_result(
+        hook, lambda: print_text(f"{hook.url} gets notifications again; {hook.pending} deliveries wait.")
+    )
 
 
 @command("test", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def test(shell: Shell, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
-    client, webhook = _named(shell, webhook)
-    return _outcome(shell, client, client.webhooks.test(webhook))
+    client, webhook = _find_webhook(shell, webhook)
+    return _await_outcome(shell, client, client.webhooks.test(webhook))
 
 
 @command(
@@ -158,13 +160,13 @@ def test(shell: Shell, webhook: str) -> int:
 )
 def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     """List sent and pending deliveries, newest first."""
-    client, webhook = _named(shell, webhook)
+    client, webhook = _find_webhook(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
     rows = [
-        (one.id, one.type, one.state, one.attempts, one.status, when(one.sent_at), one.error)
+        (one.id, one.type, one.state, one.attempts, one.status, format_time(one.sent_at), one.error)
         for one in delivery_list
     ]
-    shell.rows(delivery_list, rows, "Nothing was sent.")
+    shell.print_rows(delivery_list, rows, "Nothing was sent.")
 
 
 @command("redeliver", webhooks)
@@ -172,11 +174,11 @@ def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
 @click.argument("delivery")
 def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
-    client, webhook = _named(shell, webhook)
-    return _outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
+    client, webhook = _find_webhook(shell, webhook)
+    return _await_outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 
-def _outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> int:
+def _await_outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> int:
     """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
     delivery = asked
@@ -186,12 +188,12 @@ def _outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> in
 
     def show() -> None:
         if delivery.state == "delivered":
-            say(f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}.")
+            print_text(f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}.")
         elif delivery.attempts:
-            complain(one_line(f"{delivery.type} was not taken. {delivery.error}"))
+            print_notice(one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
             asked = f"perennial webhooks deliveries {shell_word(delivery.webhook)}"
-            complain(one_line(f"{delivery.type} still waits: `{asked}` shows how it goes."))
+            print_notice(one_line(f"{delivery.type} still waits: `{asked}` shows how it goes."))
 
-    shell.answer(delivery, show)
+    shell.print_result(delivery, show)
     return 0 if delivery.state == "delivered" else 1

@@ -17,7 +17,7 @@ from perennial.pack.memory import MappedImages
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.tar_batch import TarBatch
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 __all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "Undecided", "open_batch"]
 
@@ -58,17 +58,19 @@ def open_batch(
         return _of_bucket(source, kind, options)
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
-        raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
+        raise PackError(
+            f"There is no kind {quote_name(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}."
+        )
     detected_kind = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
     if not path.exists():
-        raise PackError(f"There is no file or folder {show(path)}.")
+        raise PackError(f"There is no file or folder {quote_name(path)}.")
     allowed_options = (
         [] if detected_kind == ARCHIVE else list(inspect.signature(KINDS[detected_kind]).parameters)[1:]
     )
     unknown = [option for option in options if option not in allowed_options]
     if unknown:
         raise TypeError(
-            f"{show(path)} is of the kind {detected_kind}, which has no option {', '.join(unknown)}"
+            f"{quote_name(path)} is of the kind {detected_kind}, which has no option {', '.join(unknown)}"
             f"; it has {', '.join(allowed_options) or 'none'}"
         )
     return Archive(path) if detected_kind == ARCHIVE else TarBatch(KINDS[detected_kind](path, **options))
@@ -83,7 +85,8 @@ def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Ba
     """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(
-            f"A bucket is read as a folder of class folders, not as {show(kind)}: copy it to a disk, and send that."
+            f"A bucket is read as a folder of class folders, not as {quote_name(kind)}: copy it to a disk, and "
+            f"send that."
         )
     allowed_options = list(inspect.signature(BucketImages).parameters)[1:]
     unknown = [option for option in options if option not in allowed_options]

@@ -6,7 +6,7 @@ from pathlib import Path
 from perennial.pack.batch import Batch
 from perennial.pack.errors import PackError
 from perennial.pack.files import Seen
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
 _TAR_MARK = slice(257, 262)
@@ -45,7 +45,7 @@ class Archive(Batch):
         else:
             first = source[:512]
         if not looks_like_archive(first):
-            subject = f"{show(source)} is" if isinstance(source, Path) else "The bytes given are"
+            subject = f"{quote_name(source)} is" if isinstance(source, Path) else "The bytes given are"
             raise PackError(f"{subject} no zip, npz, tar or tar.gz.")
 
     @property
@@ -55,10 +55,12 @@ class Archive(Batch):
 
     def describe(self) -> str:
         """Return one sentence that describes the batch."""
-        name = f"The archive {show(self._source.name)}" if isinstance(self._source, Path) else "An archive"
+        name = (
+            f"The archive {quote_name(self._source.name)}" if isinstance(self._source, Path) else "An archive"
+        )
         return f"{name} of {self.size:,} bytes, sent as it is."
 
-    def _bytes(self, start: int) -> Iterator[bytes]:
+    def _read_bytes(self, start: int) -> Iterator[bytes]:
         if isinstance(self._source, Path):
-            return self._seen.pieces(0, str(self._source), start)
+            return self._seen.read_pieces(0, str(self._source), start)
         return (self._source[at : at + _PIECE] for at in range(start, self.size, _PIECE))

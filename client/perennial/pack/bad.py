@@ -5,7 +5,7 @@ import math
 from perennial.pack.errors import PackError
 from perennial.pack.rules.entries import BadEntry, ReadingOptions
 from perennial.pack.rules.tables.words import write_share
-from perennial.pack.text import count
+from perennial.pack.text import format_count
 
 MAX_BAD = ReadingOptions().max_bad
 _LISTED = 5
@@ -47,7 +47,7 @@ class BadEntries:
         if len(self._first) < _LISTED:
             self._first.append(BadEntry(where, reason.strip().rstrip(".")))
 
-    def check(self, good: int) -> list[str]:
+    def check_share(self, good: int) -> list[str]:
         """Return the warning that lists the bad entries, or no warning if there are none.
 
         Args:
@@ -58,16 +58,16 @@ class BadEntries:
         """
         if not self._count:
             return []
-        entry_count = count(self._count, "entry", "entries")
+        entry_count = format_count(self._count, "entry", "entries")
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
             share = math.ceil(1000 * self._count / (good + self._count)) / 1000
             alternative = f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
             raise PackError(
                 f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more than "
-                f"{write_share(self._most)}: {self._said()}. Mend them{alternative}."
+                f"{write_share(self._most)}: {self._format_entries()}. Mend them{alternative}."
             )
-        return [f"{entry_count} of {self._origin} left out as bad: {self._said()}."]
+        return [f"{entry_count} of {self._origin} left out as bad: {self._format_entries()}."]
 
-    def _said(self) -> str:
+    def _format_entries(self) -> str:
         more = f"; and {self._count - len(self._first):,} more" if self._count > len(self._first) else ""
         return "; ".join(f"{entry.where} {entry.reason}" for entry in self._first) + more

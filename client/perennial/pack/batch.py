@@ -48,7 +48,7 @@ class Batch(ABC):
         """
         if not 0 <= start <= self.size:
             raise ValueError(f"The batch has {self.size} bytes; it cannot be read from byte {start}.")
-        return _in_chunks(self._bytes(start))
+        return _in_chunks(self._read_bytes(start))
 
     def sha256(self) -> str:
         """Return the SHA-256 of all bytes in hex; reads everything once. Raises as
@@ -57,7 +57,7 @@ class Batch(ABC):
         return self._sha256
 
     @abstractmethod
-    def _bytes(self, start: int) -> Iterator[bytes]:
+    def _read_bytes(self, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on, in pieces of any length."""
 
     @cached_property

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.extras import needed
+from perennial.pack.extras import import_optional
 from perennial.pack.files import FileImages, Seen
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered
-from perennial.pack.text import count, show
+from perennial.pack.names import numbered_name
+from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
 """zlib level: three times as fast as the default, and about 10 % larger."""
@@ -85,7 +85,7 @@ class BoxOptions(NamedTuple):
     boxes: str = STORED
     max_bad: float = MAX_BAD
 
-    def checked(self) -> "BoxOptions":
+    def validate(self) -> "BoxOptions":
         """Return the same options. Raises PackError for an unknown value."""
         if self.boxes not in (STORED, TURNED):
             raise PackError(f"There is no boxes={self.boxes}; possible are {STORED} and {TURNED}.")
@@ -105,7 +105,7 @@ def from_boxes(
         PackError: no usable image, or too many bad entries.
         ExtraMissing: crops need Pillow, which is not installed.
     """
-    options.checked()
+    options.validate()
     if options.whole:
         return WholeImages(pictures, origin, bad, said)
     return CropImages(pictures, origin, options.boxes, bad, said)
@@ -130,19 +130,21 @@ class WholeImages(FileImages):
                 try:
                     self.add_file(picture.path)
                 except PackError as error:
-                    bad.add(show(picture.name), f"names an image that is not there: {error}")
+                    bad.add(quote_name(picture.name), f"names an image that is not there: {error}")
                     continue
-                self.rows.append(Image(numbered(len(self.rows), picture.name), labels.pop(), picture.part))
+                self.rows.append(
+                    Image(numbered_name(len(self.rows), picture.name), labels.pop(), picture.part)
+                )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.check(len(self.rows)), *said]
+        self.warnings = [*bad.check_share(len(self.rows)), *said]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are cropped."
             )
         for number, description in ((several, "of several classes"), (none, "without boxes")):
             if number:
-                self.warnings.append(f"{count(number, 'image')} {description} left out.")
+                self.warnings.append(f"{format_count(number, 'image')} {description} left out.")
 
 
 class CropImages(Images):
@@ -153,7 +155,7 @@ class CropImages(Images):
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
-        self._pillow = needed("PIL.Image", "Cropping boxes")
+        self._pillow = import_optional("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, said
         self._pictures: list[_Listed] = []
         self._first: list[int] = []  # for each picture, the row of its first box
@@ -165,96 +167,97 @@ class CropImages(Images):
             self._empty += len(picture.boxes) - len(boxes_in)
             self._without += not boxes_in
             if boxes_in:
-                self._take(picture._replace(boxes=boxes_in))
-        self._check()
+                self._add_picture(picture._replace(boxes=boxes_in))
+        self._update_warnings()
 
-    def _check(self) -> None:
+    def _update_warnings(self) -> None:
         """Set the warnings about entries left out so far. Raises PackError if there are too
         many.
         """
-        self.warnings = [*self._bad.check(len(self.rows)), *self._said]
+        self.warnings = [*self._bad.check_share(len(self.rows)), *self._said]
         if not self.rows:
             raise PackError(f"{self.origin[:1].upper()}{self.origin[1:]} has no boxes to crop.")
         if self._without:
-            self.warnings.append(f"{count(self._without, 'image')} without boxes left out.")
+            self.warnings.append(f"{format_count(self._without, 'image')} without boxes left out.")
         if self._empty:
             self.warnings.append(
-                f"{count(self._empty, 'box', 'boxes')} of no area, or outside the image, left out."
+                f"{format_count(self._empty, 'box', 'boxes')} of no area, or outside the image, left out."
             )
         if self._guessed:
             alternative, orientation = (
                 (TURNED, "as stored") if self._counted == STORED else (STORED, "as turned")
             )
             self.warnings.append(
-                f"{count(self._guessed, 'image is', 'images are')} turned by EXIF, and nothing says of which pixels "
+                f"{format_count(self._guessed, 'image is', 'images are')} turned by EXIF, and nothing says of "
+                f"which pixels "
                 f"the boxes are: they were taken {orientation}. If the crops are wrong: -o boxes={alternative}."
             )
 
-    def _take(self, picture: Picture) -> None:
+    def _add_picture(self, picture: Picture) -> None:
         try:
             self._seen.add(picture.path)
         except PackError as error:
-            self._bad.add(show(picture.name), f"names an image that is not there: {error}")
+            self._bad.add(quote_name(picture.name), f"names an image that is not there: {error}")
             return
         self._pictures.append(_Listed(picture, len(self._pictures)))
         self._first.append(len(self.rows))
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
-            name = numbered(len(self.rows), f"{stem}-{number}.png")
+            name = numbered_name(len(self.rows), f"{stem}-{number}.png")
             self.rows.append(Image(name, normal_label(box.label), picture.part))
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Crop everything once, because a PNG's size is known only then, leaving out bad images and
         boxes.
         """
         sizes, rows, pictures, first = array("q"), list[Image](), list[_Listed](), list[int]()
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
             try:
-                image = self._decoded(number, picture)
+                image = self._decode_image(number, picture)
             except _Unusable as error:
-                self._bad.add(f"The image {show(picture.path)}", str(error))
+                self._bad.add(f"The image {quote_name(picture.path)}", str(error))
                 continue
             usable = []
             for row, box in enumerate(picture.boxes, start=at):
-                area = _pixels(box, picture, image.size)
+                area = _to_pixels(box, picture, image.size)
                 if area is None:
                     width, height = image.size
                     self._bad.add(
-                        f"A box of {show(picture.path)}", f"lies outside its {width} × {height} pixels"
+                        f"A box of {quote_name(picture.path)}", f"lies outside its {width} × {height} pixels"
                     )
                     continue
                 usable.append(box)
                 rows.append(self.rows[row])
-                sizes.append(len(_png(image.cut(area))))
+                sizes.append(len(_encode_png(image.cut(area))))
             if usable:
                 pictures.append(_Listed(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
         self.rows[:], self._pictures, self._first = rows, pictures, first
-        self._check()
+        self._update_warnings()
         return sizes
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield crops picture by picture, decoding each picture once."""
-        return ((crop,) for crop in self._crops(first))
+        return ((crop,) for crop in self._cut_crops(first))
 
-    def _crops(self, first: int) -> Iterator[bytes]:
+    def _cut_crops(self, first: int) -> Iterator[bytes]:
         for (picture, number), begin in zip(self._pictures, self._first, strict=True):
             skip = max(0, first - begin)
             if skip < len(picture.boxes):
                 try:
-                    image = self._decoded(number, picture)
+                    image = self._decode_image(number, picture)
                 except _Unusable as error:
                     raise SourceChanged(
-                        f"The image {show(picture.path)} could be read when it was listed, and now it {error}."
+                        f"The image {quote_name(picture.path)} could be read when it was listed, and now it {error}."
                     ) from error
                 for box in picture.boxes[skip:]:
-                    area = _pixels(box, picture, image.size)
-                    yield _png(image.cut(area)) if area else b""
+                    area = _to_pixels(box, picture, image.size)
+                    yield _encode_png(image.cut(area)) if area else b""
 
-    def _decoded(self, number: int, picture: Picture) -> "_Turnable":
+    def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
-        data = b"".join(self._seen.pieces(number, picture.path))
+        data = b"".join(self._seen.read_pieces(number, picture.path))
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
                 turn = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
@@ -318,7 +321,7 @@ def _has_area(box: Box, picture: Picture) -> bool:
     return all(map(math.isfinite, numbers)) and inside
 
 
-def _pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+def _to_pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
     """Return the box in whole pixels, limited to the image; None if it is empty."""
     width, height = size
     by = size if picture.shares else (1, 1)
@@ -329,7 +332,7 @@ def _pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int
     return None if right <= left or bottom <= top else (left, top, right, bottom)
 
 
-def _png(image: Any) -> bytes:
+def _encode_png(image: Any) -> bytes:
     image.info.clear()  # drop colour profile, texts and times of the picture
     out = io.BytesIO()
     image.save(out, "PNG", compress_level=_COMPRESS_LEVEL, optimize=False)

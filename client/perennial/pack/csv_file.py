@@ -15,13 +15,13 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.labels import normal_label
-from perennial.pack.names import CSV_NAME, is_junk, normal, numbered, wrong_path
+from perennial.pack.names import CSV_NAME, is_junk, numbered_name, to_nfc, wrong_path
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
 from perennial.pack.rules.names import is_no_image
 from perennial.pack.rules.options import option_texts, read_options
 from perennial.pack.rules.tables import MAX_TABLE_BYTES, find_table, is_table_name, resolve_rows
 from perennial.pack.rules.tables.images import MISSING, ImageNames
-from perennial.pack.text import count, show
+from perennial.pack.text import format_count, quote_name
 
 _MOST_SAID = 5
 _OUTSIDE = -3
@@ -50,7 +50,7 @@ class TableImages(FileImages):
         Raises:
             PackError: the table cannot be used, or too many entries are bad.
         """
-        super().__init__(f"the list {show(source.name)}", source.parent)
+        super().__init__(f"the list {quote_name(source.name)}", source.parent)
         root = Root(source.parent, allow_outside)
         options = read_given({"image": image, "label": label, "max_bad": max_bad, "table": source.name})
         images = _DiskNames(root)
@@ -68,7 +68,7 @@ class TableImages(FileImages):
             resolved = resolve_rows(table, images.names, (), options, images=images)
         except RuleError as error:
             raise PackError(str(error)) from error
-        as_taken = parts.joined((placed.row.part for placed in resolved.placed), show(source))
+        as_taken = parts.map_to_split((placed.row.part for placed in resolved.placed), quote_name(source))
         rows = ((images.names[n], row.label, as_taken[row.part], row.where) for n, row in resolved.placed)
         add_rows(self, rows, root)
         self.warnings += say_left_out([*resolved.bad, *resolved.unlabelled])
@@ -92,41 +92,39 @@ class _DiskNames(ImageNames):
         """See ImageNames. A path that leaves the folder is not found."""
         number = self._found.get(name)
         if number is None:
-            number = self._found[name] = self._look(name, folder, part)
+            number = self._found[name] = self._find_on_disk(name, folder, part)
         return number
 
     def folder_of(self, number: int) -> str:
         """See ImageNames."""
         return self.names[number].rpartition("/")[0].rpartition("/")[2]
 
-    def reason(self, name: str, code: int) -> str:
+    def describe_failure(self, name: str, code: int) -> str:
         """See ImageNames."""
-        where = show(self._root.folder)
+        where = quote_name(self._root.folder)
         if code == _OUTSIDE:
-            return (
-                f"names {show(name)}, which lies out of the folder {where}; allow_outside=True sends it, too"
-            )
+            return f"names {quote_name(name)}, which lies out of the folder {where}; allow_outside=True sends it, too"
         return (
-            f"names {show(name)}, which is not in the folder {where}"
+            f"names {quote_name(name)}, which is not in the folder {where}"
             if code == MISSING
-            else super().reason(name, code)
+            else super().describe_failure(name, code)
         )
 
-    def _look(self, name: str, folder: str, part: Part) -> int:
+    def _find_on_disk(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
         whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
-            if self._root.allow_outside or self._root.holds(whole):
-                return self._number(posixpath.normpath(path))
+            if self._root.allow_outside or self._root.contains(whole):
+                return self._number_path(posixpath.normpath(path))
             is_outside = True
         if self._in_folder is None:
             self._walked = [path for path in self._root.walk() if _may_be_image(path)]
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
         index = self._in_folder.find(name, folder, part)
-        return self._number(self._walked[index]) if index >= 0 else _OUTSIDE if is_outside else index
+        return self._number_path(self._walked[index]) if index >= 0 else _OUTSIDE if is_outside else index
 
-    def _number(self, path: str) -> int:
+    def _number_path(self, path: str) -> int:
         number = self._numbers.setdefault(path, len(self.names))
         if number == len(self.names):
             self.names.append(path)
@@ -151,9 +149,9 @@ def read_table(file: Path) -> bytes:
         with file.open("rb") as opened:
             data = opened.read(MAX_TABLE_BYTES + 1)
     except OSError as error:
-        raise RuleError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+        raise RuleError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     if len(data) > MAX_TABLE_BYTES:
-        raise RuleError(f"{show(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large")
+        raise RuleError(f"{quote_name(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large")
     return data
 
 
@@ -163,7 +161,7 @@ def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
         return []
     first = "; ".join(f"{where}: {reason}" for where, reason in entries[:_MOST_SAID])
     more = f"; and {len(entries) - _MOST_SAID:,} more" if len(entries) > _MOST_SAID else ""
-    return [f"{count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
+    return [f"{format_count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
 def add_rows(
@@ -179,17 +177,17 @@ def add_rows(
     place_by_name: dict[str, str] = {}
     renamed = 0
     for number, (path, label, part, where) in enumerate(sorted(rows)):
-        name = normal(path.replace("\\", "/").removeprefix("./"))
+        name = to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
-                bad.add(where, f"names {show(path)}, which {place_by_name[name]} has named already")
+                bad.add(where, f"names {quote_name(path)}, which {place_by_name[name]} has named already")
                 continue
             raise PackError(
-                f"{where} names {show(path)}, which {place_by_name[name]} has named already. Keep one of them."
+                f"{where} names {quote_name(path)}, which {place_by_name[name]} has named already. Keep one of them."
             )
         place_by_name[name] = where
         file = path.replace("\\", "/")
-        root.path(file, where)
+        root.resolve_path(file, where)
         if (
             wrong_path(name)
             or is_junk(name)
@@ -198,7 +196,7 @@ def add_rows(
             or "/./" in name
             or "//" in name
         ):
-            name = f"renamed/{numbered(number, name)}"
+            name = f"renamed/{numbered_name(number, name)}"
             renamed += 1
         try:
             images.add_file(file)
@@ -210,6 +208,7 @@ def add_rows(
         images.rows.append(Image(name, normal_label(label), part))
     if renamed:
         images.warnings.append(
-            f"{count(renamed, 'image')} got another name in the batch, renamed/<number>-<name>: the service would "
+            f"{format_count(renamed, 'image')} got another name in the batch, renamed/<number>-<name>: the "
+            f"service would "
             "refuse or leave out the path."
         )

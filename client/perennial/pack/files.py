@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perennial.pack.errors import LeavesFolder, PackError, SourceChanged
 from perennial.pack.images import Images
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
 _MOST_HIDDEN = 20
@@ -27,7 +27,7 @@ class Root:
         self._real_of: dict[str, str] = {}  # folder → real path; most files share one
         self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
-    def path(self, relative: str, said_by: str = "") -> str:
+    def resolve_path(self, relative: str, said_by: str = "") -> str:
         """Return the path of a file or folder that a source names, relative to the folder or
         absolute.
 
@@ -38,14 +38,15 @@ class Root:
             LeavesFolder: it leads out of the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
-        if not self.allow_outside and not self.holds(path):
+        if not self.allow_outside and not self.contains(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
             raise LeavesFolder(
-                f"{said_by or 'The source'} has {show(relative)}, {link} out of the folder {show(self.folder)}."
+                f"{said_by or 'The source'} has {quote_name(relative)}, {link} out of the folder "
+                f"{quote_name(self.folder)}."
             )
         return path
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return True if a path lies in the folder after its links are followed."""
         above, name = os.path.split(path)
         if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114
@@ -65,32 +66,32 @@ class Root:
         Raises:
             PackError: a link leaves the folder, is broken, or leads to a folder that contains it.
         """
-        top = self.path(below)
-        yield from self._walk(top, f"{below}/" if below else "", (os.path.realpath(top),))
+        top = self.resolve_path(below)
+        yield from self._walk_folder(top, f"{below}/" if below else "", (os.path.realpath(top),))
 
-    def _walk(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
+    def _walk_folder(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
         try:
             with os.scandir(folder) as scan:
                 # Sort a folder by its name with a slash, as it appears in its files' paths.
                 entries = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in scan)
         except OSError as error:
-            raise PackError(f"The folder {show(folder)} cannot be read: {error.strerror}.") from error
+            raise PackError(f"The folder {quote_name(folder)} cannot be read: {error.strerror}.") from error
         for name, entry in entries:
             if name[0] == ".":
                 if name.endswith("/") and len(self.hidden) < _MOST_HIDDEN:
                     self.hidden.append(prefix + entry.name)
                 continue
             if entry.is_symlink():
-                self.path(prefix + entry.name)
+                self.resolve_path(prefix + entry.name)
             if name.endswith("/"):
                 real = (
                     os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1]}{os.sep}{entry.name}"
                 )
                 if real in above:
                     raise PackError(
-                        f"The link {show(entry.path)} leads to a folder that it lies in; remove it."
+                        f"The link {quote_name(entry.path)} leads to a folder that it lies in; remove it."
                     )
-                yield from self._walk(entry.path, prefix + name, (*above, real))
+                yield from self._walk_folder(entry.path, prefix + name, (*above, real))
             else:
                 yield prefix + name
 
@@ -107,23 +108,24 @@ class Seen:
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
         except OSError as error:
-            raise PackError(f"The file {show(path)} cannot be read: {error.strerror}.") from error
+            raise PackError(f"The file {quote_name(path)} cannot be read: {error.strerror}.") from error
         if not stat.S_ISREG(status.st_mode):
-            raise PackError(f"{show(path)} is not a file.")
+            raise PackError(f"{quote_name(path)} is not a file.")
         self.sizes.append(status.st_size)
         self._times.append(status.st_mtime_ns)
 
-    def check(self, number: int, path: str, fd: int) -> None:
+    def require_unchanged(self, number: int, path: str, fd: int) -> None:
         """Raise SourceChanged if the open file `fd` differs from the record of file `number`."""
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (self.sizes[number], self._times[number]):
             was = f"{self.sizes[number]:,} bytes, and now it has {now.st_size:,}"
             raise SourceChanged(
-                f"The file {show(path)} has changed since it was listed: it had {was}. Let it settle, and open the "
+                f"The file {quote_name(path)} has changed since it was listed: it had {was}. Let it settle, and "
+                f"open the "
                 "batch again."
             )
 
-    def pieces(self, number: int, path: str, start: int = 0) -> Iterator[bytes]:
+    def read_pieces(self, number: int, path: str, start: int = 0) -> Iterator[bytes]:
         """Yield the bytes of file `number` from `start` on. Raises SourceChanged if it has
         changed.
         """
@@ -131,15 +133,16 @@ class Seen:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
             raise SourceChanged(
-                f"The file {show(path)} was there when it was listed, and cannot be read now: {error.strerror}. Open "
+                f"The file {quote_name(path)} was there when it was listed, and cannot be read now: "
+                f"{error.strerror}. Open "
                 "the batch again."
             ) from error
         try:
-            self.check(number, path, fd)
+            self.require_unchanged(number, path, fd)
             os.lseek(fd, start, os.SEEK_SET)
             while piece := os.read(fd, _PIECE):
                 yield piece
-            self.check(number, path, fd)
+            self.require_unchanged(number, path, fd)
         finally:
             os.close(fd)
 
@@ -162,11 +165,11 @@ class FileImages(Images):
         self._seen.add(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Return the sizes from listing."""
         return self._seen.sizes
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the files in pieces of 1 MiB."""
         for number in range(first, len(self._paths)):
-            yield self._seen.pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118
+            yield self._seen.read_pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118

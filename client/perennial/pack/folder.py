@@ -13,10 +13,10 @@ from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.name_patterns import match_table
-from perennial.pack.names import normal, wrong_path
+from perennial.pack.names import to_nfc, wrong_path
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 
 _EXAMPLES = 3
 
@@ -58,7 +58,7 @@ class FolderImages(FileImages):
             PackError: the folder cannot be used.
             Undecided: one of the options is needed.
         """
-        super().__init__(f"the folder {show(folder.name or folder)}", folder)
+        super().__init__(f"the folder {quote_name(folder.name or folder)}", folder)
         layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
             {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
@@ -68,13 +68,13 @@ class FolderImages(FileImages):
         plan = plan_folder(
             names,
             options,
-            lambda number: read_table(Path(root.path(names[number]))),
+            lambda number: read_table(Path(root.resolve_path(names[number]))),
             known_classes,
-            show(folder),
+            quote_name(folder),
         )
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
-                self._add(
+                self._add_image(
                     name, plan.classes[number], ("test" if is_test else "train") if plan.has_parts else ""
                 )
         _refuse_twins([row.name for row in self.rows])
@@ -82,13 +82,13 @@ class FolderImages(FileImages):
         self.warnings += say_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
-                f"{count(len(root.hidden), 'hidden folder')} left out: {listed(root.hidden, _EXAMPLES)}."
+                f"{format_count(len(root.hidden), 'hidden folder')} left out: {format_names(root.hidden, _EXAMPLES)}."
             )
 
-    def _add(self, name: str, label: str, part: str) -> None:
+    def _add_image(self, name: str, label: str, part: str) -> None:
         wrong = wrong_path(name)
         if wrong:
-            raise PackError(f"{show(name)} {wrong}, and the service would refuse the batch. Rename it.")
+            raise PackError(f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it.")
         self.add_file(name)
         self.rows.append(Image(name, label, part))
 
@@ -105,7 +105,7 @@ def plan_folder(
         PackError: the folder cannot be used.
         Undecided: an option is needed.
     """
-    normalized = [normal(name) for name in names]
+    normalized = [to_nfc(name) for name in names]
     pattern = options.names_pattern
     try:
         if pattern and "{label}" not in pattern:
@@ -120,7 +120,7 @@ def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
     if plan.kind not in ("folders", "split"):
         return False
     try:
-        derived = plan_batch([normal(row.name) for row in rows], ReadingOptions(), _nothing)
+        derived = plan_batch([to_nfc(row.name) for row in rows], ReadingOptions(), _read_nothing)
     except RuleError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -138,8 +138,8 @@ def say_plan(plan: Plan, is_listed: bool) -> list[str]:
         if reason != LEFT_BEHIND:
             examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
             more = f" and {number - len(examples):,} more" if number > len(examples) else ""
-            named = f": {listed(examples)}{more}" if examples else ""
-            sentences.append(f"{count(number, 'file')} left out ({reason}){named}.")
+            named = f": {format_names(examples)}{more}" if examples else ""
+            sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
     sentences += plan.warnings
     sentences += say_left_out(plan.bad_entries)
     if is_listed:
@@ -147,7 +147,7 @@ def say_plan(plan: Plan, is_listed: bool) -> list[str]:
     return sentences
 
 
-def _nothing(number: int) -> bytes:
+def _read_nothing(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 
@@ -156,8 +156,8 @@ def _refuse_twins(names: list[str]) -> None:
     normalized: set[str] = set()
     for name in names:
         if not name.isascii():
-            if normal(name) in normalized:
+            if to_nfc(name) in normalized:
                 raise PackError(
-                    f"{show(name)} is there twice, its letters composed and decomposed. Rename one."
+                    f"{quote_name(name)} is there twice, its letters composed and decomposed. Rename one."
                 )
-            normalized.add(normal(name))
+            normalized.add(to_nfc(name))

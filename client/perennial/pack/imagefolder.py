@@ -10,7 +10,7 @@ from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.csv_file import add_rows
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 _FILE = "file_name"
@@ -31,11 +31,11 @@ class MetadataImages(FileImages):
         Raises:
             PackError: the metadata cannot be used, or too many rows are bad.
         """
-        super().__init__(f"the imagefolder {show(folder.name or folder)}", folder)
+        super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
         root = Root(folder, allow_outside)
         files = metadata_among(root.walk())
         if not files:
-            raise PackError(f"The folder {show(folder)} has no {' or '.join(METADATA)}.")
+            raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
         bad = BadEntries(self.origin, max_bad)
         self._unlabelled = 0
         rows_with_parts = [
@@ -44,62 +44,62 @@ class MetadataImages(FileImages):
             for row in self._rows_of(root, file, label, bad)
         ]
         if not rows_with_parts:
-            bad.check(0)
-            raise PackError(f"{listed(files)} in {show(folder)} list no images.")
-        as_taken = parts.joined((part for _, part in rows_with_parts), show(folder))
+            bad.check_share(0)
+            raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
+        as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
         rows = ((path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts)
         add_rows(self, rows, root, bad)
-        self.warnings = [*bad.check(len(self.rows)), *self.warnings]
+        self.warnings = [*bad.check_share(len(self.rows)), *self.warnings]
         if self._unlabelled:
-            self.warnings.append(f"{count(self._unlabelled, 'row')} without a label left out.")
+            self.warnings.append(f"{format_count(self._unlabelled, 'row')} without a label left out.")
 
     def _rows_of(self, root: Root, file: str, label: str, bad: BadEntries) -> Iterator[tuple[str, str, str]]:
         """Yield (path from the root, label, place) for each row. Raises PackError for a missing
         column.
         """
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
-        path = Path(root.path(file))
-        rows = _jsonl(path) if file.endswith(".jsonl") else _csv(path)
+        path = Path(root.resolve_path(file))
+        rows = _read_jsonl(path) if file.endswith(".jsonl") else _read_csv(path)
         problem, is_any_whole = None, False
         for line, row in rows:
-            where = f"Line {line} of {show(file)}"
+            where = f"Line {line} of {quote_name(file)}"
             if isinstance(row, str):
                 bad.add(where, row)
                 continue
             missing = [column for column in (_FILE, label) if column not in row]
             if missing:
-                columns = listed([str(key) for key in row], 20)
-                problem = problem or f"{where} has no {listed(missing)}, but {columns}"
-                bad.add(where, f"has no {listed(missing)}")
+                columns = format_names([str(key) for key in row], 20)
+                problem = problem or f"{where} has no {format_names(missing)}, but {columns}"
+                bad.add(where, f"has no {format_names(missing)}")
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
-            elif (wrong := _wrong(name, value)) is not None:
+            elif (wrong := _explain_bad_row(name, value)) is not None:
                 bad.add(where, wrong)
             else:
-                yield folder + str(name), _label(value), where
+                yield folder + str(name), _format_label(value), where
         if problem and not is_any_whole:
             raise PackError(
                 f"{problem}. Say which column holds the label with label=, or pack class folders with kind='folder'."
             )
 
 
-def _wrong(name: object, label: object) -> str | None:
+def _explain_bad_row(name: object, label: object) -> str | None:
     """Return why a row is bad, as the end of a sentence, or None."""
     if not isinstance(name, str) or not name.strip():
-        return f"names the file {show(str(name))}"
+        return f"names the file {quote_name(str(name))}"
     if isinstance(label, list | dict):
-        return f"has several labels, {show(json.dumps(label))} (multi-label); one is learned"
+        return f"has several labels, {quote_name(json.dumps(label))} (multi-label); one is learned"
     if isinstance(label, bool) or not isinstance(label, str | int | float):
-        return f"has the label {show(str(label))} instead of a text or a number"
+        return f"has the label {quote_name(str(label))} instead of a text or a number"
     if isinstance(label, float) and not label.is_integer():
         return f"has the label {label}, which is no whole number"
     return None
 
 
-def _label(found: object) -> str:
+def _format_label(found: object) -> str:
     return str(int(found)) if isinstance(found, float) else str(found)
 
 
@@ -112,7 +112,7 @@ _Line = tuple[int, dict[str, object] | str]
 """Line number, and cells by column; a text instead of cells says why the line is bad."""
 
 
-def _csv(path: Path) -> Iterator[_Line]:
+def _read_csv(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             reader = csv.DictReader(text, strict=True)
@@ -122,17 +122,17 @@ def _csv(path: Path) -> Iterator[_Line]:
                 else:
                     yield reader.line_num, {str(key): value for key, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise PackError(f"{show(path)} is no CSV in UTF-8: {error}.") from error
+        raise PackError(f"{quote_name(path)} is no CSV in UTF-8: {error}.") from error
 
 
-def _jsonl(path: Path) -> Iterator[_Line]:
+def _read_jsonl(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
             for number, line in enumerate(text, start=1):
                 if line.strip():
                     yield number, _json_row(line)
     except (OSError, UnicodeDecodeError) as error:
-        raise PackError(f"{show(path)} is no JSON Lines in UTF-8: {error}.") from error
+        raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
 
 
 def _json_row(line: str) -> dict[str, object] | str:

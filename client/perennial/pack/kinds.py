@@ -20,7 +20,7 @@ from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
 from perennial.pack.rules.foreign import kinds_among, what_is
 from perennial.pack.rules.label_files import find_label_files
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
 from perennial.pack.yolo import looks_like_yolo, open_yolo, yaml_in
 
@@ -78,7 +78,7 @@ def kind_of(source: Path) -> str:
             was found and what is possible.
     """
     if not source.exists():
-        raise PackError(f"There is no file or folder {show(source)}.")
+        raise PackError(f"There is no file or folder {quote_name(source)}.")
     return _of_folder(source) if source.is_dir() else _of_file(source)
 
 
@@ -88,7 +88,7 @@ def _of_file(file: Path) -> str:
         with file.open("rb") as opened:
             first = opened.read(512)
     except OSError as error:
-        raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+        raise PackError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):
         return "parquet"
     if name.endswith(LIST_SUFFIXES) and looks_like_urls(file):
@@ -105,11 +105,11 @@ def _of_file(file: Path) -> str:
         return "webdataset"
     kind = what_is(file.name, first)
     if kind is not None:
-        raise PackError(f"The file {show(file)} is {kind.what}. {kind.advice_for(str(file))}.")
+        raise PackError(f"The file {quote_name(file)} is {kind.what}. {kind.advice_for(str(file))}.")
     if looks_like_archive(first):
         return ARCHIVE
-    begin = f"begins with {show(first[:16].decode('latin-1'))}" if first else "is empty"
-    raise PackError(f"The file {show(file)} is of no known kind: it {begin}. Possible are {_WHAT}.")
+    begin = f"begins with {quote_name(first[:16].decode('latin-1'))}" if first else "is empty"
+    raise PackError(f"The file {quote_name(file)} is of no known kind: it {begin}. Possible are {_WHAT}.")
 
 
 def _of_folder(folder: Path) -> str:
@@ -121,7 +121,10 @@ def _of_folder(folder: Path) -> str:
     kinds = [
         kind
         for kind, is_match in (
-            ("webdataset", any(looks_like_shard(root.path(shard)) for shard in shards_among(names)[:1])),
+            (
+                "webdataset",
+                any(looks_like_shard(root.resolve_path(shard)) for shard in shards_among(names)[:1]),
+            ),
             ("parquet", bool(parquet_among(names))),
             ("imagefolder", bool(metadata_among(names))),
             ("coco", bool(annotations_among(root, names))),
@@ -131,7 +134,7 @@ def _of_folder(folder: Path) -> str:
     ]
     if len(kinds) > 1:
         raise PackError(
-            f"The folder {show(folder)} looks like {' and like '.join(kinds)}: say which with kind=."
+            f"The folder {quote_name(folder)} looks like {' and like '.join(kinds)}: say which with kind=."
         )
     if kinds:
         return kinds[0]
@@ -139,18 +142,21 @@ def _of_folder(folder: Path) -> str:
     if any("/" in name for name in images) or (images and find_label_files(names, range(len(names)))):
         return FOLDER
     raise PackError(
-        f"The folder {show(folder)} is of no known kind: {_held(folder, names)}. Possible are {_WHAT}."
+        f"The folder {quote_name(folder)} is of no known kind: {_describe_folder(folder, names)}. Possible are {_WHAT}."
     )
 
 
-def _held(folder: Path, names: list[str]) -> str:
+def _describe_folder(folder: Path, names: list[str]) -> str:
     if not names:
         return "it is empty, but for hidden files and links" if any(folder.iterdir()) else "it is empty"
     for kind, indices in kinds_among(names).items():
         first = names[indices[0]]
-        return f"{show(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
+        return f"{quote_name(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
         f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}" if any(map(is_image, names)) else ""
     )
-    return f"it holds {count(len(names), 'file')}, most of them {listed([e for e, _ in endings.most_common(3)])}{hint}"
+    return (
+        f"it holds {format_count(len(names), 'file')}, most of them "
+        f"{format_names([e for e, _ in endings.most_common(3)])}{hint}"
+    )

@@ -9,14 +9,14 @@ from perennial.pack.errors import PackError
 from perennial.pack.images import Image
 from perennial.pack.rules.labels import MAX_LABEL_CHARS, wrong_label
 from perennial.pack.rules.names import normal_label
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 
-__all__ = ["MAX_LABEL_CHARS", "check", "normal_label", "wrong_label"]
+__all__ = ["MAX_LABEL_CHARS", "normal_label", "require_valid", "wrong_label"]
 
 _EXAMPLES = 5
 
 
-def check(rows: Iterable[Image], origin: str) -> None:
+def require_valid(rows: Iterable[Image], origin: str) -> None:
     """Raise PackError for labels that the service would refuse, and for classes without images to
     learn.
     """
@@ -29,16 +29,16 @@ def check(rows: Iterable[Image], origin: str) -> None:
     wrong = [(label, why) for label in sorted(example) if (why := wrong_label(label))]
     if wrong:
         examples = "; ".join(
-            f"{show(label)} (of {show(example[label])}) {why}" for label, why in wrong[:_EXAMPLES]
+            f"{quote_name(label)} (of {quote_name(example[label])}) {why}" for label, why in wrong[:_EXAMPLES]
         )
         more = f"; and {len(wrong) - _EXAMPLES:,} more" if len(wrong) > _EXAMPLES else ""
         raise PackError(
-            f"The service would refuse {count(len(wrong), 'label')} of {origin}: {examples}{more}. Rename them."
+            f"The service would refuse {format_count(len(wrong), 'label')} of {origin}: {examples}{more}. Rename them."
         )
     unlearned = sorted(set(example) - learned)
     if unlearned:
         raise PackError(
-            f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} {listed(unlearned)} "
+            f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} {format_names(unlearned)} "
             f"{'has' if len(unlearned) == 1 else 'have'} test images but none to learn. Add some to the train part, or "
             "leave the class out."
         )

@@ -9,8 +9,8 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import Seen
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered
-from perennial.pack.text import show
+from perennial.pack.names import numbered_name
+from perennial.pack.text import quote_name
 
 Content = bytes | str | os.PathLike[str]
 Classes = Mapping[str, Sequence[Content]]
@@ -40,23 +40,23 @@ class MappedImages(Images):
         if wrong or not source:
             raise PackError(
                 "A mapping must be {class: [images]}, or {'train': {class: [images]}, 'test': {class: [images]}}"
-                + (f"; {show(str(wrong[0]))} does not fit." if wrong else "; this one is empty.")
+                + (f"; {quote_name(str(wrong[0]))} does not fit." if wrong else "; this one is empty.")
             )
-        as_taken = parts.joined({parts.part_of(str(key)) for key in nested}, "The mapping")
+        as_taken = parts.map_to_split({parts.part_of(str(key)) for key in nested}, "The mapping")
         for key in sorted(source):
             classes = source[key]
             if not isinstance(classes, Mapping):
-                self._add(str(key), classes, "")
+                self._add_images(str(key), classes, "")
                 continue
             for label in sorted(classes):
-                self._add(str(label), classes[label], as_taken[parts.part_of(key)])
+                self._add_images(str(label), classes[label], as_taken[parts.part_of(key)])
         if not self.rows:
             raise PackError("The mapping has no images.")
 
-    def _add(self, label: str, images: Sequence[Content], part: str) -> None:
+    def _add_images(self, label: str, images: Sequence[Content], part: str) -> None:
         if isinstance(images, bytes | str):
             raise PackError(
-                f"The images of the class {show(label)} must be a list, not a single {type(images).__name__}."
+                f"The images of the class {quote_name(label)} must be a list, not a single {type(images).__name__}."
             )
         for image in images:
             name = ""
@@ -69,19 +69,22 @@ class MappedImages(Images):
                 self._paths.append(name)
             else:
                 raise PackError(
-                    f"The class {show(label)} has a {type(image).__name__}; an image is a path, or its file's bytes."
+                    f"The class {quote_name(label)} has a {type(image).__name__}; an image is a path, or its "
+                    f"file's bytes."
                 )
             self.rows.append(
-                Image(numbered(len(self.rows), name.replace(os.sep, "/")), normal_label(label), part)
+                Image(numbered_name(len(self.rows), name.replace(os.sep, "/")), normal_label(label), part)
             )
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Return the sizes of bytes and files without reading."""
         return array("q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents))
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order."""
         for content in self._contents[first:]:
             yield (
-                (content,) if isinstance(content, bytes) else self._seen.pieces(content, self._paths[content])
+                (content,)
+                if isinstance(content, bytes)
+                else self._seen.read_pieces(content, self._paths[content])
             )

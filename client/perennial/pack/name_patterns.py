@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from perennial.pack.errors import PackError
-from perennial.pack.names import is_image, is_junk, normal
+from perennial.pack.names import is_image, is_junk, to_nfc
 from perennial.pack.rules.tables import FoundTable
 from perennial.pack.rules.tables.file_names import TITLE
 from perennial.pack.rules.tables.found import Rows
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
 LIMIT_S = 20.0
@@ -59,17 +59,19 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         )
     except subprocess.TimeoutExpired as error:
         raise PackError(
-            f"The regular expression {show(pattern)} took more than {limit_s:g} s for {len(names):,} names. Write it "
+            f"The regular expression {quote_name(pattern)} took more than {limit_s:g} s for {len(names):,} "
+            f"names. Write it "
             "without repetitions of repetitions, or as a pattern such as {label}_{number}."
         ) from error
     if run.returncode:
         raise PackError(
-            f"The regular expression {show(pattern)} could not be run: {show(run.stderr[-200:])}."
+            f"The regular expression {quote_name(pattern)} could not be run: {quote_name(run.stderr[-200:])}."
         )
     response = json.loads(run.stdout)
     if "wrong" in response:
         raise PackError(
-            f"names_pattern is {show(pattern)}, which is neither a pattern such as {{label}}_{{number}} nor a regular "
+            f"names_pattern is {quote_name(pattern)}, which is neither a pattern such as {{label}}_{{number}} "
+            f"nor a regular "
             f"expression with a group for the label, such as '(.+)_\\d+': {response['wrong']}."
         )
     labels: list[str | None] = response["labels"]
@@ -83,7 +85,7 @@ def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
     labels = match_names(pattern, [name.rpartition("/")[2] for name in images])
     for name, label in zip(images, labels, strict=True):
         if label is None:
-            rows.spoil(name, "does not match the pattern of names")
+            rows.add_bad(name, "does not match the pattern of names")
         else:
-            rows.add(normal(name), label, f"the name {show(name)}")
+            rows.add(to_nfc(name), label, f"the name {quote_name(name)}")
     return rows.found

@@ -2,9 +2,9 @@
 
 import re
 
-from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_junk, normal
+from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_junk, to_nfc
 
-__all__ = ["CSV_NAME", "IMAGE_SUFFIXES", "is_image", "is_junk", "normal", "numbered", "wrong_path"]
+__all__ = ["CSV_NAME", "IMAGE_SUFFIXES", "is_image", "is_junk", "numbered_name", "to_nfc", "wrong_path"]
 
 MAX_NAME_BYTES = 1024
 """Maximum bytes of a path in UTF-8."""
@@ -24,16 +24,16 @@ def wrong_path(path: str) -> str:
         return "has an absolute path"
     if ".." in path.split("/"):
         return "climbs out of its folder with “..”"
-    if len(normal(path).encode()) > MAX_NAME_BYTES:
+    if len(to_nfc(path).encode()) > MAX_NAME_BYTES:
         return f"has a name of more than {MAX_NAME_BYTES:,} bytes"
     if path.count("/") >= MAX_DEPTH:
         return f"lies deeper than {MAX_DEPTH} folders"
     return ""
 
 
-def numbered(number: int, name: str = "") -> str:
+def numbered_name(number: int, name: str = "") -> str:
     """Return a name that sorts by `number` and keeps the valid part of `name`:
     `00000012-cat.png`.
     """
-    base = normal(name.rsplit("/", 1)[-1])[-60:].strip()
+    base = to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
     return f"{number:08d}" if not base or wrong_path(base) else f"{number:08d}-{base}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perennial.pack.errors import PackError
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 
 class ClassNames:
@@ -12,7 +12,7 @@ class ClassNames:
     def __init__(self, names: Sequence[str] | None, where: str) -> None:
         self._names, self._where = names, where
 
-    def label(self, found: str | int, said_by: str) -> str:
+    def find_name(self, found: str | int, said_by: str) -> str:
         """Return the name for a class number, if classes have names; other texts stay unchanged.
 
         Raises:
@@ -24,6 +24,6 @@ class ClassNames:
         if not 0 <= number < len(self._names):
             raise PackError(
                 f"{said_by} has the class {number}, but {self._where} names {len(self._names)} classes, from 0 "
-                f"({show(self._names[0]) if self._names else 'none'}) on."
+                f"({quote_name(self._names[0]) if self._names else 'none'}) on."
             )
         return self._names[number]

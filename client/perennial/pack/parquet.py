@@ -15,14 +15,14 @@ from typing import Any
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.extras import needed
+from perennial.pack.extras import import_optional
 from perennial.pack.files import Root, Seen
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered
+from perennial.pack.names import numbered_name
 from perennial.pack.numbers import ClassNames
 from perennial.pack.parquet_columns import Columns, columns_of
-from perennial.pack.text import count, show
+from perennial.pack.text import format_count, quote_name
 
 SUFFIX = ".parquet"
 _BATCH_ROWS = 64
@@ -58,12 +58,12 @@ class ParquetImages(Images):
             PackError: the files cannot be used, or too many rows are bad.
             ExtraMissing: pyarrow is not installed.
         """
-        self._parquet = needed("pyarrow.parquet", "A parquet file")
+        self._parquet = import_optional("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
         files = parquet_among(root.walk()) if source.is_dir() else [source.name]
-        super().__init__(f"{count(len(files), 'parquet file')} in {show(source.name)}")
-        self._files = [root.path(file) for file in files]
+        super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
+        self._files = [root.resolve_path(file) for file in files]
         self._seen, self._columns = Seen(), list[Columns]()
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
@@ -71,25 +71,25 @@ class ParquetImages(Images):
         part_of = parts.parts_of(files)
         for number, path in enumerate(self._files):
             self._seen.add(path)
-            with self._opened(number) as file:
+            with self._open_file(number) as file:
                 self._columns.append(columns_of(file.schema_arrow, path, image, label))
-                self._list(file, number, part_of[number])
+                self._list_rows(file, number, part_of[number])
         parts_present = {row.part for row in self.rows}
-        self._check()
-        as_taken = parts.joined(parts_present, show(source))
+        self._update_warnings()
+        as_taken = parts.map_to_split(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
-    def _check(self) -> None:
+    def _update_warnings(self) -> None:
         """Set the warnings about rows left out so far. Raises PackError if there are too many."""
-        self.warnings = self._bad.check(len(self.rows))
+        self.warnings = self._bad.check_share(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
         if self._unlabelled:
-            self.warnings.append(f"{count(self._unlabelled, 'row')} without a label left out.")
+            self.warnings.append(f"{format_count(self._unlabelled, 'row')} without a label left out.")
 
-    def _list(self, file: Any, number: int, part: str) -> None:
+    def _list_rows(self, file: Any, number: int, part: str) -> None:
         columns, labelled_rows = self._columns[number], array("l")
-        classes, file_name = ClassNames(columns.names, "the schema"), show(self._files[number])
+        classes, file_name = ClassNames(columns.names, "the schema"), quote_name(self._files[number])
         at = 0
         for batch in file.iter_batches(columns=columns.read, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
@@ -101,7 +101,7 @@ class ParquetImages(Images):
                         self._unlabelled += 1
                     else:
                         self.rows.append(
-                            Image(numbered(len(self.rows), path or ""), normal_label(name), part)
+                            Image(numbered_name(len(self.rows), path or ""), normal_label(name), part)
                         )
                         labelled_rows.append(at)
                 except PackError as error:
@@ -109,40 +109,40 @@ class ParquetImages(Images):
                 at += 1
         self._rows_of.append(labelled_rows)
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Read the column of images once, leaving out rows without an image."""
         sizes, rows, at = array("q"), list[Image](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
-            with self._opened(number) as file:
-                for row, content in zip(labelled_rows, self._labelled(file, number, 0), strict=True):
+            with self._open_file(number) as file:
+                for row, content in zip(labelled_rows, self._read_labelled(file, number, 0), strict=True):
                     if content:
                         rows_with_images.append(row)
                         rows.append(self.rows[at])
                         sizes.append(len(content))
                     else:
                         self._bad.add(
-                            f"Row {row} of {show(self._files[number])}",
+                            f"Row {row} of {quote_name(self._files[number])}",
                             "has no image in it, perhaps only its path: embed the images when the parquet is written",
                         )
                     at += 1
             self._rows_of[number] = rows_with_images
         self.rows[:] = rows
-        self._check()
+        self._update_warnings()
         return sizes
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images, starting with the row group of image `first`."""
-        return ((content or b"",) for content in self._bytes(first))
+        return ((content or b"",) for content in self._read_images(first))
 
-    def _bytes(self, first: int) -> Iterator[bytes | None]:
+    def _read_images(self, first: int) -> Iterator[bytes | None]:
         for number, usable_rows in enumerate(self._rows_of):
             if first < len(usable_rows):
-                with self._opened(number) as file:
-                    yield from self._labelled(file, number, first)
+                with self._open_file(number) as file:
+                    yield from self._read_labelled(file, number, first)
             first = max(0, first - len(usable_rows))
 
-    def _labelled(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
+    def _read_labelled(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
         """Yield the bytes of a file's labelled rows from the `first` one on, by row group."""
         labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):
@@ -160,24 +160,24 @@ class ParquetImages(Images):
                 row += len(values)
 
     @contextmanager
-    def _opened(self, number: int) -> Iterator[Any]:
+    def _open_file(self, number: int) -> Iterator[Any]:
         """Open a file, checking it for changes before and after; raise pyarrow's errors as
         PackError.
         """
         path = self._files[number]
         try:
             with Path(path).open("rb") as file:
-                self._seen.check(number, path, file.fileno())
+                self._seen.require_unchanged(number, path, file.fileno())
                 opened = self._parquet.ParquetFile(file)
                 _require_small(opened.metadata, path)
                 yield opened
-                self._seen.check(number, path, file.fileno())
+                self._seen.require_unchanged(number, path, file.fileno())
         except PackError:
             raise
         except _OF_PYARROW as error:
-            reason = show(str(error).partition("\n")[0][:_SAID])
+            reason = quote_name(str(error).partition("\n")[0][:_SAID])
             raise PackError(
-                f"The file {show(path)} is damaged, or no parquet that can be read: {reason}."
+                f"The file {quote_name(path)} is damaged, or no parquet that can be read: {reason}."
             ) from error
 
 
@@ -190,7 +190,8 @@ def _require_small(metadata: Any, path: str) -> None:
             packed, whole = max(1, column.total_compressed_size), column.total_uncompressed_size
             if whole > _FREE_BYTES and whole > _RATIO * packed:
                 raise PackError(
-                    f"The column {show(column.path_in_schema)} of {show(path)} grows {whole // packed:,} times when it"
+                    f"The column {quote_name(column.path_in_schema)} of {quote_name(path)} grows "
+                    f"{whole // packed:,} times when it"
                     f" is unpacked; {_RATIO} times are allowed. Write the file again without images of one byte"
                     " repeated."
                 )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import needed
+from perennial.pack.extras import import_optional
 from perennial.pack.numbers import ClassNames
-from perennial.pack.text import listed, show
+from perennial.pack.text import format_names, quote_name
 
 BYTES, PATH = "bytes", "path"
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", "fine_label")
@@ -47,13 +47,13 @@ class Columns:
 
     def bytes_in(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
-        return _field(batch.column(self.image), BYTES) if self.is_struct else batch.column(self.image)
+        return _get_field(batch.column(self.image), BYTES) if self.is_struct else batch.column(self.image)
 
     def paths_in(self, batch: Any) -> list[str | None]:
         """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
-        return list(_field(batch.column(self.image), PATH).to_pylist())
+        return list(_get_field(batch.column(self.image), PATH).to_pylist())
 
     def name_of(self, label: object, classes: ClassNames, where: str) -> str | None:
         """Return the class of a label, or None without a label. Raises PackError that begins with
@@ -65,20 +65,20 @@ class Columns:
             if not label.is_integer():
                 raise PackError(f"{where} has the label {label}, which is no whole number.")
             label = int(label)
-        return classes.label(label if isinstance(label, int) else str(label), where)
+        return classes.find_name(label if isinstance(label, int) else str(label), where)
 
 
 def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> Columns:
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
-    types = needed("pyarrow", "A parquet file").types
-    features = _features(schema)
+    types = import_optional("pyarrow", "A parquet file").types
+    features = _read_features(schema)
     images = [name for name, feature in features.items() if _is_a(feature, "Image")]
     labels = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
-    image = _chosen(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
-    label = _chosen(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
+    image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
+    label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
     fields = _fields_of_image(types, schema.field(image).type, image, path)
     _check_label(types, schema, label, path)
-    names = _names(features[label], path) if label in labels else None
+    names = _read_class_names(features[label], path) if label in labels else None
     return Columns(image, bool(fields), PATH in fields, label, names)
 
 
@@ -89,12 +89,14 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
         if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
             field_types = [f"{field.name} ({field.type})" for field in fields]
             raise PackError(
-                f"The column {show(image)} of {show(path)} has no bytes, but {listed(field_types)}."
+                f"The column {quote_name(image)} of {quote_name(path)} has no bytes, but {format_names(field_types)}."
             )
         texts = [field.name for field in fields if field.name == BYTES or _is_text(types, field.type)]
         return [name for name in texts if name in (BYTES, PATH)]
     if not _is_binary(types, kind):
-        raise PackError(f"The column {show(image)} of {show(path)} is {kind}; images are bytes of files.")
+        raise PackError(
+            f"The column {quote_name(image)} of {quote_name(path)} is {kind}; images are bytes of files."
+        )
     return []
 
 
@@ -105,7 +107,7 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
         return
-    where = f"The column {show(label)} of {show(path)} is {kind}"
+    where = f"The column {quote_name(label)} of {quote_name(path)} is {kind}"
     if types.is_nested(kind):
         single_label_columns = [
             field.name
@@ -115,7 +117,7 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
         raise PackError(
             f"{where}: several labels for one image (multi-label). One is learned. Write a column with one label a row"
             + (
-                f", or name one of {listed(single_label_columns)} with -o label=… (label=…)."
+                f", or name one of {format_names(single_label_columns)} with -o label=… (label=…)."
                 if single_label_columns
                 else "."
             )
@@ -138,12 +140,12 @@ def _is_text(types: Any, kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
 
 
-def _field(values: Any, name: str) -> Any:
+def _get_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 
-def _features(schema: Any) -> dict[str, dict[str, Any]]:
+def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
     """Return the features of `datasets` for columns in the schema."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
@@ -153,11 +155,11 @@ def _features(schema: Any) -> dict[str, dict[str, Any]]:
     return {name: feature for name, feature in items if isinstance(feature, dict) and name in schema.names}
 
 
-def _names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
+def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
     """Return the names of the classes. Raises PackError unless they are a list of texts."""
     names = feature.get("names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise PackError(f"The names of classes in the schema of {show(path)} are no list of texts.")
+        raise PackError(f"The names of classes in the schema of {quote_name(path)} are no list of texts.")
     return names
 
 
@@ -165,7 +167,7 @@ def _is_a(feature: dict[str, Any], kind: str) -> bool:
     return feature.get("_type") == kind
 
 
-def _chosen(
+def _choose_column(
     wanted: str | None, by_type: list[str], usual: Sequence[str], what: str, columns: list[str], path: str
 ) -> str:
     if wanted is not None and wanted in columns:
@@ -176,8 +178,8 @@ def _chosen(
     problem = (
         f"several columns of {what}s"
         if wanted is None and candidates
-        else f"no column {show(wanted or what)}"
+        else f"no column {quote_name(wanted or what)}"
     )
     raise PackError(
-        f"{show(path)} has {problem}; its columns are {listed(columns, 20)}. Say which with {what}=."
+        f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which with {what}=."
     )

@@ -31,7 +31,7 @@ def parts_of(files: Sequence[str]) -> list[str]:
     return [part_in(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
-def joined(parts: Iterable[str], where: str) -> dict[str, str]:
+def map_to_split(parts: Iterable[str], where: str) -> dict[str, str]:
     """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
     them.
 

@@ -3,7 +3,7 @@
 import re
 
 from perennial.pack.errors import PackError
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 Value = str | list[str] | dict[str, str]
 _KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?$")
@@ -11,25 +11,25 @@ _MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)$""")
 _ITEM = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|$)""")
 
 
-def read(text: str, where: str) -> dict[str, Value]:
+def parse_text(text: str, where: str) -> dict[str, Value]:
     """Return the top-level keys, leaving out values other than texts, lists and maps.
 
     Raises:
         PackError: a line cannot be parsed.
     """
     values: dict[str, Value] = {}
-    for key, first, following_lines in _blocks(text, where):
-        value = _value(first, following_lines, f"The entry {show(key)} of {where}")
+    for key, first, following_lines in _split_blocks(text, where):
+        value = _parse_value(first, following_lines, f"The entry {quote_name(key)} of {where}")
         if value is not None:
             values[key] = value
     return values
 
 
-def _blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
+def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     """Return (key, rest of its line, lines below that belong to it)."""
     blocks: list[tuple[str, str, list[str]]] = []
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
-        line = _uncommented(raw).rstrip()
+        line = _strip_comment(raw).rstrip()
         if not line or line in ("---", "..."):
             continue
         key = _KEY.match(line)
@@ -39,45 +39,47 @@ def _blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
             blocks[-1][2].append(line.strip())
         else:
             raise PackError(
-                f"Line {number} of {where} is {show(raw)}; what is read are lines such as “train: images/train”, "
+                f"Line {number} of {where} is {quote_name(raw)}; what is read are lines such as “train: images/train”, "
                 "“names: [cat, dog]”, and lists below a key."
             )
     return blocks
 
 
-def _value(first: str, rest: list[str], where: str) -> Value | None:
+def _parse_value(first: str, rest: list[str], where: str) -> Value | None:
     if first.startswith("["):
         whole = " ".join([first, *rest])
         if not whole.endswith("]"):
             raise PackError(f"{where} opens a list with “[” and does not close it.")
-        return _flow(whole[1:-1], where)
+        return _parse_flow_list(whole[1:-1], where)
     if first.startswith("{") and first.endswith("}"):
-        pairs = [_MAPPED.match(item) for item in _flow(first[1:-1], where)]
-        return {_scalar(pair[1]): _scalar(pair[2]) for pair in pairs if pair}
+        pairs = [_MAPPED.match(item) for item in _parse_flow_list(first[1:-1], where)]
+        return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in pairs if pair}
     if first:
-        return _scalar(first)
+        return _parse_scalar(first)
     if rest and all(line == "-" or line.startswith("- ") for line in rest):
-        return [_scalar(line[1:].strip()) for line in rest]
+        return [_parse_scalar(line[1:].strip()) for line in rest]
     mapped = [_MAPPED.match(line) for line in rest]
     if rest and all(mapped):
-        return {_scalar(pair[1]): _scalar(pair[2]) for pair in mapped if pair}
+        return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in mapped if pair}
     return None if rest else ""
 
 
-def _flow(text: str, where: str) -> list[str]:
+def _parse_flow_list(text: str, where: str) -> list[str]:
     """Return the items of a list in brackets."""
     items, at = [], 0
     while at < len(text.rstrip()):
         item = _ITEM.match(text, at)
         if not item:
-            raise PackError(f"{where} has a list that is not understood from {show(text[at:].strip())} on.")
+            raise PackError(
+                f"{where} has a list that is not understood from {quote_name(text[at:].strip())} on."
+            )
         if item[1] is not None:
-            items.append(_scalar(item[1]))
+            items.append(_parse_scalar(item[1]))
         at = item.end()
     return items
 
 
-def _scalar(text: str) -> str:
+def _parse_scalar(text: str) -> str:
     text = text.strip()
     if len(text) >= 2 and text[0] == text[-1] == "'":
         return text[1:-1].replace("''", "'")
@@ -86,7 +88,7 @@ def _scalar(text: str) -> str:
     return text
 
 
-def _uncommented(line: str) -> str:
+def _strip_comment(line: str) -> str:
     """Return a line without its comment: `#` at the start or after a blank, outside quotes."""
     quote = ""
     for at, character in enumerate(line):

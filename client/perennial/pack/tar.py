@@ -10,7 +10,7 @@ END = bytes(2 * BLOCK)
 _PLAIN_NAME_BYTES, _PLAIN_SIZE = tarfile.LENGTH_NAME, 8**11
 
 
-def header(name: str, size: int) -> bytes:
+def build_header(name: str, size: int) -> bytes:
     """Return the header of a file called `name` with `size` bytes."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o644, 0
@@ -18,13 +18,13 @@ def header(name: str, size: int) -> bytes:
 
 
 def header_bytes(name: str, size: int) -> int:
-    """Return the length of `header(name, size)`, usually without building it."""
+    """Return the length of `build_header(name, size)`, usually without building it."""
     if name.isascii() and len(name) <= _PLAIN_NAME_BYTES and size < _PLAIN_SIZE:
         return BLOCK
-    return len(header(name, size))
+    return len(build_header(name, size))
 
 
-def padding(size: int) -> int:
+def padding_bytes(size: int) -> int:
     """Return the number of zero bytes between a file of `size` bytes and the next header."""
     return -size % BLOCK
 

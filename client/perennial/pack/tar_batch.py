@@ -18,7 +18,7 @@ from perennial.pack.batch import Batch
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.images import Image, Images
 from perennial.pack.names import CSV_NAME
-from perennial.pack.text import count, show
+from perennial.pack.text import format_count, quote_name
 
 _USUAL_ENTRIES, _USUAL_CLASSES = 500_000, 10_000
 """Defaults of the service's PERENNIAL_MAX_ENTRIES and PERENNIAL_MAX_CLASSES."""
@@ -35,7 +35,7 @@ class TarBatch(Batch):
         Raises:
             PackError: the service would refuse them.
         """
-        labels.check(images.rows, images.origin)
+        labels.require_valid(images.rows, images.origin)
         self._images = images
         if images.listed:
             # Build it now, so that a list that is too large raises before any image is read.
@@ -59,7 +59,7 @@ class TarBatch(Batch):
         """See Batch."""
         rows = self._images.rows
         count_by_label = Counter(row.label for row in rows)
-        label_counts = [f"{show(label)} {number:,}" for label, number in sorted(count_by_label.items())]
+        label_counts = [f"{quote_name(label)} {number:,}" for label, number in sorted(count_by_label.items())]
         more = f" and {len(label_counts) - _CLASSES_SAID:,} more" if len(label_counts) > _CLASSES_SAID else ""
         held_out = sum(row.part == "test" for row in rows)
         split = (
@@ -68,7 +68,7 @@ class TarBatch(Batch):
             else "of which the service holds out a share"
         )
         return (
-            f"{count(len(rows), 'image')} of {count(len(count_by_label), 'class', 'classes')} "
+            f"{format_count(len(rows), 'image')} of {format_count(len(count_by_label), 'class', 'classes')} "
             f"({', '.join(label_counts[:_CLASSES_SAID])}{more}), {split}, from {self._images.origin}."
         )
 
@@ -77,7 +77,7 @@ class TarBatch(Batch):
         """Number of images, including unreadable ones that have not been read yet."""
         return len(self._images.rows)
 
-    def labelled(self) -> Iterator[tuple[str, str, bytes]]:
+    def read_labelled(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield name, label and bytes of each image.
 
         Raises:
@@ -86,16 +86,16 @@ class TarBatch(Batch):
         """
         # Compute the sizes first: that may remove rows.
         sizes, rows = self._sizes, self._images.rows
-        contents = self._images.contents(0) if rows else iter(())
+        contents = self._images.read_contents(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
-            yield row.name, row.label, b"".join(_exactly(content, size, row.name))
+            yield row.name, row.label, b"".join(_check_size(content, size, row.name))
 
     @cached_property
     def _sizes(self) -> "array[int]":
         rows = len(self._images.rows)
-        sizes = self._images.sizes()
+        sizes = self._images.collect_sizes()
         if len(sizes) < rows:  # unreadable images were left out
-            labels.check(self._images.rows, self._images.origin)
+            labels.require_valid(self._images.rows, self._images.origin)
         return sizes
 
     @cached_property
@@ -110,31 +110,35 @@ class TarBatch(Batch):
         entries = map(_entry_bytes, (row.name for row in self._images.rows), self._sizes)
         return array("q", accumulate(entries, initial=0))
 
-    def _bytes(self, start: int) -> Iterator[bytes]:
+    def _read_bytes(self, start: int) -> Iterator[bytes]:
         first = bisect_right(self._starts, start) - 1
         skip = start - self._starts[first]
-        for piece in self._entries(first):
+        for piece in self._build_entries(first):
             if skip < len(piece):
                 yield piece[skip:]
             skip = max(0, skip - len(piece))
 
-    def _entries(self, first: int) -> Iterator[bytes]:
+    def _build_entries(self, first: int) -> Iterator[bytes]:
         rows, sizes = self._images.rows, self._sizes
-        contents = self._images.contents(first) if first < len(rows) else iter(())
+        contents = self._images.read_contents(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):
-            yield tar.header(rows[number].name, sizes[number])
-            yield from _exactly(content, sizes[number], rows[number].name)
-            yield bytes(tar.padding(sizes[number]))
+            yield tar.build_header(rows[number].name, sizes[number])
+            yield from _check_size(content, sizes[number], rows[number].name)
+            yield bytes(tar.padding_bytes(sizes[number]))
         if self._csv is not None:
-            yield tar.header(CSV_NAME, len(self._csv)) + self._csv + bytes(tar.padding(len(self._csv)))
+            yield (
+                tar.build_header(CSV_NAME, len(self._csv))
+                + self._csv
+                + bytes(tar.padding_bytes(len(self._csv)))
+            )
         yield tar.END
 
 
 def _entry_bytes(name: str, size: int) -> int:
-    return tar.header_bytes(name, size) + size + tar.padding(size)
+    return tar.header_bytes(name, size) + size + tar.padding_bytes(size)
 
 
-def _exactly(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
+def _check_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
     """Yield the pieces of an image, which must have exactly the size in its header."""
     read = 0
     for piece in content:
@@ -144,7 +148,7 @@ def _exactly(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
         yield piece
     if read != size:
         raise SourceChanged(
-            f"The image {show(name)} had {size:,} bytes when it was listed, and now it has "
+            f"The image {quote_name(name)} had {size:,} bytes when it was listed, and now it has "
             f"{'more' if read > size else f'{read:,}'}. Open the batch again."
         )
 
@@ -174,8 +178,8 @@ def _beyond_usual(rows: list[Image]) -> list[str]:
     return [
         f"{description}; a service accepts {limit:,} in a batch unless its settings say otherwise."
         for number, limit, description in (
-            (len(rows), _USUAL_ENTRIES, count(len(rows), "image")),
-            (classes, _USUAL_CLASSES, count(classes, "class", "classes")),
+            (len(rows), _USUAL_ENTRIES, format_count(len(rows), "image")),
+            (classes, _USUAL_CLASSES, format_count(classes, "class", "classes")),
         )
         if number > limit
     ]

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from perennial.pack.rules import names
-from perennial.pack.rules.sentences import count, listed
+from perennial.pack.rules.sentences import format_count, format_names
 
-__all__ = ["count", "listed", "show"]
+__all__ = ["format_count", "format_names", "quote_name"]
 
 
-def show(name: str | Path) -> str:
+def quote_name(name: str | Path) -> str:
     """Return `name` quoted for a message, with unprintable characters escaped, at most about 120
     long.
     """
-    return names.show(str(name))
+    return names.quote(str(name))

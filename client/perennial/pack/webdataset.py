@@ -19,9 +19,9 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import Root, Seen
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normal_label
-from perennial.pack.names import IMAGE_SUFFIXES, is_junk, numbered
+from perennial.pack.names import IMAGE_SUFFIXES, is_junk, numbered_name
 from perennial.pack.numbers import ClassNames
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 CLASS_NAMES = "classnames.txt"
@@ -67,33 +67,34 @@ class ShardImages(Images):
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
         shards = shards_among(root.walk()) if source.is_dir() else [source.name]
-        super().__init__(f"{count(len(shards), 'WebDataset shard')} in {show(source.name)}")
-        self._shards = [root.path(shard) for shard in shards]
+        super().__init__(f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}")
+        self._shards = [root.resolve_path(shard) for shard in shards]
         self._seen = Seen()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_class_names(folder, names))
         part_of = parts.parts_of(shards)
-        as_taken = parts.joined(part_of, show(source))
+        as_taken = parts.map_to_split(part_of, quote_name(source))
         for number, part in enumerate(part_of):
             self._seen.add(self._shards[number])
             for sample in samples_of(self._shards[number]):
-                self._add(sample, number, as_taken[part], classes)
-        self.warnings = self._bad.check(len(self.rows))
+                self._add_sample(sample, number, as_taken[part], classes)
+        self.warnings = self._bad.check_share(len(self.rows))
         if not self.rows:
             raise PackError(
-                f"The shards in {show(source)} have no image ({', '.join(IMAGE_SUFFIXES[:4])} …) with a .cls or .json "
+                f"The shards in {quote_name(source)} have no image ({', '.join(IMAGE_SUFFIXES[:4])} …) with a "
+                f".cls or .json "
                 "of the same key that holds its label."
             )
         if self._without:
             self.warnings.append(
-                f"{count(len(self._without), 'sample')} without an image or a label left out: "
-                f"{listed(self._without, 3)}."
+                f"{format_count(len(self._without), 'sample')} without an image or a label left out: "
+                f"{format_names(self._without, 3)}."
             )
 
-    def _add(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
-        where = f"The sample {show(sample.key)} of {show(self._shards[shard])}"
+    def _add_sample(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
+        where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
             self._bad.add(where, sample.wrong)
             return
@@ -101,32 +102,32 @@ class ShardImages(Images):
             self._without.append(sample.key)
             return
         try:
-            label = classes.label(sample.label, where)
+            label = classes.find_name(sample.label, where)
         except PackError as error:
             self._bad.add(where, str(error).removeprefix(where).strip())
             return
-        self.rows.append(Image(numbered(len(self.rows), sample.image), normal_label(label), part))
+        self.rows.append(Image(numbered_name(len(self.rows), sample.image), normal_label(label), part))
         self._shard_of.append(shard)
         self._offsets.append(sample.offset)
         self._sizes.append(sample.bytes)
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Return the sizes in the shards' headers."""
         return self._sizes
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images shard by shard, front to back."""
         at = first
         while at < len(self.rows):
             shard = self._shard_of[at]
             path = self._shards[shard]
-            with _opened(path) as (plain, file):
-                self._seen.check(shard, path, plain.fileno())
+            with _open_shard(path) as (plain, file):
+                self._seen.require_unchanged(shard, path, plain.fileno())
                 while at < len(self.rows) and self._shard_of[at] == shard:
                     file.seek(self._offsets[at])
-                    yield _pieces(file, self._sizes[at])
+                    yield _read_pieces(file, self._sizes[at])
                     at += 1
-                self._seen.check(shard, path, plain.fileno())
+                self._seen.require_unchanged(shard, path, plain.fileno())
 
 
 def shards_among(names: Iterable[str]) -> list[str]:
@@ -152,14 +153,14 @@ def samples_of(path: str) -> Iterator[Sample]:
         PackError: the shard is damaged.
     """
     try:
-        with _opened(path) as (_, file):
+        with _open_shard(path) as (_, file):
             at: int | None = 0
             while at is not None:
                 file.seek(at)
                 end = yield from _samples_of_tar(file, path)
                 at = yield from _next_tar(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise PackError(f"The shard {show(path)} is damaged, or no tar: {error}.") from error
+        raise PackError(f"The shard {quote_name(path)} is damaged, or no tar: {error}.") from error
 
 
 _Bytes = IO[bytes] | gzip.GzipFile
@@ -180,7 +181,7 @@ def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
                 if current is not None:
                     yield current
                 current = Sample(key)
-            _take(current, member, f".{suffix.lower()}", shard, path)
+            _add_member(current, member, f".{suffix.lower()}", shard, path)
         end = int(shard.offset)
     if current is not None:
         yield current
@@ -206,28 +207,31 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
             if candidate.count(0) != len(candidate) and not damaged:
                 damaged = True
                 yield Sample(
-                    f"at byte {at + begin}", f"has a damaged header, or is no part of a tar of {show(path)}"
+                    f"at byte {at + begin}",
+                    f"has a damaged header, or is no part of a tar of {quote_name(path)}",
                 )
         at += len(block)
     return None
 
 
-def _take(sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str) -> None:
+def _add_member(
+    sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
+) -> None:
     """Add a file's image or label to its sample; of several images the first counts."""
     if suffix in IMAGE_SUFFIXES and not sample.image:
         sample.image, sample.offset, sample.bytes = member.name, member.offset_data, member.size
     elif suffix in (".cls", ".json") and (sample.label is None or suffix == ".cls"):
         file = shard.extractfile(member)
         if file is None or member.size > _MAX_LABEL_BYTES:
-            sample.wrong = f"has a label of {member.size:,} bytes, {show(member.name)}"
+            sample.wrong = f"has a label of {member.size:,} bytes, {quote_name(member.name)}"
             return
         try:
-            sample.label = _label(file.read(), suffix, show(member.name))
+            sample.label = _parse_label(file.read(), suffix, quote_name(member.name))
         except PackError as error:
             sample.wrong = str(error)
 
 
-def _label(data: bytes, suffix: str, where: str) -> str | int | None:
+def _parse_label(data: bytes, suffix: str, where: str) -> str | int | None:
     """Return the label in a file. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()
@@ -241,7 +245,9 @@ def _label(data: bytes, suffix: str, where: str) -> str | int | None:
     if value is None or isinstance(value, str) or type(value) is int:
         return value
     several = " (multi-label)" if isinstance(value, list) else ""
-    raise PackError(f"has the label {show(str(value))}{several} in {where}; it must be one number or name")
+    raise PackError(
+        f"has the label {quote_name(str(value))}{several} in {where}; it must be one number or name"
+    )
 
 
 def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[str] | None, str]:
@@ -251,12 +257,12 @@ def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[st
         if names_file.is_file():
             return [
                 line.strip() for line in names_file.read_text("utf-8").splitlines() if line.strip()
-            ], show(names_file)
+            ], quote_name(names_file)
     return None, ""
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
+def _open_shard(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
     """Open a shard, decompressing it if necessary; yield (the file itself, its bytes as a tar)."""
     with Path(path).open("rb") as plain:
         packed = plain.read(2) == b"\x1f\x8b"
@@ -268,7 +274,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
             yield plain, plain
 
 
-def _pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
+def _read_pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
     while size > 0 and (piece := file.read(min(size, _PIECE))):
         size -= len(piece)
         yield piece

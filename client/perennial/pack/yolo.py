@@ -11,7 +11,7 @@ from perennial.pack.files import Root
 from perennial.pack.images import Images
 from perennial.pack.names import is_image
 from perennial.pack.numbers import ClassNames
-from perennial.pack.text import count, listed, show
+from perennial.pack.text import format_count, format_names, quote_name
 
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
@@ -36,38 +36,44 @@ def open_yolo(
     Raises:
         PackError: the data set cannot be used, or too many entries are bad.
     """
-    options = BoxOptions(whole, boxes, max_bad).checked()
+    options = BoxOptions(whole, boxes, max_bad).validate()
     files = yaml_in(source) if source.is_dir() else [source]
     if len(files) != 1:
-        problem = f"several: {listed([file.name for file in files])}" if files else "none"
-        raise PackError(f"{show(source)} should have one data.yaml with names and train; it has {problem}.")
+        problem = f"several: {format_names([file.name for file in files])}" if files else "none"
+        raise PackError(
+            f"{quote_name(source)} should have one data.yaml with names and train; it has {problem}."
+        )
     file = files[0]
-    document = _document(file)
+    document = _read_document(file)
     root = Root(file.parent, allow_outside)
-    classes = ClassNames(_names(document, file), show(file.name))
+    classes = ClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
-    part_of = dict(reversed(list(_parts(root, document, file))))
+    part_of = dict(reversed(list(_find_part_images(root, document, file))))
     if not part_of:
-        raise PackError(f"The folders of train, val and test in {show(file)} have no images.")
-    as_taken = parts.joined(part_of.values(), show(file))
-    origin = f"the YOLO data set {show(file.parent.name or file.name)}"
+        raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
+    as_taken = parts.map_to_split(part_of.values(), quote_name(file))
+    origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
     bad = BadEntries(origin, max_bad)
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
-        boxes_in = _boxes(root, image, classes, bad)
+        boxes_in = _read_boxes(root, image, classes, bad)
         unlabelled += boxes_in is None
-        path = root.path(image, show(file.name))
+        path = root.resolve_path(image, quote_name(file.name))
         pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
-    notices = [f"{count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
+    notices = (
+        [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
+    )
     return from_boxes(pictures, origin, options, bad, notices)
 
 
-def _parts(root: Root, document: dict[str, plain_yaml.Value], file: Path) -> Iterator[tuple[str, str]]:
+def _find_part_images(
+    root: Root, document: dict[str, plain_yaml.Value], file: Path
+) -> Iterator[tuple[str, str]]:
     """Yield every image that a part names, with the part."""
     for part in _PARTS:
-        for place in _places(root, document, part, file):
-            for image in _images(root, place, file):
+        for place in _find_places(root, document, part, file):
+            for image in _list_images(root, place, file):
                 yield image, parts.part_of(part)
 
 
@@ -82,20 +88,20 @@ def yaml_in(folder: Path) -> list[Path]:
 def looks_like_yolo(file: Path) -> bool:
     """Return True if a YAML file has class names and a training part."""
     try:
-        document = plain_yaml.read(file.read_text("utf-8"), file.name)
+        document = plain_yaml.parse_text(file.read_text("utf-8"), file.name)
     except (OSError, ValueError):
         return False
     return "names" in document and "train" in document
 
 
-def _document(file: Path) -> dict[str, plain_yaml.Value]:
+def _read_document(file: Path) -> dict[str, plain_yaml.Value]:
     try:
-        return plain_yaml.read(file.read_text("utf-8"), show(file))
+        return plain_yaml.parse_text(file.read_text("utf-8"), quote_name(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise PackError(f"The file {show(file)} cannot be read: {error}.") from error
+        raise PackError(f"The file {quote_name(file)} cannot be read: {error}.") from error
 
 
-def _names(document: dict[str, plain_yaml.Value], file: Path) -> list[str]:
+def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list[str]:
     names = document.get("names")
     if isinstance(names, dict) and all(key.isdecimal() for key in names):
         numbered = {int(key): name for key, name in names.items()}
@@ -104,11 +110,11 @@ def _names(document: dict[str, plain_yaml.Value], file: Path) -> list[str]:
     if isinstance(names, list) and names:
         return names
     raise PackError(
-        f"{show(file)} has no list “names” of its classes, such as “names: [cat, dog]”, from number 0 on."
+        f"{quote_name(file)} has no list “names” of its classes, such as “names: [cat, dog]”, from number 0 on."
     )
 
 
-def _places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path) -> list[str]:
+def _find_places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path) -> list[str]:
     """Return the folders or lists of a part, as paths from the root.
 
     `../train/images`, as Roboflow writes it, means `train/images` if that exists.
@@ -121,73 +127,77 @@ def _places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: 
             place.removeprefix("../"),
         ]
         existing = [path for path in candidates if Path(root.folder, path).exists()]
-        inside = [path for path in existing if root.allow_outside or root.holds(str(root.folder / path))]
+        inside = [path for path in existing if root.allow_outside or root.contains(str(root.folder / path))]
         if not inside:
-            root.path(candidates[0], show(file.name))
-            raise PackError(f"{show(file)} names {show(place)}, which is not in {show(root.folder)}.")
-        places.append(_clean(inside[0]))
+            root.resolve_path(candidates[0], quote_name(file.name))
+            raise PackError(
+                f"{quote_name(file)} names {quote_name(place)}, which is not in {quote_name(root.folder)}."
+            )
+        places.append(_clean_path(inside[0]))
     return places
 
 
-def _images(root: Root, place: str, file: Path) -> Iterator[str]:
+def _list_images(root: Root, place: str, file: Path) -> Iterator[str]:
     """Yield the images of a folder, or of a text file that lists one per line."""
-    path = Path(root.path(place, show(file.name)))
+    path = Path(root.resolve_path(place, quote_name(file.name)))
     if path.is_dir():
         yield from (name for name in root.walk(place) if is_image(name))
         return
-    for line in _lines(path):
+    for line in _read_lines(path):
         if line.strip():
             above = place.rpartition("/")[0]
             name = line.strip().replace("\\", "/")
-            yield _clean(f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name)
+            yield _clean_path(
+                f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name
+            )
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise PackError(f"The file {show(path)} cannot be read: {error}.") from error
+        raise PackError(f"The file {quote_name(path)} cannot be read: {error}.") from error
 
 
-def _clean(path: str) -> str:
+def _clean_path(path: str) -> str:
     rooted = "/" if path.startswith("/") else ""
     return rooted + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def _boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list[Box] | None:
+def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list[Box] | None:
     """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
     without a file.
     """
     before, between, after = image.rpartition("images/")
     label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
-    path = Path(root.path(f"{label_path.rpartition('.')[0]}.txt", show(image)))
+    path = Path(root.resolve_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
     if not path.is_file():
         return None
     boxes: list[Box] = []
     try:
-        lines = _lines(path)
+        lines = _read_lines(path)
     except PackError as error:
         bad.add("A file of boxes:", str(error))
         return boxes
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            where = f"Line {number} of {show(path)}"
+            where = f"Line {number} of {quote_name(path)}"
             try:
-                boxes.append(_box(line.split(), where, classes))
+                boxes.append(_parse_box(line.split(), where, classes))
             except PackError as error:
                 bad.add(where, str(error).removeprefix(where).strip())
     return boxes
 
 
-def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
+def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
     """Return the box of a line. Raises PackError that begins with `where`."""
     try:
-        number, numbers = _whole(cells[0]), [float(cell) for cell in cells[1:]]
+        number, numbers = _parse_class_number(cells[0]), [float(cell) for cell in cells[1:]]
     except ValueError as error:
         raise PackError(
-            f"{where} is {show(' '.join(cells))}; it must be numbers: class x y width height."
+            f"{where} is {quote_name(' '.join(cells))}; it must be numbers: class x y width height."
         ) from error
-    label = classes.label(str(number), where)
+    label = classes.find_name(str(number), where)
     if len(numbers) > _BOX_NUMBERS and len(numbers) % 2 and 0 <= numbers[-1] <= 1:
         numbers.pop()  # a model's confidence in the box
     if len(numbers) != _BOX_NUMBERS and (len(numbers) < 6 or len(numbers) % 2):
@@ -206,7 +216,7 @@ def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
     return Box(label, min(across), min(down), max(across), max(down))
 
 
-def _whole(text: str) -> int:
+def _parse_class_number(text: str) -> int:
     """Return a class number, also in the form of array tools: 0.0, 1.000e+00. Raises ValueError."""
     number = float(text)
     if not number.is_integer():

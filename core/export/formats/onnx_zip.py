@@ -14,7 +14,7 @@ from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
 from core.export.image_reader import reader_files
-from core.export.zip_entries import add, add_text
+from core.export.zip_entries import add_entry, add_text
 from core.protocol.export_job import GRAPH, GRAPH_DATA
 from core.protocol.manifest import Manifest
 
@@ -29,9 +29,9 @@ class OnnxZip(Format):
     suffix = "onnx.zip"
     by_job = True
 
-    def refusal(self, manifest: Manifest) -> str | None:
+    def explain_refusal(self, manifest: Manifest) -> str | None:
         """Return a sentence for a version without classes, which has no probabilities to export."""
-        if manifest.version == 0 or not onnx_card.labels(manifest):
+        if manifest.version == 0 or not onnx_card.collect_labels(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no probabilities to export. "
                 "Submit a task first, or name a later version."
@@ -48,22 +48,25 @@ class OnnxZip(Format):
             raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")
         graph, data = version.made / GRAPH, version.made / GRAPH_DATA
         files = [graph, data] if data.exists() else [graph]
-        config = {**model_card.config(version), "onnx": onnx_card.described(version.manifest, version.sure)}
+        config = {
+            **model_card.build_config(version),
+            "onnx": onnx_card.describe_graph(version.manifest, version.sure),
+        }
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             for file in files:
-                add(archive, file.name, file.stat().st_size, _chunks(file))
-            add_text(archive, "labels.json", _json(onnx_card.labels(version.manifest)))
-            add_text(archive, "config.json", _json(config, sort=True))
-            add_text(archive, "README.md", onnx_card.card(version.manifest))
+                add_entry(archive, file.name, file.stat().st_size, _read_chunks(file))
+            add_text(archive, "labels.json", _dump_json(onnx_card.collect_labels(version.manifest)))
+            add_text(archive, "config.json", _dump_json(config, sort=True))
+            add_text(archive, "README.md", onnx_card.render_readme(version.manifest))
             for name, text in reader_files(version.manifest.image).items():
                 add_text(archive, name, text)
 
 
-def _json(value: object, *, sort: bool = False) -> str:
+def _dump_json(value: object, *, sort: bool = False) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=sort) + "\n"
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
+def _read_chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_COPY_BYTES):
             yield chunk

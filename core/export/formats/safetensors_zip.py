@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 from core.export import model_card
-from core.export.card_code import family
+from core.export.card_code import find_family
 from core.export.format import Format, Version
 from core.export.image_reader import reader_files
 from core.export.merged import Merged
-from core.export.zip_entries import add, add_text
+from core.export.zip_entries import add_entry, add_text
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
@@ -37,7 +37,7 @@ class SafetensorsZip(Format):
             StoreCorrupt: the parts do not fit together.
             DamagedPart: a part's bytes do not match its digest.
         """
-        classifier = _CLASSIFIERS.get(family(version.manifest, version.catalogue) or "")
+        classifier = _CLASSIFIERS.get(find_family(version.manifest, version.catalogue) or "")
 
         def of_base(name: str) -> str | None:
             """Return the merged name of a base's tensor, or None for its classifier.
@@ -47,10 +47,10 @@ class SafetensorsZip(Format):
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
         merged = Merged([(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts])
-        config = json.dumps(model_card.config(version), ensure_ascii=False, indent=2, sort_keys=True)
+        config = json.dumps(model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True)
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-            add(archive, "model.safetensors", merged.size, merged.chunks())
+            add_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
             add_text(archive, "config.json", config + "\n")
-            add_text(archive, "README.md", model_card.card(version))
+            add_text(archive, "README.md", model_card.render_readme(version))
             for name, text in reader_files(version.manifest.image).items():
                 add_text(archive, name, text)

@@ -20,10 +20,10 @@ from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read
-from core.ingest.names import label_of, show
+from core.ingest.names import label_of, quote
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
-from core.ingest.readers.zip import scan
+from core.ingest.readers.zip import scan_zip
 
 _HEADER = re.compile(
     r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\),? ?\}\s*"
@@ -50,9 +50,9 @@ class NpzReader(Reader):
         name = first[30 : 30 + name_bytes]
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the headers of the arrays. Equal pixels may be packed to any ratio."""
-        return _contents(fd, scan(fd, limits, check_ratio=False), limits)
+        return _read_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class _Npy:
     header_bytes: int
 
 
-def _contents(fd: int, members: Members, limits: Limits) -> Contents:
+def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
     """Check the members of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
     layout = Layout("npz", of=array("l", bytes(0)))
-    arrays = _arrays(fd, members, layout)
+    arrays = _find_arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
@@ -83,7 +83,9 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
     total = images.shape[0] + (test.shape[0] if test else 0)
     if total > limits.entries:
         raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
-    names = _texts(_vector(fd, members, arrays["classes"], limits)) if "classes" in arrays else None
+    names = (
+        _decode_labels(_read_vector(fd, members, arrays["classes"], limits)) if "classes" in arrays else None
+    )
     numbers: dict[str, int] = {}
     for part, pictures in (("labels", images), ("test_labels", test)):
         if pictures is not None:
@@ -93,14 +95,16 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
                 if item.shape[:1] == pictures.shape[:1]:
                     remedy = npz_remedies.convert_labels(part, item.dtype.kind, item.shape)
                 raise LabelsInvalid(
-                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}.{_more(remedy)}"
+                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}.{_format_remedy(remedy)}"
                 )
-            _add_labels(layout, numbers, _vector(fd, members, item, limits), names, part)
-    layout.check(limits)
-    return Contents(members, layout, tuple(_images(item) for item in (images, test) if item is not None))
+            _add_labels(layout, numbers, _read_vector(fd, members, item, limits), names, part)
+    layout.check_classes(limits)
+    return Contents(
+        members, layout, tuple(_build_image_array(item) for item in (images, test) if item is not None)
+    )
 
 
-def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
+def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
     """Return the known arrays by name, at least images and labels.
 
     Ignored members are counted in `layout`.
@@ -109,31 +113,31 @@ def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
         # Read for every member: an object array anywhere is a pickle.
-        header = _header(fd, members, i)
+        header = _read_header(fd, members, i)
         if stem == name or stem not in _KNOWN:
             layout.ignored += 1
             if layout.ignored <= bounds.REPORT_FILES:
                 layout.ignored_files.append({"path": name, "reason": _NOT_READ})
             continue
         if header is None:
-            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
+            raise ArchiveInvalid(f"The member {quote(name)} is not an npy array.")
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
         found = [name.removesuffix(".npy") for name in members.names]
         raise ArchiveInvalid(
-            f"The npz must have the arrays “images” and “labels”; it has {', '.join(map(show, found[:10])) or 'none'}."
-            f"{_more(npz_remedies.rename(found))}"
+            f"The npz must have the arrays “images” and “labels”; it has {', '.join(map(quote, found[:10])) or 'none'}."
+            f"{_format_remedy(npz_remedies.rename_arrays(found))}"
         )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
     return arrays
 
 
-def _more(remedy: str) -> str:
+def _format_remedy(remedy: str) -> str:
     return f" {remedy}." if remedy else ""
 
 
-def _images(item: _Npy) -> ImageArray:
+def _build_image_array(item: _Npy) -> ImageArray:
     return ImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
 
 
@@ -152,7 +156,7 @@ def _add_labels(
                 raise LabelsInvalid(f"“{part}” has the label {value}, but “classes” has {len(names)} names.")
             text = names[value]
         else:
-            text = _text(value)
+            text = _decode_label(value)
         label = label_of(text, f"“{part}”")
         number = numbers.setdefault(label, len(numbers))
         if number == len(layout.classes):
@@ -162,69 +166,71 @@ def _add_labels(
     layout.test.extend(bytes([part == "test_labels"]) * len(values))
 
 
-def _text(value: int | str | bytes) -> str:
+def _decode_label(value: int | str | bytes) -> str:
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise LabelsInvalid(f"The label {show(value)} is not UTF-8.") from error
+            raise LabelsInvalid(f"The label {quote(value)} is not UTF-8.") from error
     return str(value)
 
 
-def _texts(values: npt.NDArray[np.generic]) -> list[str]:
-    return [_text(value) for value in values.tolist()]
+def _decode_labels(values: npt.NDArray[np.generic]) -> list[str]:
+    return [_decode_label(value) for value in values.tolist()]
 
 
-def _header(fd: int, members: Members, i: int) -> _Npy | None:
+def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
     """Return the npy header of member i, or None if it is not an npy array."""
     name = members.names[i]
-    head = _first(fd, members, i)
+    head = _read_first_bytes(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
         if name.endswith(".npy"):
-            raise ArchiveHostile(f"The member {show(name)} is not an npy array (a bare pickle is refused).")
+            raise ArchiveHostile(f"The member {quote(name)} is not an npy array (a bare pickle is refused).")
         return None
     wide = head[6] >= 2
     (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
     begin = 12 if wide else 10
     if head[6] not in (1, 2, 3) or length > bounds.MAX_NPY_HEADER_BYTES or len(head) < begin + length:
         raise ArchiveInvalid(
-            f"The member {show(name)} has a header of {length} bytes; that is no plain array."
+            f"The member {quote(name)} has a header of {length} bytes; that is no plain array."
         )
     text = head[begin : begin + length].decode("latin-1")
     if re.search(r"'\|?[<>=]?O", text):
         remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
         raise ArchiveHostile(
-            f"The member {show(name)} is an object array, a pickle; no pickle is ever read.{_more(remedy)}"
+            f"The member {quote(name)} is an object array, a pickle; no pickle is ever read.{_format_remedy(remedy)}"
         )
     match = _HEADER.fullmatch(text)
     if match is None:
-        raise ArchiveInvalid(f"The member {show(name)} is not a plain array of numbers or strings.")
+        raise ArchiveInvalid(f"The member {quote(name)} is not a plain array of numbers or strings.")
     descr, fortran, shape_text = match.groups()
     shape = tuple(int(n) for n in shape_text.split(",") if n.strip())
     if not re.fullmatch(r"[|<>=]?[iufbUS]\d{1,6}", descr):
-        raise ArchiveInvalid(f"The member {show(name)} has the type {show(descr)}; use integers or strings.")
+        raise ArchiveInvalid(
+            f"The member {quote(name)} has the type {quote(descr)}; use integers or strings."
+        )
     if fortran == "True" and len(shape) > 1:
         remedy = npz_remedies.convert_order(name.removesuffix(".npy"))
-        raise ArchiveInvalid(f"The member {show(name)} is in Fortran order.{_more(remedy)}")
+        raise ArchiveInvalid(f"The member {quote(name)} is in Fortran order.{_format_remedy(remedy)}")
     try:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
-        raise ArchiveInvalid(f"The member {show(name)} has the type {show(descr)}.") from error
+        raise ArchiveInvalid(f"The member {quote(name)} has the type {quote(descr)}.") from error
     if math.prod(shape) * dtype.itemsize != members.sizes[i] - begin - length:
         raise ArchiveHostile(
-            f"The member {show(name)} declares the shape {shape}, which is not the size it has."
+            f"The member {quote(name)} declares the shape {shape}, which is not the size it has."
         )
     return _Npy(name, i, dtype, shape, begin + length)
 
 
-def _first(fd: int, members: Members, i: int) -> bytes:
+def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
     count = bounds.MAX_NPY_HEADER_BYTES + 12
     data = os.pread(fd, min(count, members.packed[i]), members.offsets[i])
     if members.methods[i] == DEFLATED:
         try:
             return zlib.decompressobj(-15).decompress(data, count)
         except zlib.error as error:
-            raise ArchiveInvalid(f"The member {show(members.names[i])} is damaged.") from error
+            raise ArchiveInvalid(f"The member {quote(members.names[i])} is damaged.") from error
     return data
 
 
@@ -233,8 +239,8 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
     if item.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
         remedy = npz_remedies.convert_images(item.name.removesuffix(".npy"), item.dtype.kind, shape)
         raise ArchiveInvalid(
-            f"The array {show(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or N×H×W×C, C in 1, 3, 4."
-            f"{_more(remedy)}"
+            f"The array {quote(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or N×H×W×C, C in 1, 3, 4."
+            f"{_format_remedy(remedy)}"
         )
     if (
         not shape[1]
@@ -242,43 +248,45 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
         or max(shape[1:3]) > _MAX_SIDE
         or shape[1] * shape[2] > limits.image_pixels
     ):
-        raise ArchiveTooLarge(f"The images of {show(item.name)} are {shape[2]}×{shape[1]} pixels.")
+        raise ArchiveTooLarge(f"The images of {quote(item.name)} are {shape[2]}×{shape[1]} pixels.")
     size, packed = members.sizes[item.index], members.packed[item.index]
     if size > max(limits.ratio * packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The member {show(item.name)} unpacks {packed} bytes to {size}, more than {limits.ratio}:1."
+            f"The member {quote(item.name)} unpacks {packed} bytes to {size}, more than {limits.ratio}:1."
         )
 
 
-def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
+def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
         remedy = npz_remedies.convert_labels(item.name.removesuffix(".npy"), item.dtype.kind, item.shape)
         raise LabelsInvalid(
-            f"The array {show(item.name)} is {item.dtype} {item.shape}; labels are N integers or strings."
-            f"{_more(remedy)}"
+            f"The array {quote(item.name)} is {item.dtype} {item.shape}; labels are N integers or strings."
+            f"{_format_remedy(remedy)}"
         )
     if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
         raise ArchiveTooLarge(
-            f"The array {show(item.name)} has {item.shape[0]} rows of {item.dtype.itemsize} bytes."
+            f"The array {quote(item.name)} has {item.shape[0]} rows of {item.dtype.itemsize} bytes."
         )
     if item.dtype.kind in "US" and item.dtype.itemsize > 16 * bounds.MAX_LABEL_CHARS:
         raise LabelsInvalid(
-            f"The labels of {show(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
+            f"The labels of {quote(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
         data = read(
             fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
         )
     except SizeMismatch as error:
-        raise ArchiveHostile(f"The member {show(item.name)} does not unpack to its declared size.") from error
+        raise ArchiveHostile(
+            f"The member {quote(item.name)} does not unpack to its declared size."
+        ) from error
     except Damaged as error:
-        raise ArchiveInvalid(f"The member {show(item.name)} is unreadable: {error}.") from error
+        raise ArchiveInvalid(f"The member {quote(item.name)} is unreadable: {error}.") from error
     if item.dtype.kind == "U":
         codes = np.frombuffer(
             data, np.dtype("u4").newbyteorder(item.dtype.byteorder), offset=item.header_bytes
         )
         if codes.size and codes.max() > 0x10FFFF:  # such codes make NumPy fail with a SystemError
-            raise LabelsInvalid(f"The labels of {show(item.name)} are not valid text.")
+            raise LabelsInvalid(f"The labels of {quote(item.name)} are not valid text.")
     return np.frombuffer(data, item.dtype, offset=item.header_bytes)

@@ -25,7 +25,7 @@ def convert_object(array: str) -> str:
             "np.savez('new.npz', **{name: d[name] for name in d if d[name].dtype != object})"
         )
     more = "; images of several sizes are sent as files instead" if array in IMAGES else ""
-    return f"Convert it, in Python, of a file that you trust: {_lines(change, ', allow_pickle=True')}{more}"
+    return f"Convert it, in Python, of a file that you trust: {_format_code(change, ', allow_pickle=True')}{more}"
 
 
 def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
@@ -46,7 +46,7 @@ def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     scale = (
         " (floats are taken as 0 to 1: leave out 255 * where they are 0 to 255)" if dtype_kind == "f" else ""
     )
-    return f"Convert it, in Python: {_lines(f'{array}=np.ascontiguousarray({expression})')}{scale}"
+    return f"Convert it, in Python: {_format_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
 
 
 def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
@@ -59,15 +59,15 @@ def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     if dtype_kind in "fb" and ".argmax" not in expression:
         expression += ".astype(int)"
     several = " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
-    return f"Convert it, in Python: {_lines(f'{array}={expression}')}{several}"
+    return f"Convert it, in Python: {_format_code(f'{array}={expression}')}{several}"
 
 
 def convert_order(array: str) -> str:
     """Return the remedy for an array in Fortran order."""
-    return f"Convert it, in Python: {_lines(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
+    return f"Convert it, in Python: {_format_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
-def rename(names: Iterable[str]) -> str:
+def rename_arrays(names: Iterable[str]) -> str:
     """Return the remedy for arrays with other names, or "" if no usual name is among them."""
     present = set(names)
     alias_of = {
@@ -84,5 +84,5 @@ def rename(names: Iterable[str]) -> str:
     return f"Rename them, in Python: d = np.load('old.npz'); np.savez('new.npz', {', '.join(pairs)})"
 
 
-def _lines(change: str, how: str = "") -> str:
+def _format_code(change: str, how: str = "") -> str:
     return f"d = np.load('old.npz'{how}); np.savez('new.npz', **(dict(d) | dict({change})))"

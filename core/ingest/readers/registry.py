@@ -1,7 +1,7 @@
 """The list of upload formats. A new format is a file in this folder and a line here."""
 
 from core.errors import UnsupportedType
-from core.ingest.names import show
+from core.ingest.names import quote
 from core.ingest.reader import Reader
 from core.ingest.readers.npz import NpzReader
 from core.ingest.readers.tar import GzipReader, TarReader
@@ -22,5 +22,5 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 def reader_of(name: str) -> Reader:
     """Return the reader of that name. Raises UnsupportedType."""
     if name not in READERS:
-        raise UnsupportedType(f"{show(name)} is no archive that can be read.")
+        raise UnsupportedType(f"{quote(name)} is no archive that can be read.")
     return READERS[name]

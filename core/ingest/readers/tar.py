@@ -17,7 +17,7 @@ from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
-from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, small_file
 from core.ingest.rules.foreign import FIRST_BYTES, what_is
 
@@ -39,9 +39,9 @@ class TarReader(Reader):
         """Return whether the first header has a valid checksum: tars have no common first bytes."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the headers, which are spread over the whole file."""
-        members = _members(FileSource(fd), limits).members
+        members = _scan_tar(FileSource(fd), limits).members
         return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
 
 
@@ -56,25 +56,27 @@ class GzipReader(Reader):
         """Return whether the data begins as a gzip with the method deflate (RFC 1952, 2.3.1)."""
         return first.startswith(_GZIP)
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Unpack the archive once, without storing it."""
-        return _unpacked(GzipSource(fd, limits), limits)
+        return _list_gzip(GzipSource(fd, limits), limits)
 
-    def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+    def make_fetcher(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
         """Unpack the archive once more, as far as requested."""
         source, members = GzipSource(fd, limits), contents.members
 
-        def read(number: int, most: int) -> bytes:
+        def read_begin(number: int, most: int) -> bytes:
             source.skip(members.offsets[number] - source.position)
             return source.read(min(members.sizes[number], most))
 
-        return read
+        return read_begin
 
-    def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
+    def make_block_reader(
+        self, fd: int, contents: Contents, limits: Limits
+    ) -> Callable[[int], Iterator[bytes]]:
         """Unpack the archive once more, in one pass."""
         source, members = GzipSource(fd, limits), contents.members
 
-        def read(number: int) -> Iterator[bytes]:
+        def read_blocks(number: int) -> Iterator[bytes]:
             source.skip(members.offsets[number] - source.position)
             left = members.sizes[number]
             while left:
@@ -84,7 +86,7 @@ class GzipReader(Reader):
                 left -= len(block)
                 yield block
 
-        return read
+        return read_blocks
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """Unpack the archive into `scratch`, because images are read in any order.
@@ -94,7 +96,7 @@ class GzipReader(Reader):
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            return _unpacked(GzipSource(fd, limits, copy), limits), unpacked
+            return _list_gzip(GzipSource(fd, limits, copy), limits), unpacked
         finally:
             os.close(copy)
 
@@ -138,7 +140,7 @@ class FileSource:
     def skip_zeros(self) -> None:
         """Move to the next block that is not all zeros, or to the end."""
         while data := os.pread(self._fd, _READ, self.position):
-            zeros = _zeros(data)
+            zeros = _count_zeros(data)
             self.position += zeros
             if zeros < len(data):
                 return
@@ -166,7 +168,7 @@ class GzipSource:
         pieces, missing = [], count
         while missing:
             if not self._ready:
-                self._ready = self._next()
+                self._ready = self._unpack_next()
                 if not self._ready:
                     break
             pieces.append(self._ready[:missing])
@@ -186,13 +188,13 @@ class GzipSource:
     def skip_zeros(self) -> None:
         """Unpack to the next block that is not all zeros, or to the end."""
         while data := self.read(_READ):
-            remainder = data[_zeros(data) :]
+            remainder = data[_count_zeros(data) :]
             if remainder:
                 self._ready = remainder + self._ready
                 self.position -= len(remainder)
                 return
 
-    def _next(self) -> bytes:
+    def _unpack_next(self) -> bytes:
         data = b""
         while not data:
             if not self._packed:
@@ -200,7 +202,7 @@ class GzipSource:
                 self._offset += len(self._packed)
                 if not self._packed:
                     if not self._unpacker.eof:
-                        raise ArchiveInvalid(f"The gzip stream ends early{self._where()}.")
+                        raise ArchiveInvalid(f"The gzip stream ends early{self._describe_position()}.")
                     return b""
             if self._unpacker.eof:
                 if not self._packed.strip(b"\0"):  # padding after the last member
@@ -210,31 +212,35 @@ class GzipSource:
                 # Each new stream copies the rest of the block, so thousands of tiny ones are an
                 # attack.
                 if self._streams > 64 + self.position // 1024:
-                    raise ArchiveHostile(f"The gzip consists of thousands of tiny streams{self._where()}.")
+                    raise ArchiveHostile(
+                        f"The gzip consists of thousands of tiny streams{self._describe_position()}."
+                    )
                 self._unpacker = zlib.decompressobj(31)
             try:
                 data = self._unpacker.decompress(self._packed, _READ)
             except zlib.error as error:
-                raise ArchiveInvalid(f"The gzip stream is damaged{self._where()}.") from error
+                raise ArchiveInvalid(f"The gzip stream is damaged{self._describe_position()}.") from error
             self._packed = (
                 self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
             )
         total = self.position + len(data)
         if total > self._limits.ratio * self._offset + _SLACK_BYTES:
-            raise ArchiveHostile(f"The gzip unpacks to more than {self._limits.ratio}:1{self._where()}.")
+            raise ArchiveHostile(
+                f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_position()}."
+            )
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
-                f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes{self._where()}."
+                f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes{self._describe_position()}."
             )
         if self._copy_to is not None:
             write_all(self._copy_to, data)
         return data
 
-    def _where(self) -> str:
-        return f" (at the entry {show(self.current)})" if self.current else ""
+    def _describe_position(self) -> str:
+        return f" (at the entry {quote(self.current)})" if self.current else ""
 
 
-def _zeros(data: bytes) -> int:
+def _count_zeros(data: bytes) -> int:
     """Return the number of bytes at the start that are blocks of zeros."""
     without_zeros = data.lstrip(b"\0")
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
@@ -252,15 +258,15 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def _members(source: Source, limits: Limits) -> "_Scan":
+def _scan_tar(source: Source, limits: Limits) -> "_Scan":
     scan = _Scan(source, limits)
     scan.run()
     return scan
 
 
-def _unpacked(source: GzipSource, limits: Limits) -> Contents:
+def _list_gzip(source: GzipSource, limits: Limits) -> Contents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
-    scan = _members(source, limits)
+    scan = _scan_tar(source, limits)
     return Contents(scan.members, Layout("folders"), read=scan.tables.read)
 
 
@@ -282,11 +288,11 @@ class _Scan:
 
     def run(self) -> None:
         while (block := self._next_header()) is not None:
-            kind, size = block[156:157], _number(block[124:136])
+            kind, size = block[156:157], _parse_size(block[124:136])
             if kind in b"LKxg":
                 self._about_next(kind, size)
             else:
-                self._entry(block, kind, size)
+                self._read_entry(block, kind, size)
         if len(self.members) > self._limits.entries:
             raise self._too_many()
 
@@ -306,7 +312,7 @@ class _Scan:
             return None
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
-            after = f" after the entry {show(names[-1])}" if names else ""
+            after = f" after the entry {quote(names[-1])}" if names else ""
             kind = None if names else what_is(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(f"What the gzip holds is no tar but {kind.what}. {kind.advice}.")
@@ -329,22 +335,22 @@ class _Scan:
             raise ArchiveHostile(
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
             )
-        body = _exactly(self._source, size)
+        body = _read_exactly(self._source, size)
         self._source.skip(-size % BLOCK)
         if kind == b"L":
-            self._long_name = _text(body.split(b"\0", 1)[0])
+            self._long_name = _decode_text(body.split(b"\0", 1)[0])
         elif kind == b"x":
-            self._pax = _pax(body)
-        elif kind == b"g" and _pax(body).keys() & {"path", "size", "linkpath"}:
+            self._pax = _parse_pax(body)
+        elif kind == b"g" and _parse_pax(body).keys() & {"path", "size", "linkpath"}:
             raise ArchiveHostile("A global header of the tar names a path or a size for all entries.")
 
-    def _entry(self, block: bytes, kind: bytes, size: int) -> None:
+    def _read_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
         raw = pax.get("path") or self._long_name or _header_name(block)
         if "size" in pax:
-            size = _decimal(pax["size"], raw)
+            size = _parse_pax_size(pax["size"], raw)
         if any(key.startswith("GNU.sparse") for key in pax):
-            raise ArchiveHostile(f"The entry {show(raw)} is a sparse file.")
+            raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
         name = path_of(raw)
         if isinstance(self._source, GzipSource):
@@ -353,46 +359,46 @@ class _Scan:
         if kind == b"5" or raw.endswith("/"):
             self._source.skip(size + -size % BLOCK)
         else:
-            self._file(name, size)
+            self._add_file(name, size)
 
-    def _file(self, name: str, size: int) -> None:
+    def _add_file(self, name: str, size: int) -> None:
         if name in self._seen:
-            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
+            raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
         self._seen.add(name)
         self._unpacked += size
         if self._unpacked > self._limits.unpacked_bytes:
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes "
-                f"(reached at {show(name)})."
+                f"(reached at {quote(name)})."
             )
         offset = self._source.position
         is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
-        if is_gone and self.tables.wants(name, size):
-            data = _exactly(self._source, size)
-            self.tables.keep(len(self.members), name, data)
+        if is_gone and self.tables.can_add(name, size):
+            data = _read_exactly(self._source, size)
+            self.tables.add(len(self.members), name, data)
         else:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)
         if self._source.position < offset + size:
-            raise ArchiveHostile(f"The entry {show(name)} declares {size} bytes, more than the archive has.")
+            raise ArchiveHostile(f"The entry {quote(name)} declares {size} bytes, more than the archive has.")
         refuse_nested(name, data[:MAGIC_BYTES])
         self.members.append(name, offset, size, size, STORED, NO_CRC)
 
 
 def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"1", b"2"):
-        raise ArchiveHostile(f"The entry {show(name)} is a link.")
+        raise ArchiveHostile(f"The entry {quote(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
-        raise ArchiveHostile(f"The entry {show(name)} is a device or pipe.")
+        raise ArchiveHostile(f"The entry {quote(name)} is a device or pipe.")
     if kind not in (b"0", b"\0", b"7", b"5"):
-        raise ArchiveHostile(f"The entry {show(name)} is of the unsupported tar type {show(kind)}.")
+        raise ArchiveHostile(f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}.")
     if (kind == b"5" or raw.endswith("/")) and size:
-        raise ArchiveHostile(f"The folder {show(name)} claims to hold bytes of its own.")
+        raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
     if kind != b"5" and not raw.endswith("/") and not name:
-        raise ArchiveHostile(f"The entry {show(raw)} has no name.")
+        raise ArchiveHostile(f"The entry {quote(raw)} has no name.")
 
 
-def _exactly(source: Source, count: int) -> bytes:
+def _read_exactly(source: Source, count: int) -> bytes:
     data = source.read(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")
@@ -402,19 +408,19 @@ def _exactly(source: Source, count: int) -> bytes:
 def _header_name(block: bytes) -> str:
     name = block[:100].split(b"\0", 1)[0]
     prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
-    return _text(prefix + b"/" + name if prefix else name)
+    return _decode_text(prefix + b"/" + name if prefix else name)
 
 
-def _text(raw: bytes) -> str:
+def _decode_text(raw: bytes) -> str:
     if len(raw) > MAX_NAME_BYTES:
-        raise ArchiveHostile(f"The name of the entry {show(raw)} is longer than {MAX_NAME_BYTES} bytes.")
+        raise ArchiveHostile(f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return raw.decode("latin-1")
 
 
-def _number(raw: bytes) -> int:
+def _parse_size(raw: bytes) -> int:
     """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
@@ -430,13 +436,13 @@ def _number(raw: bytes) -> int:
     return value
 
 
-def _decimal(text: str, name: str) -> int:
+def _parse_pax_size(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ArchiveHostile(f"The entry {show(name)} declares an absurd size.")
+        raise ArchiveHostile(f"The entry {quote(name)} declares an absurd size.")
     return int(text)
 
 
-def _pax(body: bytes) -> dict[str, str]:
+def _parse_pax(body: bytes) -> dict[str, str]:
     """Return the records `LENGTH KEY=VALUE\\n` of a pax header.
 
     Only keys that are used or rejected here are included.
@@ -453,6 +459,6 @@ def _pax(body: bytes) -> dict[str, str]:
         if not equals:
             raise ArchiveInvalid("A pax header of the tar is damaged.")
         if key in (b"path", b"size", b"linkpath") or key.startswith(b"GNU.sparse"):
-            records[key.decode("ascii", "replace")] = _text(value)
+            records[key.decode("ascii", "replace")] = _decode_text(value)
         at += int(digits)
     return records

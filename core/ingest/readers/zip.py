@@ -22,8 +22,8 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest import limits as bounds
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, Members, SizeMismatch, read
-from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
-from core.ingest.reader import Contents, Reader, arranged
+from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
+from core.ingest.reader import Contents, Reader, build_contents
 from core.ingest.zip_names import ZipNames, unicode_path
 
 _END = struct.Struct("<4s4H2LH")
@@ -67,9 +67,9 @@ class ZipReader(Reader):
         """Return a reader with this encoding; see `Reader.with_names`."""
         return ZipReader(encoding)
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the directory at the end of the file."""
-        return arranged(fd, scan(fd, limits, names=self._names), limits)
+        return build_contents(fd, scan_zip(fd, limits, names=self._names), limits)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Entry:
     extra: bytes
 
 
-def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") -> Members:
+def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") -> Members:
     """Return the regular files of the zip at descriptor `fd`; folders are checked and left out.
 
     Args:
@@ -110,12 +110,12 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") 
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
     encoded = ZipNames(names)
-    for index, entry in enumerate(_entries(fd, end)):
+    for index, entry in enumerate(_read_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = path_of(encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end)))
         is_folder = _check_kind(entry, name)
         if name in seen and not is_folder:
-            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
+            raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
         data_offset, first = _check_local(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
@@ -126,7 +126,7 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") 
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
             raise ArchiveTooLarge(
-                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {show(name)})."
+                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {quote(name)})."
             )
         if entry.method == DEFLATED:
             first = _first_inflated(fd, entry, data_offset)
@@ -138,13 +138,13 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") 
     _check_overlap(fd, starts, stops)
     if check_ratio:
         _check_ratio(unpacked, file_bytes, limits)
-    members.notes += filter(None, [encoded.note()])
+    members.notes += filter(None, [encoded.build_note()])
     return members
 
 
 def _unsaid_names(fd: int, end: _End) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
-    for entry in _entries(fd, end):
+    for entry in _read_entries(fd, end):
         name = entry.raw_name
         if not (name.isascii() or entry.flags & _UTF8 or unicode_path(entry.extra, name)):
             yield name
@@ -213,12 +213,12 @@ def _read_end64(
     return where, tuple(wide)
 
 
-def _entries(fd: int, end: _End) -> Iterator[_Entry]:
+def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
     """Yield the directory's records in order; it must have exactly the declared number."""
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 
-    def need(count: int) -> None:
+    def fill_buffer(count: int) -> None:
         nonlocal buffer, at, offset, left
         if len(buffer) - at >= count:
             return
@@ -229,13 +229,13 @@ def _entries(fd: int, end: _End) -> Iterator[_Entry]:
             raise ArchiveHostile("The zip's directory ends within an entry: it lies about its entries.")
 
     for _ in range(end.entries):
-        need(_CENTRAL.size)
+        fill_buffer(_CENTRAL.size)
         (signature, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk,
          _, attributes, header_offset) = _CENTRAL.unpack_from(buffer, at)  # fmt: skip
         if signature != b"PK\x01\x02":
             raise ArchiveHostile("The zip's directory holds something that is not an entry.")
         record_bytes = _CENTRAL.size + name_bytes + extra_bytes + comment_bytes
-        need(record_bytes)
+        fill_buffer(record_bytes)
         name_end = at + _CENTRAL.size + name_bytes
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
@@ -243,11 +243,11 @@ def _entries(fd: int, end: _End) -> Iterator[_Entry]:
             wide = _zip64_extra(extra, raw_name)
             if wide is not None:
                 values = [wide[i : i + 8] for i in range(0, len(wide), 8)]
-                size, packed, header_offset, disk = _widen(
+                size, packed, header_offset, disk = _widen_fields(
                     values, size, packed, header_offset, disk, raw_name
                 )
         if disk:
-            raise ArchiveInvalid(f"The entry {show(raw_name)} lies in another part of a divided zip.")
+            raise ArchiveInvalid(f"The entry {quote(raw_name)} lies in another part of a divided zip.")
         yield _Entry(raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra)
         at += record_bytes
     if left or at != len(buffer):
@@ -260,29 +260,29 @@ def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
         if at + 4 + count > len(extra):
-            raise ArchiveHostile(f"The extra field of {show(raw_name)} is longer than the space it has.")
+            raise ArchiveHostile(f"The extra field of {quote(raw_name)} is longer than the space it has.")
         if kind == 1:
             if body is not None:
-                raise ArchiveHostile(f"The entry {show(raw_name)} has two zip64 fields.")
+                raise ArchiveHostile(f"The entry {quote(raw_name)} has two zip64 fields.")
             body = extra[at + 4 : at + 4 + count]
         at += 4 + count
     return body  # up to three bytes of padding are tolerated, because alignment tools write them
 
 
-def _widen(
+def _widen_fields(
     values: list[bytes], size: int, packed: int, header_offset: int, disk: int, raw_name: bytes
 ) -> tuple[int, int, int, int]:
     """Replace the fields that are all ones by those of the zip64 field, in its fixed order."""
 
-    def take(bits: int) -> int:
+    def take_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
-            raise ArchiveHostile(f"The zip64 field of {show(raw_name)} lacks a value that it should hold.")
+            raise ArchiveHostile(f"The zip64 field of {quote(raw_name)} lacks a value that it should hold.")
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
-    size = take(64) if size == _MAX32 else size
-    packed = take(64) if packed == _MAX32 else packed
-    header_offset = take(64) if header_offset == _MAX32 else header_offset
-    disk = take(32) if disk == _MAX16 else disk
+    size = take_value(64) if size == _MAX32 else size
+    packed = take_value(64) if packed == _MAX32 else packed
+    header_offset = take_value(64) if header_offset == _MAX32 else header_offset
+    disk = take_value(32) if disk == _MAX16 else disk
     return size, packed, header_offset, disk
 
 
@@ -292,39 +292,39 @@ def _check_kind(entry: _Entry, name: str) -> bool:
         raise ArchiveHostile("An entry has an empty name.")
     kind = stat.S_IFMT(entry.mode)
     if kind == stat.S_IFLNK:
-        raise ArchiveHostile(f"The entry {show(name)} is a symbolic link.")
+        raise ArchiveHostile(f"The entry {quote(name)} is a symbolic link.")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise ArchiveHostile(f"The entry {show(name)} is a device, pipe or socket.")
+        raise ArchiveHostile(f"The entry {quote(name)} is a device, pipe or socket.")
     if entry.flags & _ENCRYPTED:
-        raise ArchiveHostile(f"The entry {show(name)} is encrypted; send the archive without a password.")
+        raise ArchiveHostile(f"The entry {quote(name)} is encrypted; send the archive without a password.")
     if entry.method not in (STORED, DEFLATED):
         method = _METHODS.get(entry.method, f"method {entry.method}")
         raise ArchiveHostile(
-            f"The entry {show(name)} is packed with {method}; only stored and deflated are accepted. Unpack it, and "
+            f"The entry {quote(name)} is packed with {method}; only stored and deflated are accepted. Unpack it, and "
             "send the folder (perennial submit MODEL FOLDER), or pack it with zip -r."
         )
     is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and (entry.size or entry.packed > 2):
-        raise ArchiveHostile(f"The folder {show(name)} claims to hold bytes of its own.")
+        raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
     if not is_folder and not name:
-        raise ArchiveHostile(f"The entry {show(entry.raw_name)} has no name.")
+        raise ArchiveHostile(f"The entry {quote(entry.raw_name)} has no name.")
     return is_folder
 
 
 def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
-            raise ArchiveHostile(f"The stored entry {show(name)} declares two different sizes.")
+            raise ArchiveHostile(f"The stored entry {quote(name)} declares two different sizes.")
         return
     # Deflate adds at most 5 bytes per 16 KiB block. Weak packers are allowed twice that and a
     # margin.
     if entry.packed > entry.size + entry.size // 1000 + 128 or entry.size > entry.packed * _DEFLATE_RATIO:
         raise ArchiveHostile(
-            f"The entry {show(name)} lies about its size: {entry.packed} packed bytes, {entry.size} unpacked."
+            f"The entry {quote(name)} lies about its size: {entry.packed} packed bytes, {entry.size} unpacked."
         )
     if check_ratio and entry.size > max(limits.ratio * entry.packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The entry {show(name)} unpacks {entry.packed} bytes to {entry.size}, more than {limits.ratio}:1."
+            f"The entry {quote(name)} unpacks {entry.packed} bytes to {entry.size}, more than {limits.ratio}:1."
         )
 
 
@@ -333,29 +333,29 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
     name = entry.raw_name
     start = entry.header_offset
     if start + _LOCAL.size + len(name) > directory_offset:
-        raise ArchiveHostile(f"The entry {show(name)} points outside the archive's data.")
+        raise ArchiveHostile(f"The entry {quote(name)} points outside the archive's data.")
     head = os.pread(fd, _LOCAL_READ, start)
     if len(head) < _LOCAL.size or not head.startswith(b"PK\x03\x04"):
-        raise ArchiveHostile(f"The entry {show(name)} points at something that is not an entry.")
+        raise ArchiveHostile(f"The entry {quote(name)} points at something that is not an entry.")
     _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = _LOCAL.unpack_from(head)
     data_offset = start + _LOCAL.size + name_bytes + extra_bytes
     if data_offset + entry.packed > directory_offset:
-        raise ArchiveHostile(f"The entry {show(name)} reaches beyond the archive's data.")
+        raise ArchiveHostile(f"The entry {quote(name)} reaches beyond the archive's data.")
     if len(head) < _LOCAL.size + name_bytes + extra_bytes:
         head = os.pread(fd, data_offset - start, start)
     if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
-        raise ArchiveHostile(f"The entry {show(name)} has another name in its local header.")
+        raise ArchiveHostile(f"The entry {quote(name)} has another name in its local header.")
     if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):
-        raise ArchiveHostile(f"The entry {show(name)} has other flags or packing in its local header.")
+        raise ArchiveHostile(f"The entry {quote(name)} has other flags or packing in its local header.")
     if _MAX32 in (packed, size):
         wide = _zip64_extra(head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name)
         values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]
-        size, packed, _, _ = _widen(values, size, packed, 0, 0, name)
+        size, packed, _, _ = _widen_fields(values, size, packed, 0, 0, name)
     local, central = (crc, packed, size), (entry.crc, entry.packed, entry.size)
     # With a data descriptor, the local header may have zeros for these three: they follow the data.
     if any(a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)):
         raise ArchiveHostile(
-            f"The entry {show(name)} declares other sizes or another checksum in its local header."
+            f"The entry {quote(name)} declares other sizes or another checksum in its local header."
         )
     if entry.method == STORED:
         at = data_offset - start
@@ -385,7 +385,7 @@ def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
         read(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
     except SizeMismatch as error:
         raise ArchiveHostile(
-            f"The entry {show(name)} does not unpack to its declared {entry.size} bytes."
+            f"The entry {quote(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
     except Damaged:
         return
@@ -399,4 +399,4 @@ def _check_overlap(fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[A
     at = int(starts[order][bad[0] + 1])
     head = os.pread(fd, _LOCAL.size + bounds.MAX_NAME_BYTES, at)
     name = head[_LOCAL.size : _LOCAL.size + _LOCAL.unpack_from(head)[9]]
-    raise ArchiveHostile(f"The entry {show(name)} overlaps another entry.")
+    raise ArchiveHostile(f"The entry {quote(name)} overlaps another entry.")

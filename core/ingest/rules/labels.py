@@ -28,12 +28,12 @@ def wrong_label(label: str) -> str:
     if label.isascii() and label.isprintable():
         return ""
     for match in _REFUSED.finditer(label):
-        if not _belongs(label, match.start()):
+        if not _changes_display(label, match.start()):
             return f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, which cannot be seen"
     return ""
 
 
-def _belongs(text: str, at: int) -> bool:
+def _changes_display(text: str, at: int) -> bool:
     """Return whether the invisible character at index `at` changes the display in this position."""
     before = text[at - 1] if at else ""
     if not before:

@@ -42,7 +42,7 @@ MAC_ICON, SHOWN_ICON = "Icon\r", "Icon␍"
 _SHOWN_CHARS = 120
 
 
-def show(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
+def quote(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
     """Return `name` quoted for a message, with at most about `most` characters.
 
     Unprintable characters are escaped.
@@ -61,14 +61,14 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def normal(text: str) -> str:
+def to_nfc(text: str) -> str:
     """Return a path in the form for comparison: composed letters (NFC)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def normal_label(text: str) -> str:
     """Return a label in the form for comparison: NFC, same case, no surrounding blanks."""
-    return normal(text).strip()
+    return to_nfc(text).strip()
 
 
 def is_hidden(path: str) -> bool:
@@ -100,7 +100,7 @@ def is_archive(path: str) -> bool:
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 
 
-def stem(path: str) -> str:
+def file_stem(path: str) -> str:
     """Return a file's name without its folders and its last ending."""
     name = path.rpartition("/")[2]
     return name.rpartition(".")[0] or name

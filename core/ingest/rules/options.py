@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.names import show
+from core.ingest.rules.names import quote
 
 OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "table", "names_pattern", "names")
 """Names of the options."""
@@ -23,12 +23,12 @@ def read_options(given: Mapping[str, str]) -> ReadingOptions:
             raise ValueError(f"{name} has {len(given[name])} characters; {MAX_CHARS} are allowed.")
     layout = given.get("layout") or "auto"
     if layout not in ("auto", "folders"):
-        raise ValueError(f"layout is {show(layout)}; possible are auto and folders.")
+        raise ValueError(f"layout is {quote(layout)}; possible are auto and folders.")
     return ReadingOptions(
         layout="folders" if layout == "folders" else "auto",
         one_class=_is_true("one_class", given.get("one_class") or "false"),
-        class_level=_level(given.get("classes") or ""),
-        max_bad=_share(given.get("max_bad") or ""),
+        class_level=_parse_level(given.get("classes") or ""),
+        max_bad=_parse_share(given.get("max_bad") or ""),
         image_column=given.get("image", ""),
         label_column=given.get("label", ""),
         table=given.get("table", ""),
@@ -64,22 +64,22 @@ def option_texts(given: Mapping[str, object]) -> dict[str, str]:
 
 def _is_true(name: str, text: str) -> bool:
     if text.lower() not in _TRUE + _FALSE:
-        raise ValueError(f"{name} is {show(text)}; possible are true and false.")
+        raise ValueError(f"{name} is {quote(text)}; possible are true and false.")
     return text.lower() in _TRUE
 
 
-def _level(text: str) -> int | None:
+def _parse_level(text: str) -> int | None:
     if not text:
         return None
     level = text.removeprefix("level:")
     if not (level.isascii() and level.isdigit() and 1 <= int(level[:3]) <= MAX_LEVEL):
         raise ValueError(
-            f"classes is {show(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
+            f"classes is {quote(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
         )
     return int(level)
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     if not text:
         return ReadingOptions().max_bad
     try:
@@ -87,5 +87,5 @@ def _share(text: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:
-        raise ValueError(f"max_bad is {show(text)}; it must be a share from 0 to 1, such as 0.05.")
+        raise ValueError(f"max_bad is {quote(text)}; it must be a share from 0 to 1, such as 0.05.")
     return share

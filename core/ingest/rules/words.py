@@ -58,7 +58,7 @@ _SHORTEST_STEM = 2
 
 def part_of(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
-    part_and_rest = _parted(folder)
+    part_and_rest = _split_part(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
@@ -69,7 +69,7 @@ def alike_parts(folders: Iterable[str]) -> dict[str, str]:
     """
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _parted(folder)
+        part_and_rest = _split_part(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     complete = [
@@ -82,7 +82,7 @@ def parts_of_classes(folders: Iterable[str]) -> list[str]:
     """Return folders named by a class and one of its parts: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _parted(folder)
+        part_and_rest = _split_part(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     return sorted(folder for parts in by_rest.values() if len(set(parts.values())) > 1 for folder in parts)
@@ -92,9 +92,9 @@ def is_container(folder: str) -> bool:
     """Return whether a folder's name is a word for a part or for files, not for its images."""
     if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
-    words = _words(folder)
+    words = _split_words(folder)
     meaning = [word for word in words if word not in _FILLING]
-    return bool(meaning) and all(word in _CONTAINERS or _split(word) is not None for word in meaning)
+    return bool(meaning) and all(word in _CONTAINERS or _find_part(word) is not None for word in meaning)
 
 
 def is_date(folder: str) -> bool:
@@ -124,11 +124,11 @@ def are_numbered_alike(folders: Collection[str]) -> bool:
     return sum(map(str.isalpha, word)) >= _SHORTEST_STEM and word not in _CLASS_STEMS
 
 
-def _parted(folder: str) -> tuple[str, tuple[str, ...]] | None:
+def _split_part(folder: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the only part that a name mentions and its other words, or None."""
     parts, other_words = [], []
-    for word in _words(folder):
-        part = _split(word)
+    for word in _split_words(folder):
+        part = _find_part(word)
         if part is not None:
             parts.append(part)
         elif word not in _BESIDE:
@@ -136,7 +136,7 @@ def _parted(folder: str) -> tuple[str, tuple[str, ...]] | None:
     return (parts[0], tuple(other_words)) if len(parts) == 1 else None
 
 
-def _split(word: str) -> str | None:
+def _find_part(word: str) -> str | None:
     """Return the part in a word such as `train`, `trainset` and `trainingimage`, or None."""
     for part_word in _LONGEST_WORDS:
         if word.startswith(part_word) and (word == part_word or word[len(part_word) :] in _BESIDE):
@@ -144,7 +144,7 @@ def _split(word: str) -> str | None:
     return None
 
 
-def _words(folder: str) -> list[str]:
+def _split_words(folder: str) -> list[str]:
     """Return the words of a name in lower case and singular, without numbers.
 
     The result is empty for a name in other scripts.
@@ -152,14 +152,14 @@ def _words(folder: str) -> list[str]:
     name = folder.strip()
     if not _PLAIN.fullmatch(name):
         return []
-    return [_singular(word) for word in _TOKEN.findall(name.lower())]
+    return [_to_singular(word) for word in _TOKEN.findall(name.lower())]
 
 
-def _singular(word: str) -> str:
+def _to_singular(word: str) -> str:
     single = word.removesuffix("s")
     is_known = single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
     return single if is_known else word
 
 
 def _is_compound(word: str) -> bool:
-    return word not in PART_WORDS and _split(word) is not None
+    return word not in PART_WORDS and _find_part(word) is not None

@@ -18,9 +18,9 @@ from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.sums import Sums
 
 
-def balance(sums: Sums) -> Sums:
+def balance_sums(sums: Sums) -> Sums:
     """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
-    counts, mu = sums.counts, discriminant.means(sums)
+    counts, mu = sums.counts, discriminant.class_means(sums)
     present = counts > 0
     each = sums.examples / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
@@ -44,7 +44,7 @@ class LeftOut:
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
-        mu = discriminant.means(sums)
+        mu = discriminant.class_means(sums)
         within = sums.gram - sums.cross @ mu
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
@@ -59,8 +59,8 @@ class LeftOut:
         residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)
         self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
         former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
-        removed = (self._unit * n / (n - 1))[:, None, None] * _outer(residual)
-        self._change = _outer(self._moved) - _outer(former) - removed
+        removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
+        self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
     def select(self, rows: Tensor) -> LeftOut:
         """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
@@ -81,15 +81,15 @@ class LeftOut:
         """
         weights = 1 / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
 
-        def error(strength: float) -> float:
+        def weighted_error(strength: float) -> float:
             return float((self.measure_errors(strength) * weights).sum())
 
-        strengths = ridge.grid(float(balanced.gram.diagonal().mean()))
-        return min(strengths, key=lambda strength: (error(strength), -strength))
+        strengths = ridge.strength_grid(float(balanced.gram.diagonal().mean()))
+        return min(strengths, key=lambda strength: (weighted_error(strength), -strength))
 
     def score(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
-        towards, own_scores = self._solve(strength)
+        towards, own_scores = self._compute_score_vectors(strength)
         scores = towards @ self._mu.T
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
@@ -101,7 +101,7 @@ class LeftOut:
         The shape is [n]. Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the
         sum needs no single scores.
         """
-        towards, own_scores = self._solve(strength)
+        towards, own_scores = self._compute_score_vectors(strength)
         if len(self._mu) <= self._mu.shape[1]:
             all_squares = (towards @ self._mu.T).square().sum(1)
         else:
@@ -111,7 +111,7 @@ class LeftOut:
         errors: Tensor = all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
         return errors
 
-    def _solve(self, strength: float) -> tuple[Tensor, Tensor]:
+    def _compute_score_vectors(self, strength: float) -> tuple[Tensor, Tensor]:
         """Return vectors [n, K] and scores [n] of the own class.
 
         The product of a vector with μ_k is the example's score of another class k.
@@ -131,5 +131,5 @@ class LeftOut:
         return towards, moved[:, 0] - (left * moved).sum(1)
 
 
-def _outer(vectors: Tensor) -> Tensor:
+def _outer_products(vectors: Tensor) -> Tensor:
     return vectors[:, :, None] * vectors[:, None, :]

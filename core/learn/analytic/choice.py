@@ -49,7 +49,7 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
     if not len(labels):
         return Choice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
-    runner_up = standing if best != standing else _second(accuracy, best)
+    runner_up = standing if best != standing else _find_runner_up(accuracy, best)
     gain, error = balanced_mean(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(scores, key=lambda name: _cross_entropy(scores[name], labels))
@@ -83,6 +83,6 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> float:
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
-def _second(accuracy: Mapping[str, float], best: str) -> str:
+def _find_runner_up(accuracy: Mapping[str, float], best: str) -> str:
     """Return the most accurate head other than `best`."""
     return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])

@@ -23,19 +23,19 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Shrinkages ρ to try besides that of OAS."""
 
 
-def means(sums: Sums) -> Tensor:
+def class_means(sums: Sums) -> Tensor:
     """Return the class means μ, float64 [C, K]; zeros for a class without examples."""
     return (sums.cross / sums.counts.clamp(min=1)).T
 
 
-def covariance(sums: Sums) -> Tensor:
+def shared_covariance(sums: Sums) -> Tensor:
     """Return the shared covariance Σ about the class means, float64 [K, K]."""
-    between = sums.cross @ means(sums)
+    between = sums.cross @ class_means(sums)
     freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
 
-def oas(sigma: Tensor, examples: int) -> float:
+def oas_shrinkage(sigma: Tensor, examples: int) -> float:
     """Return the shrinkage ρ in [0, 1] by OAS.
 
     ρ is the share of (tr Σ / K)·I in the shrunk covariance.
@@ -51,13 +51,13 @@ def oas(sigma: Tensor, examples: int) -> float:
     return 1.0 if below <= 0 else min(1.0, above / below)
 
 
-def shrunk(sigma: Tensor, share: float) -> Tensor:
+def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
     """Return the shrunk covariance (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
     scale = float(sigma.trace()) / len(sigma) or 1.0
     return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
 
 
-def factor(sigma: Tensor, size: float) -> Tensor:
+def factor_covariance(sigma: Tensor, size: float) -> Tensor:
     """Return the Cholesky factor of Σ, plus a small multiple of I where Σ is not positive definite.
 
     Features that do not vary within classes leave only rounding errors in Σ, which may be negative.
@@ -77,7 +77,7 @@ def factor(sigma: Tensor, size: float) -> Tensor:
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
-def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
+def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
     """Return the linear classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c.
 
     Their mean over the classes with examples is subtracted; a class without examples gets −inf. The
@@ -89,9 +89,9 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
         prior: "uniform", or "empirical" for the classes' shares of the examples.
         share: ρ; None: by OAS.
     """
-    sigma, mu = covariance(sums), means(sums)
-    share = oas(sigma, sums.examples) if share is None else share
-    lower = factor(shrunk(sigma, share), float(sums.gram.diagonal().mean()))
+    sigma, mu = shared_covariance(sums), class_means(sums)
+    share = oas_shrinkage(sigma, sums.examples) if share is None else share
+    lower = factor_covariance(shrink_covariance(sigma, share), float(sums.gram.diagonal().mean()))
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
     present = sums.counts > 0
@@ -102,7 +102,7 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
 
 
 class LeftOut:
-    """Scores examples by `discriminant(·, "uniform", ρ)` of all examples but themselves, for any ρ.
+    """Scores examples by `solve_classifier(·, "uniform", ρ)` of all examples but themselves, for any ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
     (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors
@@ -117,10 +117,10 @@ class LeftOut:
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
-        sigma, mu = covariance(sums), means(sums)
+        sigma, mu = shared_covariance(sums), class_means(sums)
         freedom = sums.examples - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
-        self._oas = oas(sigma, sums.examples)
+        self._oas = oas_shrinkage(sigma, sums.examples)
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
@@ -149,12 +149,12 @@ class LeftOut:
         There must be an example, and two or more of each class that has any.
         """
 
-        def error(share: float) -> float:
+        def tempered_loss(share: float) -> float:
             scores = self.score(share)
             tempered = scores / fit_temperature(scores, self._labels)
             return float(functional.cross_entropy(tempered, self._labels))
 
-        return min((self._oas, *SHARES), key=error)
+        return min((self._oas, *SHARES), key=tempered_loss)
 
     def score(self, share: float) -> Tensor:
         """Return the left-out scores at ρ = `share`, float64 [n, C]."""

@@ -40,7 +40,7 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     slope = torch.zeros((), dtype=torch.float64, device=scores.device, requires_grad=True)
     search = torch.optim.LBFGS([scale, slope], max_iter=STEPS, line_search_fn="strong_wolfe")
 
-    def measure() -> Tensor:
+    def compute_loss() -> Tensor:
         search.zero_grad()
         logits = (scale.exp() * centred - slope * sizes).masked_fill(impossible, -torch.inf)
         loss = (functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
@@ -48,6 +48,6 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         return loss
 
     with torch.enable_grad():
-        search.step(measure)  # type: ignore[no-untyped-call]
+        search.step(compute_loss)  # type: ignore[no-untyped-call]
     beta = (slope / scale.exp()).detach()
     return none if not bool(torch.isfinite(beta)) or float(beta) <= 0 else -beta * sizes

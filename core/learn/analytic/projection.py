@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 
-def matrix(columns: int, width: int, seed: int) -> Tensor:
+def draw_matrix(columns: int, width: int, seed: int) -> Tensor:
     """Return R, float32 [M, D], the same for the same seed."""
     return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
 
 
-def project(features: Tensor, projection: Tensor) -> Tensor:
+def project_features(features: Tensor, projection: Tensor) -> Tensor:
     """Return the random features h, float32 [B, M], of features φ [B, D]."""
     return (features.float() @ projection.T.to(features.device)).relu()
 

@@ -31,7 +31,7 @@ def solve(sums: Sums, strength: float) -> Tensor:
     return torch.cholesky_solve(sums.cross, factor)
 
 
-def choose(sums: Sums) -> tuple[float, Tensor]:
+def choose_strength(sums: Sums) -> tuple[float, Tensor]:
     """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
 
     One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
@@ -42,16 +42,19 @@ def choose(sums: Sums) -> tuple[float, Tensor]:
     rotated = vectors.T @ sums.cross
     energy = rotated.square().sum(1)
     scale = float(sums.gram.diagonal().mean())
-    best = min(grid(scale), key=lambda strength: (_gcv(strength, values, energy, sums.examples), -strength))
+    best = min(
+        strength_grid(scale),
+        key=lambda strength: (_gcv_score(strength, values, energy, sums.examples), -strength),
+    )
     return best, vectors @ (rotated / (values + best)[:, None])
 
 
-def grid(scale: float) -> list[float]:
+def strength_grid(scale: float) -> list[float]:
     """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 
-def _gcv(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
+def _gcv_score(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
     """Return GCV(λ); infinity where no degrees of freedom are left."""
     shrunk = values + strength
     residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()

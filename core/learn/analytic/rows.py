@@ -39,7 +39,7 @@ class Rows:
         """Return the rows at an index, int64 or bool."""
         return Rows(self.features[index], self.classes[index], self.keys[index])
 
-    def packed(self) -> dict[str, Tensor]:
+    def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to store, under the names in `FIELDS`."""
         return {"features": self.features, "classes": self.classes, "keys": self.keys}
 

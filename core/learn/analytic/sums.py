@@ -63,15 +63,15 @@ class Sums:
         """Return the sums over all features but the last."""
         return Sums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
 
-    def packed(self) -> dict[str, Tensor]:
+    def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
         # G is symmetric: half of it is enough.
         rows, columns = torch.tril_indices(*self.gram.shape)
         return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
 
     @staticmethod
-    def unpacked(tensors: dict[str, Tensor]) -> Sums:
-        """Restore the sums from the tensors of `packed`."""
+    def from_tensors(tensors: dict[str, Tensor]) -> Sums:
+        """Restore the sums from the tensors of `to_tensors`."""
         cross = tensors["cross"]
         gram = cross.new_zeros(len(cross), len(cross))
         rows, columns = torch.tril_indices(*gram.shape)
@@ -80,7 +80,7 @@ class Sums:
         return Sums(gram, cross, tensors["counts"])
 
 
-def total(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
+def sum_tasks(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
     """Add the sums of several tasks.
 
     Args:

@@ -73,12 +73,12 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
     probabilities, right = np.empty(n), np.empty(n, bool)
     for half, other_half in (halves, halves[::-1]):
         of_other = fit_temperature(logits.values[other_half], logits.targets[other_half])
-        probabilities[half], right[half] = _answers(logits, half, of_other)
-    curve = precision_curve(*_answers(logits, torch.arange(n), temperature))
+        probabilities[half], right[half] = _predict_rows(logits, half, of_other)
+    curve = precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
     return calibration_of(probabilities, right).model_copy(update={"curve": curve})
 
 
-def _answers(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
+def _predict_rows(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
     """Return the probability of the prediction for some images, and its correctness."""
     probabilities, predicted = (
         torch.empty(len(rows), dtype=torch.float64),
@@ -137,7 +137,7 @@ def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Cal
         high=upper + _95_PERCENT * spread,
         raw=raw,
         images=n,
-        bins=_bins(bins),
+        bins=_summarize_bins(bins),
     )
 
 
@@ -151,7 +151,7 @@ def sort_answers(probabilities: Floats, right: Mask) -> Sorted:
     return Sorted(probabilities[order], right[order], np.arange(bins) * n // bins)
 
 
-def _bins(found: Sorted) -> list[CalibrationBin]:
+def _summarize_bins(found: Sorted) -> list[CalibrationBin]:
     """Return each bin's number of images, mean probability and number of correct predictions."""
     parts = zip(
         np.split(found.probabilities, found.starts[1:]), np.split(found.right, found.starts[1:]), strict=True

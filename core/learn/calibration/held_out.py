@@ -35,7 +35,7 @@ def stride_of(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
     return max(1, -(-sum(images * classes for images, classes in sizes) // most))
 
 
-def joined(tasks: Mapping[int, Logits]) -> Logits:
+def concatenate_tasks(tasks: Mapping[int, Logits]) -> Logits:
     """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)

@@ -64,7 +64,7 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
     gap = float(-z.topk(2).values[:, 1].mean())
     if gap <= 0:
         return 1.0
-    target_logit = _wanted(z, possible, targets)
+    target_logit = _mean_target_logit(z, possible, targets)
     low, high = -math.log(_WIDEST), math.log(_WIDEST)  # bounds of x = log(β · gap)
     at = 0.0
     for _ in range(_STEPS):
@@ -85,7 +85,7 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
     return gap / math.exp(at)
 
 
-def _wanted(z: Tensor, possible: Tensor, targets: Tensor) -> float:
+def _mean_target_logit(z: Tensor, possible: Tensor, targets: Tensor) -> float:
     """Return the mean logit of the targets.
 
     An image's class has the weight (n + 1) / (n + 2); the other classes share the remainder.

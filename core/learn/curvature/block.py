@@ -30,7 +30,7 @@ class Block(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Block(ABC):
     def trace(self) -> Tensor:
         """Return the trace of H, 0-dim."""
 
-    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
         """Return the block with every factor in at most `limit` bytes.
 
         Where that is impossible, return a diagonal.
@@ -67,8 +67,8 @@ class Block(ABC):
         if type(other) is not type(self):
             raise ValueError(f"a {self.kind} block cannot be merged with a {other.kind} one")
         merged: dict[str, Tensor | Factor] = {}
-        for name, mine in self._values().items():
-            theirs = other._values()[name]
+        for name, mine in self._get_fields().items():
+            theirs = other._get_fields()[name]
             if isinstance(mine, Factor) and isinstance(theirs, Factor):
                 merged[name] = mine.merge(theirs, share)
                 continue
@@ -86,7 +86,7 @@ class Block(ABC):
         They are named `<field>`, and those of a factor `<field>.<name>`.
         """
         tensors: dict[str, Tensor] = {}
-        for name, value in self._values().items():
+        for name, value in self._get_fields().items():
             if isinstance(value, Factor):
                 tensors |= {f"{name}.{key}": tensor for key, tensor in value.to_tensors().items()}
             else:
@@ -96,14 +96,14 @@ class Block(ABC):
     @property
     def tiers(self) -> dict[str, str]:
         """Storage tier of each field that is a factor."""
-        return {name: value.tier for name, value in self._values().items() if isinstance(value, Factor)}
+        return {name: value.tier for name, value in self._get_fields().items() if isinstance(value, Factor)}
 
     @property
     def nbytes(self) -> int:
         """Size of the block as stored, in bytes."""
-        return sum(value.nbytes for value in self._values().values())
+        return sum(value.nbytes for value in self._get_fields().values())
 
-    def _values(self) -> dict[str, Tensor | Factor]:
+    def _get_fields(self) -> dict[str, Tensor | Factor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ class Diagonal(Block):
     values: Tensor
     kind: ClassVar[str] = "diagonal"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, that of `values`."""
         return self.values.shape[1]
 
@@ -124,7 +124,7 @@ class Diagonal(Block):
 
     def with_rows(self, outputs: int) -> Block:
         """Return the block with zeros for the new rows."""
-        return Diagonal(_padded(self.values, outputs, rows_only=True))
+        return Diagonal(_pad_zeros(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
         """Return the trace of H, the sum of the values."""
@@ -144,27 +144,32 @@ class Kfac(Block):
     g: Factor
     kind: ClassVar[str] = "kfac"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
         """Return the product H d = G d A."""
-        return self.a.times(self.g.times(d.T).T)
+        return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
 
     def with_rows(self, outputs: int) -> Block:
         """Return the block with zeros in G for the new rows."""
         return (
-            self if outputs == self.g.size else Kfac(self.a, factor.dense(_padded(self.g.dense(), outputs)))
+            self
+            if outputs == self.g.size
+            else Kfac(self.a, factor.make_dense(_pad_zeros(self.g.to_dense(), outputs)))
         )
 
     def trace(self) -> Tensor:
         """Return the trace of H, tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
-    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
         """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
-        a, g = factor.compressed(self.a.dense(), limit, kernel), factor.compressed(self.g.dense(), limit)
+        a, g = (
+            factor.compress_matrix(self.a.to_dense(), limit, kernel),
+            factor.compress_matrix(self.g.to_dense(), limit),
+        )
         if a is None or g is None:
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
         return Kfac(a, g)
@@ -185,28 +190,31 @@ class TKfac(Block):
     delta: Tensor
     kind: ClassVar[str] = "tkfac"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of P."""
         return self.p.size
 
     def matvec(self, d: Tensor) -> Tensor:
         """Return the product H d = Q d P / δ."""
-        return self.p.times(self.q.times(d.T).T / self._divisor)
+        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._divisor)
 
     def with_rows(self, outputs: int) -> Block:
         """Return the block with zeros in Q for the new rows."""
         if outputs == self.q.size:
             return self
-        return TKfac(self.p, factor.dense(_padded(self.q.dense(), outputs)), self.delta)
+        return TKfac(self.p, factor.make_dense(_pad_zeros(self.q.to_dense(), outputs)), self.delta)
 
     def trace(self) -> Tensor:
         """Return the trace of H, tr P · tr Q / δ."""
         return self.p.trace() * (self.q.trace() / self._divisor)
 
-    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
         δ."""
-        p, q = factor.compressed(self.p.dense(), limit, kernel), factor.compressed(self.q.dense(), limit)
+        p, q = (
+            factor.compress_matrix(self.p.to_dense(), limit, kernel),
+            factor.compress_matrix(self.q.to_dense(), limit),
+        )
         if p is None or q is None:
             return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
         return TKfac(p, q, self.delta)
@@ -224,7 +232,7 @@ class Exact(Block):
     matrix: Tensor
     kind: ClassVar[str] = "exact"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement: the matrix's size over its rows."""
         return self.matrix.shape[0] // outputs
 
@@ -247,21 +255,21 @@ class Gram(Block):
     a: Factor
     kind: ClassVar[str] = "gram"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
         """Return the product H d = d A."""
-        return self.a.times(d)
+        return self.a.multiply_rows(d)
 
     def trace(self) -> Tensor:
         """Return the trace of A alone: the number of rows is unknown here."""
         return self.a.trace()
 
-    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
         """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
-        a = factor.compressed(self.a.dense(), limit)
+        a = factor.compress_matrix(self.a.to_dense(), limit)
         if a is None:
             raise ValueError(f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes")
         return Gram(a)
@@ -277,7 +285,7 @@ class Channels(Block):
     blocks: Tensor
     kind: ClassVar[str] = "channels"
 
-    def columns(self, outputs: int) -> int:
+    def count_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, that of the blocks."""
         return self.blocks.shape[2]
 
@@ -287,7 +295,7 @@ class Channels(Block):
 
     def with_rows(self, outputs: int) -> Block:
         """Return the block with zeros for the new rows."""
-        return Channels(_padded(self.blocks, outputs, rows_only=True))
+        return Channels(_pad_zeros(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
         """Return the trace of H, the sum of the blocks' traces."""
@@ -312,7 +320,7 @@ def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tens
     return TYPES[kind](**values)
 
 
-def _padded(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
+def _pad_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
     """Append zeros up to `rows` rows, and as many columns unless `rows_only`.
 
     Raises ValueError where there are already more rows.

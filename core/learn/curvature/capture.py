@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from core.learn.curvature.layers import PROJECTION, Layer, expanded
+from core.learn.curvature.layers import PROJECTION, Layer, expand_parameter
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -53,12 +53,12 @@ class CapturedPass:
         with ExitStack() as stack:
             for layer in layers:
                 if layer.form == "bare":
-                    stack.enter_context(self._swapped(layer))
+                    stack.enter_context(self._swap_parameter(layer))
                 elif layer.form != "projection":
-                    stack.callback(layer.module.register_forward_hook(self._hook(layer.name)).remove)
+                    stack.callback(layer.module.register_forward_hook(self._make_hook(layer.name)).remove)
             for name, module in network.named_modules():
-                if isinstance(module, nn.MultiheadAttention) and _inside(name) & self._wanted:
-                    stack.enter_context(self._attending(name, module))
+                if isinstance(module, nn.MultiheadAttention) and _name_inner_layers(name) & self._wanted:
+                    stack.enter_context(self._record_attention(name, module))
             with torch.enable_grad():
                 # Weights may not require gradients; the input does, so that every layer has a
                 # graph. The clone lets the first layer work in place, which autograd forbids on a
@@ -68,7 +68,7 @@ class CapturedPass:
             if layer_input.a._version != layer_input.version:
                 raise ValueError(f"{name}: its input was changed in place after it ran")
 
-    def gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
+    def compute_gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
         """Return the gradients of Σ outputs · cotangent by the layers' outputs.
 
         Layers without influence on the outputs are left out.
@@ -87,7 +87,7 @@ class CapturedPass:
         )
         return {name: g for name, g in zip(output_edges, gradients, strict=True) if g is not None}
 
-    def _keep(self, name: str, a: Tensor, output: Tensor) -> None:
+    def _record_layer(self, name: str, a: Tensor, output: Tensor) -> None:
         """Record a layer's input and output edge.
 
         Raises ValueError for a second run or wrong rows.
@@ -99,13 +99,13 @@ class CapturedPass:
         output_edge = get_gradient_edge(output) if output.requires_grad else None
         self.seen[name] = LayerInput(a.detach(), output_edge, a._version)
 
-    def _hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        return lambda module, args, output: self._keep(name, args[0], output)
+    def _make_hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        return lambda module, args, output: self._record_layer(name, args[0], output)
 
     @contextmanager
-    def _swapped(self, layer: Layer) -> Iterator[None]:
+    def _swap_parameter(self, layer: Layer) -> Iterator[None]:
         """Replace a bare parameter by one copy per example, for the time of the context."""
-        rows = expanded(layer.weight, self._examples)
+        rows = expand_parameter(layer.weight, self._examples)
         self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
         parameters: dict[str, Any] = layer.module._parameters
         parameters[layer.key] = rows
@@ -115,7 +115,7 @@ class CapturedPass:
             parameters[layer.key] = layer.weight
 
     @contextmanager
-    def _attending(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
+    def _record_attention(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
         """Compute self-attention from its parts in the context, to record both projections."""
 
         def forward(
@@ -125,7 +125,7 @@ class CapturedPass:
                 raise ValueError(f"{name}: only self-attention without its weights can be measured")
             projected = functional.linear(query, module.in_proj_weight, module.in_proj_bias)
             if name + PROJECTION in self._wanted:
-                self._keep(name + PROJECTION, query, projected)
+                self._record_layer(name + PROJECTION, query, projected)
             batch, tokens, width = query.shape
             parts = projected.view(batch, tokens, 3, module.num_heads, width // module.num_heads)
             q, k, v = parts.permute(2, 0, 3, 1, 4)
@@ -140,6 +140,6 @@ class CapturedPass:
             del module.__dict__["forward"]
 
 
-def _inside(attention: str) -> set[str]:
+def _name_inner_layers(attention: str) -> set[str]:
     """Return the names of an attention's two layers, which it runs without calling a module."""
     return {attention + PROJECTION, attention + ".out_proj"}

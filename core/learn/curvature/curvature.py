@@ -25,7 +25,7 @@ class Curvature:
     blocks: Mapping[str, Block]
 
     @torch.no_grad()
-    def gradient(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    def evaluate_penalty(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
 
         Layers without a weight in `displacements` and parameters without a block are left out. A
@@ -40,13 +40,13 @@ class Curvature:
         gradients: dict[str, Tensor] = {}
         values = []
         for layer, block in self.blocks.items():
-            weight, bias = _names(layer, displacements)
+            weight, bias = _name_parameters(layer, displacements)
             if weight not in displacements:
                 if bias in displacements:
                     raise ValueError(f"{bias} is given without {weight}")
                 continue
             of_weight, of_bias = displacements[weight], displacements.get(bias)
-            d = _joined(layer, block, of_weight, of_bias)
+            d = _join_displacement(layer, block, of_weight, of_bias)
             with full_precision(d.device):
                 r = block.matvec(d).to(d.dtype)
             values.append((d * r).sum() / 2)
@@ -72,7 +72,7 @@ class Curvature:
         """Return the sum of the blocks' traces, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
-    def nbytes(self) -> dict[str, int]:
+    def bytes_by_layer(self) -> dict[str, int]:
         """Return the stored size of each layer's block, in bytes."""
         return {name: block.nbytes for name, block in self.blocks.items()}
 
@@ -100,7 +100,7 @@ class Curvature:
         )
 
 
-def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
+def _name_parameters(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
     """Return the parameter names of a layer's weight and bias.
 
     A layer is a module, an attention's `in_proj` or a bare parameter, whose bias is named "".
@@ -111,14 +111,14 @@ def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
     return f"{layer}{joint}weight", f"{layer}{joint}bias"
 
 
-def _joined(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _join_displacement(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the displacement d [o, w]: the weight by rows, the bias as last column.
 
     Only a block with a bias has that column. Raises ValueError where the columns do not fit the
     block.
     """
     d = weight.reshape(weight.shape[0], -1)
-    columns = block.columns(d.shape[0])
+    columns = block.count_columns(d.shape[0])
     if bias is None and columns == d.shape[1] + 1:
         bias = d.new_zeros(d.shape[0])
     if bias is not None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from core.learn.curvature.block import Block, Channels, Diagonal, Exact, Gram, Kfac, TKfac
 from core.learn.curvature.capture import CapturedPass, Forward
-from core.learn.curvature.factor import dense
+from core.learn.curvature.factor import make_dense
 from core.learn.curvature.layers import Layer, find_layer, gradients_of, inputs_of, outputs_of
 from core.learn.precision import full_precision
 
@@ -70,11 +70,11 @@ class CurvatureEstimator:
             probes = cotangents(run.outputs.detach()) if cotangents is not None else ()
             # The last probe frees the graph, which holds all activations.
             for i, probe in enumerate(probes):
-                for name, g in run.gradients(probe, last=i + 1 == len(probes)).items():
+                for name, g in run.compute_gradients(probe, last=i + 1 == len(probes)).items():
                     parts[name].add_probe(run.seen[name].a, g)
         self.n += x.shape[0]
 
-    def blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
+    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
         """Return the means over the examples by layer, each factor in at most `max_factor_bytes`.
 
         A factor takes the first tier that fits. Raises ValueError before the first example.
@@ -82,7 +82,7 @@ class CurvatureEstimator:
         if self.n == 0:
             raise ValueError("no example has been measured")
         return {
-            name: part.block(self.n).compressed(max_factor_bytes, part.layer.kernel)
+            name: part.build_block(self.n).compress_factors(max_factor_bytes, part.layer.kernel)
             for name, part in self._parts.items()
         }
 
@@ -93,7 +93,7 @@ class CurvatureEstimator:
             tensors |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
         return tensors
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the tensors of `to_tensors`.
 
         Raises ValueError for other layers, kinds or shapes.
@@ -187,22 +187,24 @@ class _LayerSums:
                 rows = m.flatten(1)
                 self.sums["matrix"] += rows.T @ rows
 
-    def block(self, n: int) -> Block:
+    def build_block(self, n: int) -> Block:
         """Return the block of the means over n examples."""
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":
                 return Diagonal(mean["values"])
             case "kfac":
-                return Kfac(dense(_symmetric(mean["a"])), dense(_symmetric(mean["g"])))
+                return Kfac(make_dense(_symmetrize(mean["a"])), make_dense(_symmetrize(mean["g"])))
             case "tkfac":
-                return TKfac(dense(_symmetric(mean["p"])), dense(_symmetric(mean["q"])), mean["delta"])
+                return TKfac(
+                    make_dense(_symmetrize(mean["p"])), make_dense(_symmetrize(mean["q"])), mean["delta"]
+                )
             case "gram":
-                return Gram(dense(_symmetric(mean["a"])))
+                return Gram(make_dense(_symmetrize(mean["a"])))
             case "channels":
-                return Channels(_symmetric(mean["blocks"]))
+                return Channels(_symmetrize(mean["blocks"]))
             case _:
-                return Exact(_symmetric(mean["matrix"]))
+                return Exact(_symmetrize(mean["matrix"]))
 
 
 def trace_factors(
@@ -236,6 +238,6 @@ def _cheaper_by_positions(t: int, o: int, w: int) -> bool:
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 
 
-def _symmetric(matrix: Tensor) -> Tensor:
+def _symmetrize(matrix: Tensor) -> Tensor:
     """Average a matrix and its transpose, which removes differences by rounding."""
     return (matrix + matrix.mT) / 2

@@ -42,7 +42,7 @@ class Factor(ABC):
         """Number of rows and columns, w."""
 
     @abstractmethod
-    def times(self, x: Tensor) -> Tensor:
+    def multiply_rows(self, x: Tensor) -> Tensor:
         """Return x F for x [n, w], in the dtype of F."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Factor(ABC):
         """Return the diagonal of F, [w]."""
 
     @abstractmethod
-    def dense(self) -> Tensor:
+    def to_dense(self) -> Tensor:
         """Return F as a matrix [w, w]."""
 
     @abstractmethod
@@ -64,10 +64,10 @@ class Factor(ABC):
         """
         if other.size != self.size:
             raise ValueError(f"factors of sizes {self.size} and {other.size} cannot be merged")
-        return self._merged(other, share)
+        return self._merge_in_tier(other, share)
 
     @abstractmethod
-    def _merged(self, other: Factor, share: float) -> Factor: ...
+    def _merge_in_tier(self, other: Factor, share: float) -> Factor: ...
 
     def trace(self) -> Tensor:
         """Return the trace of F, 0-dim."""
@@ -94,7 +94,7 @@ class Dense(Factor):
         """Number of rows of the matrix."""
         return self.matrix.shape[0]
 
-    def times(self, x: Tensor) -> Tensor:
+    def multiply_rows(self, x: Tensor) -> Tensor:
         """Return the product of x and the matrix."""
         return x.to(self.matrix.dtype) @ self.matrix
 
@@ -102,7 +102,7 @@ class Dense(Factor):
         """Return the diagonal of the matrix."""
         return self.matrix.diagonal()
 
-    def dense(self) -> Tensor:
+    def to_dense(self) -> Tensor:
         """Return the matrix itself."""
         return self.matrix
 
@@ -110,11 +110,11 @@ class Dense(Factor):
         """Return the matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
-        triangle = self.matrix.masked_select(_upper(self.matrix))
+        triangle = self.matrix.masked_select(_upper_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
-    def _merged(self, other: Factor, share: float) -> Factor:
-        return dense(torch.lerp(self.matrix, other.dense().to(self.matrix), share), self.tier)
+    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
+        return make_dense(torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier)
 
     @property
     def nbytes(self) -> int:
@@ -142,16 +142,16 @@ class LowRank(Factor):
         """Number of rows of the eigenvectors."""
         return self.vectors.shape[0]
 
-    def times(self, x: Tensor) -> Tensor:
+    def multiply_rows(self, x: Tensor) -> Tensor:
         """Return the product x F = x U diag(values) Uᵀ + x diag(rest)."""
         x = x.to(self.rest.dtype)
         return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
 
     def diagonal(self) -> Tensor:
         """Return the diagonal of F, which this form preserves."""
-        return _diagonal(self.vectors, self.values) + self.rest
+        return _low_rank_diagonal(self.vectors, self.values) + self.rest
 
-    def dense(self) -> Tensor:
+    def to_dense(self) -> Tensor:
         """Return F as a matrix, U diag(values) Uᵀ + diag(rest)."""
         return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
 
@@ -159,14 +159,14 @@ class LowRank(Factor):
         """Return the stored tensors: vectors, values and rest."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
 
-    def _merged(self, other: Factor, share: float) -> Factor:
+    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
         """Merge by the leading directions of both roots side by side.
 
         The part of the diagonal that they do not cover goes into `rest`.
         """
         rank = self.values.shape[0]
         if not isinstance(other, LowRank):
-            other = low_rank(other.dense().to(self.vectors), rank)
+            other = low_rank(other.to_dense().to(self.vectors), rank)
         diagonal = torch.lerp(self.diagonal(), other.diagonal().to(self.rest), share)
         roots = [
             vectors * (part * values).sqrt()
@@ -178,7 +178,7 @@ class LowRank(Factor):
         # The left singular vectors of all roots side by side are the eigenvectors of the merged
         # sum, without forming a matrix [w, w].
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
-        return _ranked(vectors[:, :rank], singular[:rank].square(), diagonal)
+        return _build_low_rank(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ class Uncorrelated(Factor):
         """Number of columns: c · kernel, + 1 with a bias."""
         return self.channels.shape[0] * self.kernel + (self.corner is not None)
 
-    def times(self, x: Tensor) -> Tensor:
+    def multiply_rows(self, x: Tensor) -> Tensor:
         """Return x F: channels mixed at each pixel, the bias column scaled by the corner."""
         x, channels = x.to(self.channels.dtype), self.channels.shape[0]
         pixels = x[:, : channels * self.kernel].reshape(-1, channels, self.kernel)
@@ -211,7 +211,7 @@ class Uncorrelated(Factor):
         pixels = self.channels.diagonal().repeat_interleave(self.kernel)
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
-    def dense(self) -> Tensor:
+    def to_dense(self) -> Tensor:
         """Return F as a matrix: channels ⊗ I, with the corner appended."""
         eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
         pixels = torch.kron(self.channels, eye)
@@ -226,9 +226,9 @@ class Uncorrelated(Factor):
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
-    def _merged(self, other: Factor, share: float) -> Factor:
+    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
         if not isinstance(other, Uncorrelated):
-            other = uncorrelated(other.dense().to(self.channels), self.kernel)
+            other = make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
         if other.kernel != self.kernel:
             raise ValueError(f"factors of kernels {self.kernel} and {other.kernel} cannot be merged")
         corner = None
@@ -239,7 +239,7 @@ class Uncorrelated(Factor):
         return Uncorrelated(channels, self.kernel, corner)
 
 
-def dense(matrix: Tensor, tier: Tier = "full") -> Factor:
+def make_dense(matrix: Tensor, tier: Tier = "full") -> Factor:
     """Return a factor with all of a symmetric matrix [w, w], rounded to what `tier` can store."""
     return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
@@ -247,10 +247,10 @@ def dense(matrix: Tensor, tier: Tier = "full") -> Factor:
 def low_rank(matrix: Tensor, rank: int) -> LowRank:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
     values, vectors = torch.linalg.eigh(matrix)
-    return _ranked(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
+    return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
 
 
-def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
+def make_uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
     """Return the mean of a matrix [w, w] over a kernel's pixels.
 
     w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
@@ -265,7 +265,7 @@ def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
     )
 
 
-def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
+def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
     """Return a symmetric matrix [w, w] in the first tier of at most `limit` bytes.
 
     Returns None if no tier fits.
@@ -278,17 +278,17 @@ def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | N
     w, each = matrix.shape[0], matrix.element_size()
     triangle = w * (w + 1) // 2
     if limit is None or w * w * each <= limit:
-        return dense(matrix)
+        return make_dense(matrix)
     if triangle * each <= limit:
-        return dense(matrix, "packed")
+        return make_dense(matrix, "packed")
     if triangle * 2 <= limit:
-        return dense(matrix, "packed bf16")
+        return make_dense(matrix, "packed bf16")
     # Room for r vectors, r values and a diagonal.
     rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
         return low_rank(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
-        return uncorrelated(matrix, kernel)
+        return make_uncorrelated(matrix, kernel)
     return None
 
 
@@ -297,7 +297,7 @@ def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
     if tier == "full":
         return Dense(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
-        return Dense(_unpacked(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16")
+        return Dense(_unpack_triangle(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16")
     if tier == "low rank":
         return LowRank(tensors["vectors"], tensors["values"], tensors["rest"])
     if tier == "uncorrelated":
@@ -305,19 +305,19 @@ def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
     raise ValueError(f"unknown storage tier {tier!r}")
 
 
-def _ranked(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
+def _build_low_rank(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
     """Build the low-rank factor whose `rest` makes up the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
-    remainder = (diagonal - _diagonal(vectors, values)).clamp_min(0)
+    remainder = (diagonal - _low_rank_diagonal(vectors, values)).clamp_min(0)
     return LowRank(vectors.contiguous(), values.contiguous(), remainder)
 
 
-def _diagonal(vectors: Tensor, values: Tensor) -> Tensor:
+def _low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
     """Return the diagonal of U diag(values) Uᵀ."""
     return vectors.square() @ values
 
 
-def _upper(matrix: Tensor) -> Tensor:
+def _upper_mask(matrix: Tensor) -> Tensor:
     """Return a mask that is true on and above the diagonal.
 
     A mask takes a sixteenth of the memory of two index tensors.
@@ -325,10 +325,10 @@ def _upper(matrix: Tensor) -> Tensor:
     return torch.ones_like(matrix, dtype=torch.bool).triu()
 
 
-def _unpacked(triangle: Tensor) -> Tensor:
+def _unpack_triangle(triangle: Tensor) -> Tensor:
     """Return the symmetric matrix of an upper triangle by rows; float32 from bfloat16."""
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
-    upper.masked_scatter_(_upper(upper), values)
+    upper.masked_scatter_(_upper_mask(upper), values)
     return upper + upper.triu(1).T

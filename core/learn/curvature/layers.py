@@ -68,7 +68,7 @@ def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
     names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
-        if key in ("weight", "bias") and _form(modules[prefix]) is not None:
+        if key in ("weight", "bias") and _get_form(modules[prefix]) is not None:
             names[prefix] = None
         elif key in ("in_proj_weight", "in_proj_bias") and isinstance(modules[prefix], nn.MultiheadAttention):
             names[prefix + PROJECTION] = None
@@ -89,12 +89,12 @@ def find_layer(network: nn.Module, name: str) -> Layer:
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
-    if not (_leads(weight) or _scales_channels(weight)):
+    if not (_has_batch_dimension(weight) or _scales_channels(weight)):
         raise ValueError(f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured")
     return Layer(name, "bare", owner, weight, None, key)
 
 
-def _form(module: nn.Module) -> Form | None:
+def _get_form(module: nn.Module) -> Form | None:
     """Return the form of a module; None for a module that is no layer."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
@@ -107,7 +107,7 @@ def _form(module: nn.Module) -> Form | None:
 
 def _of_module(name: str, module: nn.Module) -> Layer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
-    form = _form(module)
+    form = _get_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
     if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
@@ -132,7 +132,7 @@ def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
     return Layer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
 
 
-def _leads(parameter: Tensor) -> bool:
+def _has_batch_dimension(parameter: Tensor) -> bool:
     """Return true for [1, tokens, width], whose first dimension stands for the batch."""
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
@@ -142,13 +142,17 @@ def _scales_channels(parameter: Tensor) -> bool:
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
 
-def expanded(parameter: Tensor, examples: int) -> Tensor:
+def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
     """Return a leaf tensor with one copy of a bare parameter per example.
 
     It broadcasts as the parameter does.
     """
     rows = parameter.detach()
-    rows = rows.expand(examples, *rows.shape[1:]) if _leads(rows) else rows.expand(examples, *rows.shape)
+    rows = (
+        rows.expand(examples, *rows.shape[1:])
+        if _has_batch_dimension(rows)
+        else rows.expand(examples, *rows.shape)
+    )
     return rows.clone().requires_grad_()
 
 

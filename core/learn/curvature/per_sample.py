@@ -81,12 +81,12 @@ class PerSampleGradients:
         captured: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         twice: list[nn.Module] = []
 
-        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
+        def record_layer(module: nn.Module, args: Any, output: Tensor) -> None:
             if module in captured:
                 twice.append(module)
             captured[module] = (args[0].detach(), output)
 
-        hooks = [layer.module.register_forward_hook(keep) for layer in layers]
+        hooks = [layer.module.register_forward_hook(record_layer) for layer in layers]
         try:
             with torch.enable_grad():
                 logits = self._forward(x)
@@ -99,7 +99,7 @@ class PerSampleGradients:
             return False
         outputs = [captured[layer.module][1] for layer in used]
         passes = scalars(logits.detach())
-        prepared = [_prepare(layer.module, captured[layer.module][0], self._size) for layer in used]
+        prepared = [_prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
             deltas = torch.autograd.grad(logits, outputs, gradient, retain_graph=not last, allow_unused=True)
@@ -134,11 +134,11 @@ class PerSampleGradients:
         call = _Call(self._network, self._forward)
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
-        def scalar(params: dict[str, Tensor], one: Tensor, gradient: Tensor) -> Tensor:
+        def project_logits(params: dict[str, Tensor], one: Tensor, gradient: Tensor) -> Tensor:
             logits: Tensor = torch.func.functional_call(call, params, (one[None],), tie_weights=False)
             return (logits[0] * gradient).sum()
 
-        per_sample = torch.func.vmap(torch.func.grad(scalar), in_dims=(None, 0, 0))
+        per_sample = torch.func.vmap(torch.func.grad(project_logits), in_dims=(None, 0, 0))
         # As many examples at once as fit the limit of memory.
         rows = max(1, GRADIENTS // max(1, sum(p.numel() for p in self._chosen.values())))
         for gradient in passes:
@@ -167,13 +167,13 @@ def _closed_form_layers(network: nn.Module, chosen: dict[str, nn.Parameter]) -> 
     layers: dict[nn.Module, _Layer] = {}
     for name in chosen:
         module, key = owner[name], name.rpartition(".")[2]
-        if not _simple(module) or key not in ("weight", "bias"):
+        if not _has_closed_form(module) or key not in ("weight", "bias"):
             return None
         setattr(layers.setdefault(module, _Layer(module)), key, name)
     return list(layers.values())
 
 
-def _simple(module: nn.Module) -> bool:
+def _has_closed_form(module: nn.Module) -> bool:
     """Return true for a module whose gradient has a closed form."""
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
@@ -187,7 +187,7 @@ def _as_expected(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     return a.dim() == dimensions and z.requires_grad
 
 
-def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
+def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     """Return the part of a layer's input that its closed form needs, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
         return a

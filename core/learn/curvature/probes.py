@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 
-def basis(outputs: Tensor) -> list[Tensor]:
+def basis_cotangents(outputs: Tensor) -> list[Tensor]:
     """Return e_1 … e_C for every row of outputs [B, C]: C tensors [B, C] with Σ v vᵀ = I."""
     eye = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
     return [row.expand_as(outputs) for row in eye]
 
 
-def rademacher(outputs: Tensor, draws: int, generator: torch.Generator) -> list[Tensor]:
+def rademacher_cotangents(outputs: Tensor, draws: int, generator: torch.Generator) -> list[Tensor]:
     """Return S = `draws` tensors [B, C] of random signs / √S for outputs [B, C], with E Σ v vᵀ = I.
 
     Args:

@@ -42,7 +42,7 @@ class Ranks:
         """True for the rank that reports, writes snapshots and stores the result."""
         return self.rank == 0
 
-    def folder(self, out: Path) -> Path:
+    def open_scratch_folder(self, out: Path) -> Path:
         """Return the folder for this rank's scratch files: the job's, or its own within it."""
         if self.writes:
             return out
@@ -50,7 +50,7 @@ class Ranks:
         rank_folder.mkdir(parents=True, exist_ok=True)
         return rank_folder
 
-    def numbers(self, slices: int) -> range:
+    def get_slice_numbers(self, slices: int) -> range:
         """Return the numbers of the slices that this rank computes.
 
         All ranks compute the single slice of a batch that is too small to cut.
@@ -108,16 +108,16 @@ class SharedControl:
         self._asked: ControlRequest | None = None
         self.pending = False
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         """Return the request of the last step, and clear it."""
         request, self._asked, self.pending = self._asked, None, False
         return request
 
-    def outgoing(self) -> int:
+    def encode_pending(self) -> int:
         """Return a number for this rank's pending request; 0 for none."""
-        return _REQUESTS.index(self._control.take()) if self._control.pending else 0
+        return _REQUESTS.index(self._control.take_request()) if self._control.pending else 0
 
-    def incoming(self, number: int) -> None:
+    def store_request(self, number: int) -> None:
         """Store the request that rank 0 sent."""
         self._asked = _REQUESTS[number]
         self.pending = self._asked is not None

@@ -24,7 +24,7 @@ class Slice:
     of: int = 1
     images: int = 0
 
-    def rows(self, count: int) -> slice:
+    def row_range(self, count: int) -> slice:
         """Return the range of the slice's rows among `count` rows.
 
         Ranges are contiguous and equally long; earlier slices have one more where needed.
@@ -33,17 +33,17 @@ class Slice:
         begin = self.number * each + min(self.number, more)
         return slice(begin, begin + each + (self.number < more))
 
-    def taken(self, count: int) -> int:
+    def count_rows(self, count: int) -> int:
         """Return the slice's number of rows, of `count` in all."""
-        rows = self.rows(count)
+        rows = self.row_range(count)
         return int(rows.stop - rows.start)
 
     @property
     def weight(self) -> float:
         """Weight of the slice's loss: the share n_s/n of the batch's images."""
-        return self.taken(self.images) / self.images
+        return self.count_rows(self.images) / self.images
 
-    def relative(self, taken: int, count: int) -> float:
+    def mean_factor(self, taken: int, count: int) -> float:
         """Return the factor for a mean over `taken` of `count` things.
 
         Multiplied by `weight`, it makes `taken` / `count`.

@@ -21,7 +21,7 @@ from core.learn.dataset import DataError
 from core.learn.distributed.ranks import Ranks, SharedControl
 from core.learn.distributed.slices import WHOLE, Slice, count_slices
 from core.learn.networks.norms import BatchNorm
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 if TYPE_CHECKING:
     from core.learn.method import Method
@@ -66,27 +66,27 @@ class ShardedStep:
         slices = count_slices(self.shards, images)
         parameters = list(ctx.trainable.values())
         # All vectors need one length to be gathered; slice 0 has the most rows.
-        widest = Slice(0, slices, images).taken(images)
-        request_number = 0 if self.control is None else self.control.outgoing()
+        widest = Slice(0, slices, images).count_rows(images)
+        request_number = 0 if self.control is None else self.control.encode_pending()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            for number in self.ranks.numbers(slices):
+            for number in self.ranks.get_slice_numbers(slices):
                 part = ctx.part = Slice(number, slices, images)
                 # Random draws depend on the slice's number, not on the rank that computes it.
                 torch.manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
                 for parameter in parameters:
                     parameter.grad = None
                 with ctx.autocast():
-                    terms = method.loss_terms(ctx, cut(batch, part))
+                    terms = method.loss_terms(ctx, slice_batch(batch, part))
                 loss = torch.stack([value.float() for value in terms.values()]).sum() * part.weight
                 loss.backward()  # type: ignore[no-untyped-call]
                 gathered = {name: ctx.scratch[name] for name in method.gathered}
                 shapes = {name: tensor.shape[1:] for name, tensor in gathered.items()}
                 vectors.append(
                     # Only slice 0 carries the request, so that the sum over slices is its number.
-                    _flat(
+                    _flatten_slice(
                         parameters,
                         loss.detach(),
                         0 if number else request_number,
@@ -95,9 +95,9 @@ class ShardedStep:
                     )
                 )
         ctx.part = WHOLE
-        return self._add(ctx, parameters, self.ranks.gather(vectors, slices), shapes, images)
+        return self._combine_slices(ctx, parameters, self.ranks.gather(vectors, slices), shapes, images)
 
-    def _add(
+    def _combine_slices(
         self,
         ctx: Context,
         parameters: list[nn.Parameter],
@@ -115,13 +115,13 @@ class ShardedStep:
         parts = total[:end].split(sizes)  # type: ignore[no-untyped-call]
         *present, _, request_number = total[end:].tolist()
         if self.control is not None:
-            self.control.incoming(int(request_number))
+            self.control.store_request(int(request_number))
         for parameter, gradient, is_present in zip(parameters, parts, present, strict=True):
             parameter.grad = None
             if is_present:
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
-        counts = [Slice(number, len(vectors), images).taken(images) for number in range(len(vectors))]
+        counts = [Slice(number, len(vectors), images).count_rows(images) for number in range(len(vectors))]
         begin = head + 1
         for name, shape in shapes.items():
             stop = begin + counts[0] * shape.numel()
@@ -131,16 +131,16 @@ class ShardedStep:
         return total[head - 1]
 
 
-def cut(batch: Batch, part: Slice) -> Batch:
+def slice_batch(batch: Batch, part: Slice) -> Batch:
     """Return a slice of a batch as a batch."""
     if part.of == 1:
         return batch
-    rows = part.rows(batch.y.shape[0])
+    rows = part.row_range(batch.y.shape[0])
     x, y, index = batch.x[rows], batch.y[rows], batch.index[rows]
     return Batch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
 
 
-def _flat(
+def _flatten_slice(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
     """Return the flat vector of one slice: gradients, flags, loss, request and rows.
@@ -149,6 +149,6 @@ def _flat(
     """
     gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters]
     present = [float(p.grad is not None) for p in parameters]
-    flags = send(torch.tensor(present), loss.device)
+    flags = send_tensor(torch.tensor(present), loss.device)
     filled = [torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows]
     return torch.cat([*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled])

@@ -40,11 +40,11 @@ class Exemplars:
         """Labels, int64 [N]."""
         return self._section.tensors["labels"]
 
-    def cut(self, count: int) -> None:
+    def trim_lists(self, count: int) -> None:
         """Keep the first `count` items of every class."""
         if self.size:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
-            self._keep(torch.cat([self._rows(label)[:count] for label in labels]))
+            self._retain_rows(torch.cat([self._find_rows(label)[:count] for label in labels]))
 
     def add(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
         """Append images of some classes, then cut each of these classes to at most `count`.
@@ -67,13 +67,13 @@ class Exemplars:
             stored[name] = torch.cat([stored[name], value]) if name in stored else value
         selected = [(~torch.isin(self.labels, labels)).nonzero().squeeze(1)]
         for label, added in zip(lists, sizes, strict=True):
-            rows = self._rows(label)  # old items first
+            rows = self._find_rows(label)  # old items first
             # Old items go to even places, new ones to odd places.
             alternating = torch.cat(
                 [2 * torch.arange(len(rows) - added), 2 * torch.arange(added) + 1]
             ).argsort()
             selected.append(rows[alternating[:count].to(rows.device)])
-        self._keep(torch.cat(selected))
+        self._retain_rows(torch.cat(selected))
 
     def drop_tasks(self, tasks: set[int]) -> bool:
         """Remove all items that came with these tasks; return true if there were any."""
@@ -82,14 +82,14 @@ class Exemplars:
         tasks_of_items = self._section.tensors["tasks"]
         gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
         if gone.any():
-            self._keep((~gone).nonzero().squeeze(1))
+            self._retain_rows((~gone).nonzero().squeeze(1))
         return bool(gone.any())
 
-    def _rows(self, label: int) -> Tensor:
+    def _find_rows(self, label: int) -> Tensor:
         """Return the rows of a label's items, int64."""
         return (self.labels == label).nonzero().squeeze(1)
 
-    def _keep(self, rows: Tensor) -> None:
+    def _retain_rows(self, rows: Tensor) -> None:
         """Keep the items at `rows` alone; without any, remove the tensors."""
         for name, tensor in list(self._section.tensors.items()):
             if rows.numel():

@@ -37,7 +37,7 @@ class Gaussians:
 
     section: Section
 
-    def put(self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance) -> None:
+    def store_task(self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance) -> None:
         """Store the Gaussians of a task's features, in place of any that were stored for it.
 
         Args:
@@ -55,14 +55,14 @@ class Gaussians:
             sums = torch.zeros_like(means).index_add_(0, class_index, away.square())
             covariance = sums / (counts - 1).clamp(min=1)[:, None]
         elif kind == "full":
-            each = [_moment(away[class_index == c], int(counts[c]) - 1) for c in range(len(rows))]
+            each = [_compute_covariance(away[class_index == c], int(counts[c]) - 1) for c in range(len(rows))]
             covariance = torch.stack(each)
         else:
-            covariance = _moment(away, len(h) - len(rows))[None]
+            covariance = _compute_covariance(away, len(h) - len(rows))[None]
         stored = {"rows": rows, "counts": counts, "means": means.float(), "covariance": covariance.float()}
         self.section.tensors.update({f"{task}.{name}": tensor for name, tensor in stored.items()})
 
-    def draw(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw_features(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw the same number of features of every class, one class after the other within a task.
 
         Args:
@@ -73,10 +73,10 @@ class Gaussians:
             Features float32 [n, D] and rows of the head int64 [n].
         """
         features, labels = [], []
-        shares = self._shares(each)
-        for task in self.tasks():
-            rows, means = self._of(task, "rows"), self._of(task, "means")
-            roots = _roots(self._of(task, "covariance"), means.shape[1])
+        shares = self._split_draws(each)
+        for task in self.list_tasks():
+            rows, means = self._get_tensor(task, "rows"), self._get_tensor(task, "means")
+            roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
             for at, row in enumerate(rows.tolist()):
                 noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(means.device)
                 root = roots[at if len(roots) > 1 else 0]
@@ -85,22 +85,22 @@ class Gaussians:
                 labels.append(torch.full((len(noise),), row, device=means.device))
         return torch.cat(features), torch.cat(labels)
 
-    def tasks(self) -> list[int]:
+    def list_tasks(self) -> list[int]:
         """Return the numbers of the stored tasks, ascending."""
         return sorted({int(name.split(".")[0]) for name in self.section.tensors})
 
-    def _of(self, task: int, name: str) -> Tensor:
+    def _get_tensor(self, task: int, name: str) -> Tensor:
         return self.section.tensors[f"{task}.{name}"]
 
-    def _shares(self, each: int) -> dict[tuple[int, int], int]:
+    def _split_draws(self, each: int) -> dict[tuple[int, int], int]:
         """Return the draws of each (task, row): a class is split in the shares of its images.
 
         The remainder goes to the newest task.
         """
         images: dict[int, list[tuple[int, int]]] = {}
-        for task in self.tasks():
+        for task in self.list_tasks():
             for row, count in zip(
-                *(self._of(task, name).tolist() for name in ("rows", "counts")), strict=True
+                *(self._get_tensor(task, name).tolist() for name in ("rows", "counts")), strict=True
             ):
                 images.setdefault(row, []).append((task, count))
         shares: dict[tuple[int, int], int] = {}
@@ -113,14 +113,14 @@ class Gaussians:
         return shares
 
 
-def _moment(away: Tensor, freedom: int) -> Tensor:
+def _compute_covariance(away: Tensor, freedom: int) -> Tensor:
     """Return the covariance of deviations float64 [n, D], packed; zeros for a single one."""
     covariance = away.T @ away / max(1, freedom)
     rows, columns = torch.tril_indices(*covariance.shape)
     return covariance[rows, columns]
 
 
-def _roots(stored: Tensor, width: int) -> list[Tensor]:
+def _factor_covariances(stored: Tensor, width: int) -> list[Tensor]:
     """Return a square root L of each covariance plus a ridge, L Lᵀ = Σ + ridge · I, float32.
 
     L is [D, D], or [D] for diagonals.

@@ -25,7 +25,7 @@ PIXELS = 256 * 32 * 32
 
 def step_gradient(parameters: Parameters) -> Tensor:
     """Return the parameters' `.grad` as one vector [d]."""
-    return _flat([parameter.grad for parameter in parameters], parameters)
+    return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
 
 
 def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
@@ -36,14 +36,16 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
     n = items.labels.shape[0]
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None
-    with ctx.evaluation():
+    with ctx.evaluation_mode():
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
             with ctx.autocast():
                 groups = item_logits(method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part])
                 # Weighted, so that the parts add up to the mean over all items.
                 loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
-            gradient = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
+            gradient = _flatten_gradients(
+                torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters
+            )
             total = gradient if total is None else total + gradient
     assert total is not None
     return total
@@ -58,7 +60,7 @@ def add_to_step(vector: Tensor, parameters: Parameters) -> None:
         parameter.grad += part.view(parameter.shape)
 
 
-def _flat(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
+def _flatten_gradients(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
     """Concatenate gradients to one vector [d], with zeros for missing ones."""
     pairs = zip(gradients, parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs])

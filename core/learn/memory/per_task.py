@@ -34,7 +34,7 @@ class TaskMemory:
             return []
         return sorted(set(self._section.on_host("tasks").tolist()))
 
-    def begin(self) -> None:
+    def begin_task(self) -> None:
         """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
         rescale_counters(self._section, offers=1, logits=False)
         stored = self._section.tensors
@@ -45,9 +45,9 @@ class TaskMemory:
         for task in stored["tasks"].tolist():
             keep.append(left[task] > 0)
             left[task] -= 1
-        self._keep(torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device))
+        self._apply_mask(torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device))
 
-    def fill(self, batches: Iterable[Batch], task: int) -> None:
+    def store_task(self, batches: Iterable[Batch], task: int) -> None:
         """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
         stored, room = self._section.tensors, self.share
         for batch in batches:
@@ -64,17 +64,19 @@ class TaskMemory:
             for name, value in new.items():
                 stored[name] = torch.cat([stored[name], value]) if name in stored else value
 
-    def items(self, tasks: Iterable[int]) -> Items:
+    def get_items(self, tasks: Iterable[int]) -> Items:
         """Return all examples of these tasks."""
         is_selected = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
-        return Items.of(self._section, is_selected.nonzero().squeeze(1))
+        return Items.from_section(self._section, is_selected.nonzero().squeeze(1))
 
     def drop_tasks(self, tasks: set[int]) -> None:
         """Remove all examples of these tasks."""
         tasks_of_items = self._section.tensors.get("tasks")
         if tasks_of_items is not None:
-            self._keep(~torch.isin(tasks_of_items, torch.tensor(list(tasks), device=tasks_of_items.device)))
+            self._apply_mask(
+                ~torch.isin(tasks_of_items, torch.tensor(list(tasks), device=tasks_of_items.device))
+            )
 
-    def _keep(self, mask: Tensor) -> None:
+    def _apply_mask(self, mask: Tensor) -> None:
         for name, tensor in self._section.tensors.items():
             self._section.tensors[name] = tensor[mask]

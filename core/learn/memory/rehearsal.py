@@ -11,9 +11,9 @@ from torch.nn import functional
 from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.herding import herd
+from core.learn.memory.herding import order_by_herding
 from core.learn.networks import Network
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 
 def unit_features(network: Network, x: Tensor) -> Tensor:
@@ -33,12 +33,12 @@ def choose_exemplars(
         count: images per class.
         alive: called for each class, see `Context`.
     """
-    features, labels, images = _seen(network, batches)
+    features, labels, images = _read_batches(network, batches)
     lists: dict[int, Tensor] = {}
     for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
         alive()
         rows = (labels == label).nonzero().squeeze(1)
-        lists[label] = images(rows[herd(features[rows], count)])
+        lists[label] = images(rows[order_by_herding(features[rows], count)])
     return lists
 
 
@@ -57,7 +57,7 @@ def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
     used = min(size, ctx.batches * ctx.recipe.batch_size)
     # Runs of nearly equal length, one for each batch of the epoch.
     begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
-    return _inputs(ctx, exemplars, begin, end) if begin < end else None
+    return _build_inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
 def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
@@ -66,10 +66,10 @@ def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     There must be at least one exemplar. Shapes as in `exemplars_for_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
-    return _inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
+    return _build_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
 
 
-def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[Tensor, Tensor]:
+def _build_inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[Tensor, Tensor]:
     """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
     key = ctx.epoch, exemplars.size
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.
@@ -77,8 +77,8 @@ def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[T
         seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
         table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
-        numbers = ctx.augment.placed(table[order, 1:], device)
-        ctx.cache |= {"epoch": key, "order": send(order, device), "table": numbers}
+        numbers = ctx.augment.place_table(table[order, 1:], device)
+        ctx.cache |= {"epoch": key, "order": send_tensor(order, device), "table": numbers}
     order, table = ctx.cache["order"], ctx.cache["table"]
     rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
     numbers = table[torch.arange(begin, end, device=table.device) % exemplars.size]
@@ -86,7 +86,9 @@ def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[T
     return ctx.inputs_of(images), exemplars.labels[rows]
 
 
-def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+def _read_batches(
+    network: Network, batches: Iterable[Batch]
+) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.
 
     The loader takes rows int64 [n] and returns images uint8 [n, S, S, C].
@@ -101,7 +103,7 @@ def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, C
         raw.append(batch.raw)
     size = len(labels[0])
 
-    def images(rows: Tensor) -> Tensor:
+    def load_images(rows: Tensor) -> Tensor:
         return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
 
-    return torch.cat(features), torch.cat(labels), images
+    return torch.cat(features), torch.cat(labels), load_images

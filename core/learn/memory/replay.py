@@ -15,7 +15,7 @@ from torch.nn import functional
 from core.learn.context import Context
 from core.learn.memory.reservoir import Items, Reservoir
 from core.learn.method import Method
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 Groups = list[tuple[Tensor | None, Tensor]]
 """Pairs (rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
@@ -37,8 +37,8 @@ def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> lis
         ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
     draws: list[Draw] = []
     for whole, table in ctx.scratch["draws"]:
-        rows = ctx.part.rows(whole.labels.shape[0])
-        draws.append((whole.some(rows), table[rows], whole))
+        rows = ctx.part.row_range(whole.labels.shape[0])
+        draws.append((whole.slice_rows(rows), table[rows], whole))
     return draws
 
 
@@ -73,7 +73,7 @@ def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
     """Compute each item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
-        rows = send((tasks == task).nonzero().squeeze(1), features.device)
+        rows = send_tensor((tasks == task).nonzero().squeeze(1), features.device)
         out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
     return out
 

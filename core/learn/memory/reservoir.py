@@ -19,7 +19,7 @@ from core.learn.augment import COLUMNS, epoch_seed
 from core.learn.context import Context
 from core.learn.memory.evenly import choose_slots_evenly, draw_evenly
 from core.learn.state import Section
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 SEEN = "seen_by_class"
 """Counter of items offered, by class. Only balanced reservoirs have it."""
@@ -40,15 +40,15 @@ class Items:
     widths: Tensor | None
 
     @staticmethod
-    def of(section: Section, rows: Tensor) -> Items:
+    def from_section(section: Section, rows: Tensor) -> Items:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
         tasks = section.on_host("tasks").index_select(0, rows)
-        rows = send(rows, tensors["labels"].device)
+        rows = send_tensor(rows, tensors["labels"].device)
         picked = {name: tensor.index_select(0, rows) for name, tensor in tensors.items() if name != "tasks"}
         return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
 
-    def some(self, rows: slice) -> Items:
+    def slice_rows(self, rows: slice) -> Items:
         """Return a slice of these items."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
@@ -75,7 +75,7 @@ class Reservoir:
     @property
     def generator(self) -> torch.Generator:
         """The section's generator, created at the first draw: erasing alone creates none."""
-        return self._section.generator("reservoir", self._seed)
+        return self._section.get_generator("reservoir", self._seed)
 
     @property
     def size(self) -> int:
@@ -88,7 +88,7 @@ class Reservoir:
         """Number of items offered since the stream began."""
         return max(int(self._section.json.get("seen", 0)), self.size)
 
-    def begin(self, *, offers: int = 1, logits: bool = False) -> None:
+    def begin_task(self, *, offers: int = 1, logits: bool = False) -> None:
         """Prepare the stored buffer, perhaps of another method, for its use in a task.
 
         Args:
@@ -101,7 +101,7 @@ class Reservoir:
         """
         rescale_counters(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
-            self._keep(self._choose(self.capacity).sort().values)
+            self._retain_rows(self._choose_rows(self.capacity).sort().values)
 
     def drop_tasks(self, tasks: set[int]) -> int:
         """Remove all items of these tasks; return their number."""
@@ -113,7 +113,7 @@ class Reservoir:
         )
         removed = self.size - keep.numel()
         if removed:
-            self._keep(keep)
+            self._retain_rows(keep)
         return removed
 
     def add(
@@ -138,7 +138,7 @@ class Reservoir:
         self._section.json["seen"] = offered + len(u)
         if slots:
             host = torch.tensor([list(slots), list(slots.values())])
-            at, rows = send(host, labels.device)
+            at, rows = send_tensor(host, labels.device)
             values = {
                 "images": images(host[1]),
                 "labels": labels.index_select(0, rows),
@@ -149,22 +149,24 @@ class Reservoir:
                 values["widths"] = torch.full_like(rows, logits.shape[1])
             tasks = self._section.on_host("tasks") if stored else None
             for name, value in values.items():
-                self._section.tensors[name] = self._written(self._section.tensors.get(name), at, value, size)
+                self._section.tensors[name] = self._write_rows(
+                    self._section.tensors.get(name), at, value, size
+                )
             if at.device.type != "cpu":
-                tasks = self._written(tasks, host[0], torch.full_like(host[0], task), size)
+                tasks = self._write_rows(tasks, host[0], torch.full_like(host[0], task), size)
                 self._section.keep_on_host("tasks", tasks)
 
     def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
         """Draw min(n, size) different items, and a table rand(B, columns) for their
         augmentation."""
-        rows = self._choose(n)
+        rows = self._choose_rows(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
-        return Items.of(self._section, rows), table
+        return Items.from_section(self._section, rows), table
 
-    def _choose(self, n: int) -> Tensor:
+    def _choose_rows(self, n: int) -> Tensor:
         """Return min(n, size) different random rows, int64."""
         if self._balanced and self.size:
-            return draw_evenly(self._classes(), n, self.generator)
+            return draw_evenly(self._get_classes(), n, self.generator)
         return torch.randperm(self.size, generator=self.generator)[:n]
 
     def _choose_slots(self, draws: Sequence[float], labels: Tensor, task: int) -> dict[int, int]:
@@ -174,23 +176,23 @@ class Reservoir:
             return choose_slots(draws, self.seen, self.size, self.capacity)
         new = labels.cpu()
         classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
-        slot_classes = self._classes().tolist() if self.size else []
+        slot_classes = self._get_classes().tolist() if self.size else []
         offered_by_class = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
         slots = choose_slots_evenly(draws, classes.tolist(), slot_classes, offered_by_class, self.capacity)
         self._section.json[SEEN] = {str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)}
         return slots
 
-    def _classes(self) -> Tensor:
+    def _get_classes(self) -> Tensor:
         """Return the class of each item, int64 [size], on the CPU."""
         labels = self._section.on_host("labels")
         return _number_classes(labels, self._section.on_host("tasks")) if self._heads else labels
 
-    def _keep(self, rows: Tensor) -> None:
+    def _retain_rows(self, rows: Tensor) -> None:
         tensors = self._section.tensors
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
-    def _written(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
+    def _write_rows(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
         """Return `old` with `size` rows, in which the rows `at`, int64 [b], are set to `value` [b,
         …]."""
         if old is None:
@@ -199,7 +201,7 @@ class Reservoir:
         if old.dim() == 2 and value.shape[1] != old.shape[1]:
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
-        old = _longer(old, size, self.capacity)
+        old = _extend_rows(old, size, self.capacity)
         return old.index_copy_(0, at, value)
 
 
@@ -255,7 +257,7 @@ def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
             section.tensors.pop(name, None)
 
 
-def _longer(old: Tensor, size: int, capacity: int) -> Tensor:
+def _extend_rows(old: Tensor, size: int, capacity: int) -> Tensor:
     """Return `old` with `size` rows.
 
     Storage doubles, so filling costs linear time, not quadratic.

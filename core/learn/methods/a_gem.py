@@ -55,11 +55,11 @@ class AGem(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the reservoir to its capacity."""
-        self._reservoir(ctx).begin()
+        self._open_reservoir(ctx).begin_task()
 
-    def project(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: Context) -> None:
         """Project the gradient where it opposes the reference gradient (equation 11)."""
-        reservoir = self._reservoir(ctx)
+        reservoir = self._open_reservoir(ctx)
         if reservoir.size == 0 or self.hyper.reference_batch == 0:
             return
         items, _ = reservoir.draw(self.hyper.reference_batch)
@@ -73,12 +73,12 @@ class AGem(Method):
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Offer the task's examples to the reservoir."""
         for batch in batches:
-            self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
-    def _reservoir(self, ctx: Context) -> Reservoir:
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

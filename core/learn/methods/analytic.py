@@ -32,9 +32,9 @@ from torch.nn import functional
 from core.learn.analytic import balance, choice, discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.offsets import fit_offsets
-from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.projection import append_ones, draw_matrix, project_features
 from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
-from core.learn.analytic.sums import Sums, total
+from core.learn.analytic.sums import Sums, sum_tasks
 from core.learn.context import Batch, Context
 from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
@@ -153,7 +153,7 @@ class Analytic(Method):
         """True unless the first task adapts the backbone."""
         return self.hyper.adapt is None
 
-    def rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return a bound of each image's score rounding, float32 [B], in proportion to Σ |w h|.
 
         That sum is the most that the terms of a score can add up to. They are large and of opposite
@@ -161,11 +161,11 @@ class Analytic(Method):
         """
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
-            return super().rounding(network, x, task)
-        h = self._read(network, x, task).abs()
+            return super().rounding_bound(network, x, task)
+        h = self._compute_score_inputs(network, x, task).abs()
         return ROUNDING * functional.linear(h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()).amax(1)
 
-    def stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
         adapt = self.hyper.adapt
         return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
@@ -182,7 +182,7 @@ class Analytic(Method):
         # The classifier has the rows of all heads, one after the other.
         rows = slice(start, start + len(network.classes_of(task)))
         return functional.linear(
-            self._read(network, x, task), own_tensors[WEIGHT][rows], own_tensors[BIAS][rows]
+            self._compute_score_inputs(network, x, task), own_tensors[WEIGHT][rows], own_tensors[BIAS][rows]
         )
 
     def begin_task(self, ctx: Context) -> None:
@@ -194,13 +194,13 @@ class Analytic(Method):
         self.state["own"].clear()
         columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
-            projection = matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
+            projection = draw_matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
             self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the task's images to the stored sums, and solve for the classifier of all classes."""
-        with ctx.evaluation(), torch.no_grad():
-            self._add(ctx)
+        with ctx.evaluation_mode(), torch.no_grad():
+            self._store_task(ctx)
             linear = self._solve(ctx)
         own_tensors = self.state["own"].tensors
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
@@ -209,7 +209,7 @@ class Analytic(Method):
         """Return the left-out scores of retained examples and their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove the features of these tasks' images. Their sums stay: they contain no image.
 
         Totals with such features are deleted with them, and no job gets them.
@@ -218,31 +218,33 @@ class Analytic(Method):
         for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
             del stored[name]
 
-    def _add(self, ctx: Context) -> None:
+    def _store_task(self, ctx: Context) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
         first = ctx.network.first_class(ctx.head_task)
         sums: Sums | None = None
         batches: list[Rows] = []
         for batch in ctx.in_order():
             phi = ctx.network.features(batch.x, batch.task).float()
-            h = self._columns(self._project(phi))
+            h = self._add_bias_column(self._project_features(phi))
             sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
             sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
             keys = digest_images(batch.raw(torch.arange(len(phi))), ctx.recipe.seed)
             batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
         assert sums is not None, "a task has images"
-        stored = {**sums.packed(), "rows": ctx.class_rows + first}
+        stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
         self.state[STATISTICS].tensors.update(tensors)
-        self._keep(ctx.task, Rows.join(batches))
+        self._store_features(ctx.task, Rows.join(batches))
 
-    def _keep(self, task: int, rows: Rows) -> None:
+    def _store_features(self, task: int, rows: Rows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
-        stored.update({f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).packed().items()})
+        stored.update(
+            {f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).to_tensors().items()}
+        )
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
-            remaining = rows.select(~is_drawn).packed()
+            remaining = rows.select(~is_drawn).to_tensors()
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
     def _draw_left_out(self, classes: int) -> Rows | None:
@@ -253,7 +255,7 @@ class Analytic(Method):
         examples.
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
-        tasks = sorted({int(name.split(".")[0]) for name in tensors} - set(self._covered()))
+        tasks = sorted({int(name.split(".")[0]) for name in tensors} - set(self._get_covered_tasks()))
         parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
         parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
         if not parts:
@@ -261,38 +263,38 @@ class Analytic(Method):
         rows = Rows.join(parts)
         return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
 
-    def _covered(self) -> list[int]:
+    def _get_covered_tasks(self) -> list[int]:
         """Return the numbers of the tasks that the totals cover."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
 
     def _keep_totals(self, sums: Sums, rows: Rows | None) -> None:
         """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
-        covered = [*self._covered(), *self._tasks()]
+        covered = [*self._get_covered_tasks(), *self._list_tasks()]
         stored = self.state[TOTALS].tensors
         stored.clear()
-        stored.update(sums.packed())
+        stored.update(sums.to_tensors())
         stored[TASKS] = torch.tensor(sorted(set(covered)))
         if rows is not None:
-            stored.update(rows.packed())
+            stored.update(rows.to_tensors())
 
     # Features and classifier.
 
-    def _read(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def _compute_score_inputs(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return the features that scores are linear in, float32 [B, K]."""
-        h = self._features(network, x, task)
+        h = self._compute_features(network, x, task)
         return functional.normalize(h) if self.hyper.head == "ncm" else h
 
-    def _features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def _compute_features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return the classifier's features without the column of ones, float32 [B, K]."""
-        return self._project(network.features(x, task).float())
+        return self._project_features(network.features(x, task).float())
 
-    def _project(self, phi: Tensor) -> Tensor:
+    def _project_features(self, phi: Tensor) -> Tensor:
         """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
         drawn = self.state["projection"].tensors.get(PROJECTION)
-        return phi if drawn is None else project(phi, drawn)
+        return phi if drawn is None else project_features(phi, drawn)
 
-    def _columns(self, h: Tensor) -> Tensor:
+    def _add_bias_column(self, h: Tensor) -> Tensor:
         """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
         return h if self._is_projected else append_ones(h)
 
@@ -300,32 +302,35 @@ class Analytic(Method):
     def _is_projected(self) -> bool:
         return PROJECTION in self.state["projection"].tensors
 
-    def _tasks(self) -> list[int]:
+    def _list_tasks(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
-    def _sums(self, classes: int) -> Sums:
+    def _sum_tasks(self, classes: int) -> Sums:
         """Return the sums of all tasks, added in their order."""
-        return total(self._each(), classes)
+        return sum_tasks(self._iter_sums(), classes)
 
-    def _each(self) -> Iterator[tuple[Sums, Sequence[int]]]:
+    def _iter_sums(self) -> Iterator[tuple[Sums, Sequence[int]]]:
         """Yield the totals, then each further task's sums, with their classes.
 
         They are unpacked one at a time.
         """
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
-            yield Sums.unpacked(totals), range(len(totals["counts"]))
+            yield Sums.from_tensors(totals), range(len(totals["counts"]))
         # Yielded one at a time, so that only one unpacked G is in memory.
-        for task in sorted(set(self._tasks()) - set(self._covered())):
+        for task in sorted(set(self._list_tasks()) - set(self._get_covered_tasks())):
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
-            yield Sums.unpacked(stored), stored["rows"].tolist()
+            yield Sums.from_tensors(stored), stored["rows"].tolist()
 
     def _solve(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
-        sums, rows = self._sums(classes), self._draw_left_out(classes)
+        sums, rows = self._sum_tasks(classes), self._draw_left_out(classes)
         self._keep_totals(sums, rows)
         if self.hyper.head == "ncm":
-            means = functional.normalize(discriminant.means(self._plain(sums))) / COSINE_TEMPERATURE
+            means = (
+                functional.normalize(discriminant.class_means(self._drop_bias_column(sums)))
+                / COSINE_TEMPERATURE
+            )
             return Linear(means, means.new_zeros(classes))
         examples = self._take_examples(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
@@ -333,11 +338,11 @@ class Analytic(Method):
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
         labels = examples.labels.cpu()
         scores = {name: each.left_out.cpu() for name, each in solved.items()}
-        head = self._choose(ctx, scores, labels) if len(names) > 1 else names[0]
+        head = self._choose_head(ctx, scores, labels) if len(names) > 1 else names[0]
         ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
         return solved[head].linear
 
-    def _choose(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
+    def _choose_head(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
         """Choose the head with the better left-out scores, and record them in the manifest."""
         own_json = self.state["own"].json
         before = own_json.get("auto", {}).get("head")
@@ -365,7 +370,7 @@ class Analytic(Method):
         judged = order[: _count_examples(JUDGED, classes)].sort().values
         choosing = torch.isin(judged, order[: _count_examples(CHOSEN_BY, classes)])
         rows = rows.select(judged)
-        h = self._columns(self._project(rows.features.to(sums.gram.device)))
+        h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
         labels = rows.classes.to(h.device)
@@ -373,28 +378,28 @@ class Analytic(Method):
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
         return _Examples(h.double(), labels, choosing.to(h.device), excluded)
 
-    def _plain(self, sums: Sums) -> Sums:
+    def _drop_bias_column(self, sums: Sums) -> Sums:
         """Remove the column of ones, which only a ridge has."""
         return sums if self._is_projected else sums.without_last()
 
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
-        plain = self._plain(sums)
+        plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.LeftOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
             share = left_out.select(examples.choosing).choose_share()
         elif share is None:
-            share = discriminant.oas(discriminant.covariance(plain), plain.examples)
-        linear = discriminant.discriminant(plain, self.hyper.prior, share)
+            share = discriminant.oas_shrinkage(discriminant.shared_covariance(plain), plain.examples)
+        linear = discriminant.solve_classifier(plain, self.hyper.prior, share)
         scores = left_out.score(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
-            return _Solved(linear, examples.mask(scores))
-        return self._with_offsets(linear, examples.mask(scores), examples.labels, plain.counts)
+            return _Solved(linear, examples.mask_scores(scores))
+        return self._with_offsets(linear, examples.mask_scores(scores), examples.labels, plain.counts)
 
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
-        weighted = balance.balance(sums) if self.hyper.balanced else sums
+        weighted = balance.balance_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
         left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
         strength = self.hyper.strength
@@ -406,11 +411,11 @@ class Analytic(Method):
             strength = left_out.select(examples.choosing).choose_strength(weighted)
             weight = ridge.solve(weighted, strength)
         else:
-            strength, weight = ridge.choose(weighted)
+            strength, weight = ridge.choose_strength(weighted)
         if left_out is not None:
-            scores = examples.mask(left_out.score(strength))
+            scores = examples.mask_scores(left_out.score(strength))
         else:
-            scores = examples.mask(ridge.left_out(sums, strength, weight, h, labels))
+            scores = examples.mask_scores(ridge.left_out(sums, strength, weight, h, labels))
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T
@@ -454,7 +459,7 @@ class _Examples:
     choosing: Tensor
     excluded: Tensor | None = None
 
-    def mask(self, scores: Tensor) -> Tensor:
+    def mask_scores(self, scores: Tensor) -> Tensor:
         """Return scores [n, C] with those of other heads at −inf."""
         return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 

@@ -34,7 +34,7 @@ from core.learn.memory.reservoir import Items, Reservoir, open_reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
 """Loss of items as a scalar, from (present logits, items)."""
@@ -79,7 +79,7 @@ class Der(Method):
     gathered = ("logits",)
     hyper: DerHyper
 
-    def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
+    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return name → (weight, loss) of each replayed term, in the order of their draws."""
         return {"logits": (self.hyper.alpha, stored_logits_loss)}
 
@@ -91,8 +91,8 @@ class Der(Method):
     def begin_task(self, ctx: Context) -> None:
         """Prepare the reservoir, and compute logits for items that another method stored without
         them."""
-        reservoir = self._reservoir(ctx)
-        reservoir.begin(offers=ctx.recipe.epochs, logits=True)
+        reservoir = self._open_reservoir(ctx)
+        reservoir.begin_task(offers=ctx.recipe.epochs, logits=True)
         if reservoir.size and "logits" not in self.state["buffer"].tensors:
             tensors = self.state["buffer"].tensors
             tensors["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
@@ -112,9 +112,9 @@ class Der(Method):
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy of the new batch, and the weighted loss of each replayed
         term."""
-        reservoir = self._reservoir(ctx)
+        reservoir = self._open_reservoir(ctx)
         terms_in_use = {
-            name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0
+            name: term for name, term in self.get_replay_terms().items() if reservoir.size and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
         count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
@@ -132,7 +132,7 @@ class Der(Method):
             for x, tasks in parts:
                 # BatchNorm cannot train on a single image, so the running statistics are used for
                 # it.
-                with ctx.extra_forward() if len(x) > 1 else ctx.evaluation():
+                with ctx.extra_forward() if len(x) > 1 else ctx.evaluation_mode():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
@@ -142,19 +142,19 @@ class Der(Method):
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (_num_averaged(ctx, name, group) for group in (items, whole))
-                terms[name] = ctx.part.relative(slice_count, averaged) * terms[name]
+                terms[name] = ctx.part.mean_factor(slice_count, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch with the logits that it was trained on."""
-        self._reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
+        self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
-    def _reservoir(self, ctx: Context) -> Reservoir:
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
@@ -163,13 +163,13 @@ class Der(Method):
         `known`: number of outputs that count, for a single head; None: all.
         """
         found: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad(), ctx.evaluation():
+        with torch.no_grad(), ctx.evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
-                items = Items.of(self.state["buffer"], part)
+                items = Items.from_section(self.state["buffer"], part)
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
-                    places = send(part, ctx.device)
+                    places = send_tensor(part, ctx.device)
                     found.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
         wider = max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]

@@ -53,11 +53,11 @@ class DerNet(Expanding):
     network = ParallelNetwork
     hyper: DerNetHyper
 
-    def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
         network = as_growing(ctx)
-        old = network.older(x)
-        newest = network.newest(old, x)
+        old = network.forward_older(x)
+        newest = network.forward_newest(old, x)
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
         # Without old classes the auxiliary classifier has nothing to separate the new ones from.

@@ -48,9 +48,9 @@ class DerPlusPlus(Der):
     }
     hyper: DerPlusPlusHyper
 
-    def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
+    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay terms of DER, and the cross-entropy of stored labels."""
-        return {**super().replayed(), "labels": (self.hyper.beta, stored_labels_loss)}
+        return {**super().get_replay_terms(), "labels": (self.hyper.beta, stored_labels_loss)}
 
     @property
     def shares_draw(self) -> bool:

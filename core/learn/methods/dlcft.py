@@ -114,7 +114,7 @@ class Dlcft(Method):
 
     # Structure.
 
-    def build(self, network: Network) -> Network:
+    def build_network(self, network: Network) -> Network:
         """Return the linearised network.
 
         Raises DataError when the model was linearised with other hyper-parameters.
@@ -137,10 +137,10 @@ class Dlcft(Method):
         """Return weighted squared errors of the new batch and, in the class scenario, of replayed
         images."""
         share, alpha = self._task_weight(ctx), self.hyper.alpha
-        if not self._replays(ctx):
+        if not self._has_replay(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
-        items, table = self._reservoir(ctx).draw(ctx.recipe.batch_size, ctx.augment.columns)
+        items, table = self._open_reservoir(ctx).draw(ctx.recipe.batch_size, ctx.augment.columns)
         logits = self.forward(ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None)
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)
@@ -152,13 +152,13 @@ class Dlcft(Method):
     def penalty_grads(self, ctx: Context) -> None:
         """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
-        if not _linearised(ctx).frozen or (share == 1 and decay == 0):
+        if not _as_linearised(ctx).frozen or (share == 1 and decay == 0):
             return
-        deltas = self._deltas(ctx)
+        deltas = self._compute_deltas(ctx)
         pull: dict[str, Tensor] = {}
         if strength > 0:
-            pull, ctx.scratch["rise"] = self._memory(ctx).curvature.gradient(deltas)
-        gradients = self._memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
+            pull, ctx.scratch["rise"] = self._get_memory(ctx).curvature.evaluate_penalty(deltas)
+        gradients = self._get_memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
         for name, delta in deltas.items():
             parameter = ctx.trainable[name]
             if parameter.grad is None:
@@ -176,17 +176,19 @@ class Dlcft(Method):
         """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._penalty_weight(ctx)
         return (
-            strength * float(self._memory(ctx).curvature.gradient(self._deltas(ctx))[1]) if strength else 0.0
+            strength * float(self._get_memory(ctx).curvature.evaluate_penalty(self._compute_deltas(ctx))[1])
+            if strength
+            else 0.0
         )
 
     # A task.
 
     def begin_task(self, ctx: Context) -> None:
         """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
-        network = _linearised(ctx)
+        network = _as_linearised(ctx)
         if not network.frozen and network.pretrained:
             _adapt_norms(ctx)
-            network.freeze()
+            network.freeze_backbone()
         elif not network.frozen:
             ctx.warn(
                 "the base has random weights: this first task trains the whole network as plain fine-tuning "
@@ -211,25 +213,25 @@ class Dlcft(Method):
                 "others"
             )
         if ctx.scenario == "class":
-            self._reservoir(ctx).begin()
+            self._open_reservoir(ctx).begin_task()
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Freeze a base that was just learned, measure the task's curvature, and merge it."""
-        network, hyper = _linearised(ctx), self.hyper
-        deltas = self._deltas(ctx) if network.frozen else {}
+        network, hyper = _as_linearised(ctx), self.hyper
+        deltas = self._compute_deltas(ctx) if network.frozen else {}
         if not network.frozen:
-            network.freeze()
+            network.freeze_backbone()
             if network.fixed_head:
                 rows = network.head_rows(ctx.head_task).detach().clone()
                 network.set_reference(network.reference_name(ctx.head_task), rows)
-        with ctx.evaluation():
+        with ctx.evaluation_mode():
             fresh = measure_task(
                 network,
                 ((batch.x, batch.y) for batch in batches),
                 ctx.head_task,
                 kind=hyper.curvature,
                 alpha=hyper.alpha,
-                probes=self._probes(ctx),
+                probes=self._count_probes(ctx),
                 generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
                 max_factor_bytes=hyper.max_factor_bytes,
@@ -237,7 +239,7 @@ class Dlcft(Method):
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})
-        self._memory(ctx).add_task(
+        self._get_memory(ctx).add_task(
             fresh,
             deltas,
             share=self._task_weight(ctx),
@@ -247,28 +249,28 @@ class Dlcft(Method):
         )
         ctx.cache.clear()
         if ctx.scenario == "class":
-            reservoir = self._reservoir(ctx)
+            reservoir = self._open_reservoir(ctx)
             for batch in ctx.examples():
                 reservoir.add(batch.raw, batch.y, ctx.task)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks. Curvature stays."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
     # Forecasts.
 
-    def forecast(self, ctx: Context) -> float | None:
+    def forecast_loss_rise(self, ctx: Context) -> float | None:
         """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
 
         None in the first task.
         """
         if not self._tasks:
             return None
-        memory, deltas = self._memory(ctx), self._deltas(ctx)
+        memory, deltas = self._get_memory(ctx), self._compute_deltas(ctx)
         rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
-            rise = memory.curvature.gradient(deltas)[1]
+            rise = memory.curvature.evaluate_penalty(deltas)[1]
         rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
@@ -279,7 +281,7 @@ class Dlcft(Method):
         """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
         at Δ = 0."""
         rises: dict[int, float] = {}
-        deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
+        deltas, memory = self._compute_deltas(ctx) if self._tasks else {}, self._get_memory(ctx)
         for task, (diagonal, slope) in memory.of_tasks().items():
             terms = [
                 (
@@ -317,25 +319,25 @@ class Dlcft(Method):
     def _penalty_weight(self, ctx: Context) -> float:
         """Return the curvature penalty's weight in the objective."""
         share = 1 - self._task_weight(ctx)
-        return share * self.hyper.lambda_ if self._replays(ctx) else share
+        return share * self.hyper.lambda_ if self._has_replay(ctx) else share
 
-    def _replays(self, ctx: Context) -> bool:
+    def _has_replay(self, ctx: Context) -> bool:
         """Return True if a batch is replayed.
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
         """
-        return ctx.scenario == "class" and self._tasks > 0 and self._reservoir(ctx).size > 0
+        return ctx.scenario == "class" and self._tasks > 0 and self._open_reservoir(ctx).size > 0
 
     # Helpers.
 
-    def _memory(self, ctx: Context) -> CurvatureMemory:
+    def _get_memory(self, ctx: Context) -> CurvatureMemory:
         """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
         memory: CurvatureMemory = ctx.cache["memory"]
         return memory
 
-    def _deltas(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_deltas(self, ctx: Context) -> dict[str, Tensor]:
         """Return Δ of the parameters that move and affect earlier tasks.
 
         New head rows start at zero.
@@ -346,10 +348,10 @@ class Dlcft(Method):
             n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
         )
 
-    def _reservoir(self, ctx: Context) -> Reservoir:
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
-    def _probes(self, ctx: Context) -> int | None:
+    def _count_probes(self, ctx: Context) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
         outputs = len(ctx.network.classes_of(ctx.head_task))
         requested = self.hyper.probes
@@ -363,25 +365,27 @@ class Dlcft(Method):
 
         The head itself starts there.
         """
-        network = _linearised(ctx)
+        network = _as_linearised(ctx)
         name = network.reference_name(ctx.head_task)
         if name in network.references:
             return
         head = network.head if ctx.head_task is None else network.heads[str(ctx.head_task)]
         assert isinstance(head, nn.Module)
 
-        def features() -> Iterator[tuple[Tensor, Tensor]]:
+        def iter_features() -> Iterator[tuple[Tensor, Tensor]]:
             for batch in ctx.examples():
-                yield network.expansion(batch.x)[0], batch.y
+                yield network.compute_expansion(batch.x)[0], batch.y
 
-        with torch.no_grad(), ctx.evaluation():
-            rows, biases = ridge_head(features(), len(network.classes_of(ctx.head_task)), self.hyper.alpha)
+        with torch.no_grad(), ctx.evaluation_mode():
+            rows, biases = ridge_head(
+                iter_features(), len(network.classes_of(ctx.head_task)), self.hyper.alpha
+            )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
         network.set_reference(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
-def _linearised(ctx: Context) -> LinearisedNetwork:
+def _as_linearised(ctx: Context) -> LinearisedNetwork:
     assert isinstance(ctx.network, LinearisedNetwork)
     return ctx.network
 

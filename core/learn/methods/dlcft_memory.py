@@ -25,12 +25,12 @@ from torch.func import functional_call
 from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator, Kind
-from core.learn.curvature.factor import compressed
+from core.learn.curvature.factor import compress_matrix
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis, rademacher
+from core.learn.curvature.probes import basis_cotangents, rademacher_cotangents
 from core.learn.networks.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learn.precision import full_precision
-from core.learn.squared_loss import append_ones, residuals
+from core.learn.squared_loss import append_ones, target_residuals
 from core.learn.state import Section
 
 HEAD = "head"
@@ -79,7 +79,7 @@ def measure_task(
         task: names the head in the task scenario; such heads have no curvature, since they never
             move again.
         kind: form of the blocks.
-        alpha: scale of the targets, see `residuals`.
+        alpha: scale of the targets, see `target_residuals`.
         probes: sign vectors per image; None: every output by itself.
         generator: on the CPU, for the sign vectors.
         deltas: the displacement of this task, by parameter.
@@ -90,13 +90,13 @@ def measure_task(
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _estimate(network, task, kind),
-        _estimate(network, task, "diagonal") if diagonal else None,
+        _create_estimator(network, task, kind),
+        _create_estimator(network, task, "diagonal") if diagonal else None,
     )
     first_order, change = _FirstOrder(network, task, alpha), _OutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
-        cotangents = _cotangents(network, x, task, probes, generator)
+        cotangents = _make_cotangents(network, x, task, probes, generator)
         main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
             diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
@@ -104,11 +104,11 @@ def measure_task(
         if ratio is None:
             ratio = _trace_ratio(network, x, task, kind, cotangents)
         change.add(x, first_order.add(x, y))
-    gram, gradient = first_order.gram(), first_order.gradient()
-    curvature = _curvature(main, gram, max_factor_bytes)
-    coupling = change.ratio_to(float(curvature.gradient(deltas)[1]))
-    health = _health(curvature, gradient, ratio, coupling)
-    diagonals = {} if diagonal_estimate is None else _diagonals(diagonal_estimate, gram, gradient)
+    gram, gradient = first_order.mean_gram(), first_order.mean_gradient()
+    curvature = _build_curvature(main, gram, max_factor_bytes)
+    coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
+    health = _compute_health(curvature, gradient, ratio, coupling)
+    diagonals = {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     diagonal_coupling = change.ratio_to(_half_quadratic_form(diagonals, deltas))
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
@@ -142,7 +142,7 @@ class CurvatureMemory:
     @cached_property
     def curvature(self) -> Curvature:
         """The mean curvature, unpacked; without layers before the first task's end."""
-        return Curvature.from_tensors(self._under("mean/"), self._section.json.get("layers", {}))
+        return Curvature.from_tensors(self._get_by_prefix("mean/"), self._section.json.get("layers", {}))
 
     @cached_property
     def gradient(self) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ class CurvatureMemory:
 
         Empty unless stored.
         """
-        return self._under("gradient/")
+        return self._get_by_prefix("gradient/")
 
     def of_tasks(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Return each task's own diagonal and its gradient, by parameter.
@@ -158,7 +158,10 @@ class CurvatureMemory:
         The gradient is that at the end of the latest task.
         """
         return {
-            int(task): (self._under(f"task/{task}/diagonal/"), self._under(f"task/{task}/gradient/"))
+            int(task): (
+                self._get_by_prefix(f"task/{task}/diagonal/"),
+                self._get_by_prefix(f"task/{task}/gradient/"),
+            )
             for task in self._section.json.get("by_task", [])
         }
 
@@ -211,7 +214,7 @@ class CurvatureMemory:
         self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Return the mean gradient of all tasks at the present weights, by parameter."""
-        rise = self.curvature.gradient(deltas)[0] if self.tasks else {}
+        rise = self.curvature.evaluate_penalty(deltas)[0] if self.tasks else {}
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
@@ -220,7 +223,7 @@ class CurvatureMemory:
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 
-    def _under(self, prefix: str) -> dict[str, Tensor]:
+    def _get_by_prefix(self, prefix: str) -> dict[str, Tensor]:
         """Return the stored tensors under a prefix, which is removed from their names."""
         tensors = self._section.tensors
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
@@ -271,20 +274,20 @@ class _FirstOrder:
         """Add a batch; return its outputs [B, classes]."""
         network = self._network
         with full_precision(x.device):
-            value, tangent = network.expansion(x)
+            value, tangent = network.compute_expansion(x)
             assert tangent is not None
-            outputs = network.join(value, tangent, self._task)
-            u = residuals(outputs, y, self._alpha)
-            self._add(network.vjp(x, u @ network.readout_rows(self._task)))
+            outputs = network.combine_logits(value, tangent, self._task)
+            u = target_residuals(outputs, y, self._alpha)
+            self._add_to_sums(network.vjp(x, u @ network.readout_rows(self._task)))
             if self._task is None:
                 z = append_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
-                self._add({"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]})
+                self._add_to_sums({"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]})
         self._n += x.shape[0]
         return outputs
 
-    def gradient(self) -> dict[str, Tensor]:
+    def mean_gradient(self) -> dict[str, Tensor]:
         """Return the gradient of the mean loss, by parameter.
 
         Raises ValueError without examples.
@@ -293,14 +296,14 @@ class _FirstOrder:
             raise ValueError("a task without examples has no gradient")
         return {name: total / self._n for name, total in self._sums.items()}
 
-    def gram(self) -> Tensor | None:
+    def mean_gram(self) -> Tensor | None:
         """Return the mean of z zᵀ [w + 1, w + 1], z the head's input and a 1.
 
         Returns None with a head per task.
         """
         return None if self._gram is None else (self._gram + self._gram.T) / (2 * self._n)
 
-    def _add(self, found: Mapping[str, Tensor]) -> None:
+    def _add_to_sums(self, found: Mapping[str, Tensor]) -> None:
         for name, value in found.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
@@ -331,7 +334,7 @@ class _OutputChange:
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
-def _health(
+def _compute_health(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
@@ -350,19 +353,19 @@ def _half_quadratic_form(diagonals: Mapping[str, Tensor], deltas: Mapping[str, T
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
-def _estimate(network: LinearisedNetwork, task: int | None, kind: Kind) -> CurvatureEstimator:
+def _create_estimator(network: LinearisedNetwork, task: int | None, kind: Kind) -> CurvatureEstimator:
     """Return an empty estimate of the backbone's curvature."""
     backbone = network.backbone
     layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
     return CurvatureEstimator(backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind))
 
 
-def _cotangents(
+def _make_cotangents(
     network: LinearisedNetwork, x: Tensor, task: int | None, probes: int | None, generator: torch.Generator
 ) -> list[Tensor]:
     """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
     outputs = x.new_zeros(x.shape[0], network.readout_rows(task).shape[0])
-    return basis(outputs) if probes is None else rademacher(outputs, probes, generator)
+    return basis_cotangents(outputs) if probes is None else rademacher_cotangents(outputs, probes, generator)
 
 
 def _trace_ratio(
@@ -374,36 +377,36 @@ def _trace_ratio(
     """
     traces = []
     for of in (kind, "diagonal"):
-        estimate = _estimate(network, task, of)
+        estimate = _create_estimator(network, task, of)
         estimate.add(x, lambda _: cotangents)
-        traces.append(float(Curvature(estimate.blocks()).trace()))
+        traces.append(float(Curvature(estimate.build_blocks()).trace()))
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
-def _curvature(estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None) -> Curvature:
+def _build_curvature(estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None) -> Curvature:
     """Name the blocks as the network does, and add the head's block.
 
     Raises ValueError if the head's factor does not fit the limit of bytes.
     """
-    blocks = {f"{DISPLACEMENT}{layer}": block for layer, block in estimate.blocks(limit).items()}
+    blocks = {f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()}
     if gram is not None:
-        factor = compressed(gram, limit)
+        factor = compress_matrix(gram, limit)
         if factor is None:
             raise ValueError(f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes")
         blocks[HEAD] = Gram(factor)
     return Curvature(blocks)
 
 
-def _diagonals(
+def _extract_diagonals(
     estimate: CurvatureEstimator, gram: Tensor | None, parameters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the diagonal by parameter, of its shape.
 
     All rows of a head have the gram's diagonal.
     """
-    curvature = _curvature(estimate, None, None)
+    curvature = _build_curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
-    diagonals = curvature.gradient({name: torch.ones_like(p) for name, p in parameters.items()})[0]
+    diagonals = curvature.evaluate_penalty({name: torch.ones_like(p) for name, p in parameters.items()})[0]
     if gram is not None:
         of_row, of_bias = gram.diagonal()[:-1], gram.diagonal()[-1]
         diagonals["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()

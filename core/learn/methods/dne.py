@@ -32,7 +32,7 @@ from core.learn.networks.dne.packed import packing_is_faster
 from core.learn.networks.growing import OlderFeatures, blockwise_linear
 from core.learn.recipe import Positive, Share
 from core.learn.registration import register
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 
 class DneHyper(ExpandingHyper):
@@ -86,14 +86,14 @@ class Dne(Expanding):
             seed = epoch_seed(ctx.recipe.seed, 6, ctx.task)
             as_growing(ctx).head.reinit_newest_columns(old, torch.Generator().manual_seed(seed))
 
-    def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the task, distillation and auxiliary losses of stage 1.
 
         The first task has the task loss alone.
         """
         network = as_growing(ctx)
-        old = self._older(ctx, x)
-        newest = network.newest(old, x, self._drops(ctx, len(x)))
+        old = self._forward_older(ctx, x)
+        newest = network.forward_newest(old, x, self._draw_drop_masks(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
@@ -107,7 +107,7 @@ class Dne(Expanding):
         share = num_old_classes(ctx) / logits.shape[1]
         return {
             "task": (1 - share) * self.tuning_loss(logits, y),
-            "distillation": share * self._distance(logits[:, : len(bias)], teacher),
+            "distillation": share * self._distillation_loss(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
         }
 
@@ -118,7 +118,7 @@ class Dne(Expanding):
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
-    def _distance(self, logits: Tensor, teacher: Tensor) -> Tensor:
+    def _distillation_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """Return τ² KL(teacher ‖ student) over the old classes.
 
         With sigmoids it is divided by the number of these classes.
@@ -136,7 +136,7 @@ class Dne(Expanding):
         old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
         return old_head
 
-    def _older(self, ctx: Context, x: Tensor) -> OlderFeatures:
+    def _forward_older(self, ctx: Context, x: Tensor) -> OlderFeatures:
         """Return the features of the older experts.
 
         The decision to pack experts, once per task, depends on the device alone.
@@ -145,9 +145,9 @@ class Dne(Expanding):
         assert isinstance(network, ExpandedNetwork)
         if packing_is_faster(ctx.device) and "packed" not in ctx.cache:
             ctx.cache["packed"] = network.packed()
-        return network.older(x, ctx.cache.get("packed"))
+        return network.forward_older(x, ctx.cache.get("packed"))
 
-    def _drops(self, ctx: Context, size: int) -> Tensor | None:
+    def _draw_drop_masks(self, ctx: Context, size: int) -> Tensor | None:
         """Return this step's masks of stochastic depth; None without it."""
         if self.hyper.drop_path == 0:
             return None
@@ -156,4 +156,4 @@ class Dne(Expanding):
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
         layers = len(network.backbone.expert.layers)
-        return send(drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device)
+        return send_tensor(drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device)

@@ -47,12 +47,12 @@ class Er(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the reservoir to its capacity."""
-        self._reservoir(ctx).begin()
+        self._open_reservoir(ctx).begin_task()
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._reservoir(ctx)
+        reservoir = self._open_reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             return super().loss_terms(ctx, batch)
         ((items, table, whole),) = draw_parts(ctx, reservoir, n, 1)
@@ -63,7 +63,9 @@ class Er(Method):
         if ctx.part.of == 1:
             return terms
         slice_count = batch.y.shape[0] + items.labels.shape[0]
-        share = ctx.part.relative(slice_count, ctx.part.images + whole.labels.shape[0])  # one mean over both
+        share = ctx.part.mean_factor(
+            slice_count, ctx.part.images + whole.labels.shape[0]
+        )  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
     def _joint_terms(self, ctx: Context, batch: Batch, items: Items, table: Tensor) -> dict[str, Tensor]:
@@ -86,12 +88,12 @@ class Er(Method):
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch to the reservoir in the first epoch only."""
         if ctx.epoch == 0:
-            self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
-    def _reservoir(self, ctx: Context) -> Reservoir:
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

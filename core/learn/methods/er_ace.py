@@ -37,7 +37,7 @@ class ErAce(Er):
         New images are scored over the batch's classes, replayed ones over all classes so far.
         """
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._reservoir(ctx)
+        reservoir = self._open_reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": batch_cross_entropy(logits, batch.y)}

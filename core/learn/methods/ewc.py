@@ -19,7 +19,7 @@ from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
 from core.learn.method import Footprint
-from core.learn.methods.quadratic import Quadratic, chunks, weights_now
+from core.learn.methods.quadratic import Quadratic, iter_chunks, weights_now
 from core.learn.recipe import Strength, Strict
 from core.learn.registration import register
 
@@ -74,31 +74,31 @@ class Ewc(Quadratic):
         """Measure the Fisher information, and merge it with the stored penalty."""
         tensors = self.tensors
         for name, fresh in self._fisher(ctx, batches).items():
-            key, anchor, now = self.key(name), f"anchor.{name}", weights_now(ctx, name)
+            key, anchor, now = self.importance_key(name), f"anchor.{name}", weights_now(ctx, name)
             if key in tensors:
                 tensors[key], tensors[anchor] = merge_penalties(tensors[key], tensors[anchor], fresh, now)
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
     def _fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
-        kind, limit, generator = self._sampling(ctx)
-        with ctx.evaluation():
+        kind, limit, generator = self._plan_sampling(ctx)
+        with ctx.evaluation_mode():
             return diagonal_fisher(
                 ctx.network,
                 lambda x: self.forward(ctx.network, x, ctx.head_task),
                 list(ctx.trainable),
-                chunks(batches, limit),
+                iter_chunks(batches, limit),
                 kind=kind,
                 generator=generator,
             )
 
-    def _sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
+    def _plan_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
         """Return the kind of Fisher information, the number of images, and a generator."""
-        kind = self._kind(len(ctx.network.classes_of(ctx.head_task)))
+        kind = self._resolve_kind(len(ctx.network.classes_of(ctx.head_task)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
 
-    def _kind(self, classes: int) -> Kind:
+    def _resolve_kind(self, classes: int) -> Kind:
         if self.hyper.fisher == "auto":
             return "exact" if classes <= EXACT_CLASSES else "sample"
         return self.hyper.fisher

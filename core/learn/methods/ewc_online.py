@@ -19,7 +19,7 @@ from core.learn.curvature.layers import find_layer, layers_of
 from core.learn.method import Accepts, Footprint
 from core.learn.methods.ewc import Ewc, EwcHyper
 from core.learn.methods.factored import FactoredImportance
-from core.learn.methods.quadratic import chunks, weights_now
+from core.learn.methods.quadratic import iter_chunks, weights_now
 from core.learn.recipe import Share
 from core.learn.registration import register
 
@@ -78,14 +78,16 @@ class EwcOnline(Ewc):
             super().begin_task(ctx)
         elif section:
             names = section.json["layers"]
-            FactoredImportance.of(ctx, section).grow({n: find_layer(ctx.network, n).outputs for n in names})
+            FactoredImportance.get_cached(ctx, section).grow_blocks(
+                {n: find_layer(ctx.network, n).outputs for n in names}
+            )
 
     def penalty_grads(self, ctx: Context) -> None:
         """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
         if not self._factored:
             super().penalty_grads(ctx)
         elif self.penalty_strength > 0:
-            pull = FactoredImportance.of(ctx, self.state[self.section]).gradient(
+            pull = FactoredImportance.get_cached(ctx, self.state[self.section]).penalty_gradient(
                 ctx.displacement_from_start(ctx.trainable)
             )
             for name, r in pull.items():
@@ -97,25 +99,25 @@ class EwcOnline(Ewc):
         """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._factored:
             return super().penalty(ctx)
-        importance = FactoredImportance.of(ctx, self.state[self.section])
-        return self.penalty_strength * importance.value(ctx.displacement_from_start(ctx.trainable))
+        importance = FactoredImportance.get_cached(ctx, self.state[self.section])
+        return self.penalty_strength * importance.penalty_value(ctx.displacement_from_start(ctx.trainable))
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the task's importance, discount the stored one by gamma, and add them."""
         if self._factored:
-            FactoredImportance.of(ctx, self.state[self.section]).add_task(
-                self._measured(ctx, batches), self.hyper.gamma, self.hyper.curvature
+            FactoredImportance.get_cached(ctx, self.state[self.section]).add_task(
+                self._measure_factors(ctx, batches), self.hyper.gamma, self.hyper.curvature
             )
             return
         tensors = self.tensors
         fresh = self._fisher(ctx, batches)
         # All stored parameters: those that this task did not train gain no importance, but decay.
-        for name in self.stored():
-            tensors[self.key(name)] = tensors[self.key(name)] * self.hyper.gamma
+        for name in self.list_stored():
+            tensors[self.importance_key(name)] = tensors[self.importance_key(name)] * self.hyper.gamma
         for name, value in fresh.items():
-            previous = tensors.get(self.key(name))
-            tensors[self.key(name)] = value if previous is None else previous + value
-        for name in self.stored():
+            previous = tensors.get(self.importance_key(name))
+            tensors[self.importance_key(name)] = value if previous is None else previous + value
+        for name in self.list_stored():
             tensors[f"anchor.{name}"] = weights_now(ctx, name)
 
     # Factors by layer. Their anchor is the start of the task, where the latest task ended.
@@ -124,13 +126,13 @@ class EwcOnline(Ewc):
     def _factored(self) -> bool:
         return self.hyper.curvature != "diagonal"
 
-    def _measured(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+    def _measure_factors(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
         """Measure the Kronecker factors of the Fisher information on the task."""
-        kind, limit, generator = self._sampling(ctx)
+        kind, limit, generator = self._plan_sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
-        with ctx.evaluation():
+        with ctx.evaluation_mode():
             estimator = CurvatureEstimator(network, lambda x: self.forward(network, x, ctx.head_task), layers)
-            for x, y in chunks(batches, limit):
+            for x, y in iter_chunks(batches, limit):
                 estimator.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
-        return Curvature(estimator.blocks())
+        return Curvature(estimator.build_blocks())

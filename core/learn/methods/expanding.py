@@ -57,7 +57,7 @@ class Expanding(Method):
         """Size of the expert that this task adds, in the units of the network family."""
         return 1
 
-    def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the losses of stage 1 by name.
 
         Args:
@@ -76,7 +76,7 @@ class Expanding(Method):
         """
         raise NotImplementedError
 
-    def build(self, network: Network) -> Network:
+    def build_network(self, network: Network) -> Network:
         """Return the growing network, which adds an expert after the first task.
 
         Raises DataError for an unsuitable network.
@@ -86,10 +86,10 @@ class Expanding(Method):
                 return self.network(network)
             except ValueError as error:
                 raise DataError(str(error)) from None
-        network.expand(self.size)
+        network.schedule_expert(self.size)
         return network
 
-    def stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the stages: expert, then classifier; in the first task the expert alone."""
         first = [Stage(EXPERT)]
         return first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
@@ -110,7 +110,7 @@ class Expanding(Method):
             return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
         if (share := exemplars_for_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
-        return self.losses(ctx, x, y)
+        return self.compute_losses(ctx, x, y)
 
     def begin_task(self, ctx: Context) -> None:
         """Warn that `train_ce` masked has no effect."""
@@ -122,30 +122,30 @@ class Expanding(Method):
     def begin_stage(self, ctx: Context) -> None:
         """Select the exemplars again before stage 2."""
         if ctx.stage == CLASSIFIER:
-            self._choose(ctx, ctx.examples())
+            self._select_exemplars(ctx, ctx.examples())
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Select the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
-            self._choose(ctx, batches)
+            self._select_exemplars(ctx, batches)
         as_growing(ctx).auxiliary = None
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every exemplar of these tasks."""
         Exemplars(self.state["exemplars"]).drop_tasks(tasks)
 
-    def _choose(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def _select_exemplars(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
         exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
-        exemplars.cut(share)
+        exemplars.trim_lists(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: none are "
                 "kept; raise method.exemplars"
             )
             return
-        with ctx.evaluation():
+        with ctx.evaluation_mode():
             exemplars.add(choose_exemplars(network, batches, share, ctx.alive), ctx.task, share)
 
 

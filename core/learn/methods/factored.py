@@ -33,14 +33,14 @@ class FactoredImportance:
         self._mean = Curvature.from_tensors(stored, section.json.get("layers", {}))
 
     @staticmethod
-    def of(ctx: Context, section: Section) -> FactoredImportance:
+    def get_cached(ctx: Context, section: Section) -> FactoredImportance:
         """Return the view of a run, which is unpacked once."""
         if "factored" not in ctx.cache:
             ctx.cache["factored"] = FactoredImportance(section)
         importance: FactoredImportance = ctx.cache["factored"]
         return importance
 
-    def grow(self, outputs: Mapping[str, int]) -> None:
+    def grow_blocks(self, outputs: Mapping[str, int]) -> None:
         """Fit the blocks to a network that grew, with `outputs` rows by layer.
 
         Raises ValueError for a missing layer.
@@ -50,23 +50,24 @@ class FactoredImportance:
                 raise ValueError(f"the stored importance names {name}, which the network does not have")
         blocks = {name: block.with_rows(outputs[name]) for name, block in self._mean.blocks.items()}
         self._mean = Curvature(blocks)
-        self._store()
+        self._write_section()
 
-    def gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}
         for name, block in self._mean.blocks.items():
-            pull, _ = Curvature({name: block}).gradient(deltas)
+            pull, _ = Curvature({name: block}).evaluate_penalty(deltas)
             gradients |= {key: r * self.counts[name] for key, r in pull.items()}
         return gradients
 
-    def value(self, deltas: Mapping[str, Tensor]) -> float:
+    def penalty_value(self, deltas: Mapping[str, Tensor]) -> float:
         """Return 1/2 Δᵀ H Δ, for displacements Δ by parameter.
 
         The result is read from the device, so a GPU must finish first: do not call it in each step.
         """
         halves = {
-            name: Curvature({name: block}).gradient(deltas)[1] for name, block in self._mean.blocks.items()
+            name: Curvature({name: block}).evaluate_penalty(deltas)[1]
+            for name, block in self._mean.blocks.items()
         }
         return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
 
@@ -81,9 +82,9 @@ class FactoredImportance:
             blocks[name] = block if previous is None else previous.merge(block, 1 / counts[name])
         self._mean, self.counts = Curvature(blocks), counts
         self._section.json["kind"] = kind
-        self._store()
+        self._write_section()
 
-    def _store(self) -> None:
+    def _write_section(self) -> None:
         kind = self._section.json["kind"]
         self._section.clear()
         self._section.tensors.update({PREFIX + key: t for key, t in self._mean.to_tensors().items()})

@@ -27,10 +27,10 @@ from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradie
 from core.learn.memory.per_task import TaskMemory
 from core.learn.memory.reservoir import Items
 from core.learn.method import Footprint, Method
-from core.learn.optim.gem_dual import gram_and_dots, solve
+from core.learn.optim.gem_dual import gram_and_dots, solve_dual
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
-from core.learn.transfer import send
+from core.learn.transfer import send_tensor
 
 CONSTRAINTS = 20
 _DRAWS = 6
@@ -72,14 +72,14 @@ class Gem(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the replay buffer to its share per task."""
-        self._memory.begin()
+        self._memory.begin_task()
 
-    def project(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: Context) -> None:
         """Project the gradient where it opposes the gradient of an earlier task's examples."""
         memory = self._memory
         constraints = [
-            self._drawn(ctx, number, memory.items(tasks))
-            for number, tasks in enumerate(_constraints(memory.tasks))
+            self._draw_items(ctx, number, memory.get_items(tasks))
+            for number, tasks in enumerate(_group_tasks(memory.tasks))
         ]
         if not constraints:
             return
@@ -88,7 +88,7 @@ class Gem(Method):
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
         # P and q are sums over parameters, so they are computed block by block within the limit.
-        blocks = _blocks(parameters, GRADIENT_BYTES // (4 * t))
+        blocks = _group_parameters(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, items in zip(rows, constraints, strict=True):
@@ -98,9 +98,9 @@ class Gem(Method):
         # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
             return
-        v = solve(gram, dots, self.hyper.gamma)
+        v = solve_dual(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
-            add_to_step(send(v.to(rows.dtype), rows.device) @ rows, parameters)
+            add_to_step(send_tensor(v.to(rows.dtype), rows.device) @ rows, parameters)
             return
         # The rows did not fit in memory at once: compute the violated ones again.
         for weight, items in zip(v.tolist(), constraints, strict=True):
@@ -109,13 +109,13 @@ class Gem(Method):
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Store examples of the task."""
-        self._memory.fill(batches, ctx.task)
+        self._memory.store_task(batches, ctx.task)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         self._memory.drop_tasks(tasks)
 
-    def _drawn(self, ctx: Context, number: int, items: Items) -> Items:
+    def _draw_items(self, ctx: Context, number: int, items: Items) -> Items:
         """Return the examples of constraint `number` that this step uses.
 
         The draw is a function of seed, task and step alone: a resumed run repeats it without a
@@ -126,7 +126,7 @@ class Gem(Method):
             return items
         seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        tasks, rows = items.tasks.index_select(0, rows), send(rows, items.labels.device)
+        tasks, rows = items.tasks.index_select(0, rows), send_tensor(rows, items.labels.device)
         images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
         return Items(images, labels, tasks, None, None)
 
@@ -135,13 +135,13 @@ class Gem(Method):
         return TaskMemory(self.state["buffer"], self.hyper.memory)
 
 
-def _constraints(tasks: list[int]) -> list[list[int]]:
+def _group_tasks(tasks: list[int]) -> list[list[int]]:
     """Return the tasks of each constraint: one each, or the oldest together above the limit."""
     spare = max(0, len(tasks) - CONSTRAINTS)
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
-def _blocks(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
+def _group_parameters(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
     """Group the parameters into runs of one or more, with at most `numbers` elements each.
 
     A larger parameter is a run by itself.

@@ -33,7 +33,7 @@ from core.learn.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
-from core.learn.teacher import teacher
+from core.learn.teacher import get_teacher
 
 MEANS = "class_means"
 CHUNK = 256  # images per forward pass over the exemplars
@@ -99,8 +99,8 @@ class Icarl(Method):
         if part == 1:
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
-            soft = _all_logits(teacher(ctx), x).sigmoid()
-        new, old = self._columns(ctx, logits.shape[1])
+            soft = _all_logits(get_teacher(ctx), x).sigmoid()
+        new, old = self._split_columns(ctx, logits.shape[1])
         # one mean over all classes, in two terms
         terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
         return {
@@ -119,7 +119,7 @@ class Icarl(Method):
         exemplars = Exemplars(self.state["exemplars"])
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
         share = self.hyper.exemplars // classes
-        exemplars.cut(share)
+        exemplars.trim_lists(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are kept, and the "
@@ -127,13 +127,13 @@ class Icarl(Method):
             )
             return
         offset = ctx.network.first_class(ctx.head_task)
-        with ctx.evaluation(), torch.no_grad():
+        with ctx.evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
             exemplars.add(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
 
-    def erase(self, tasks: set[int]) -> None:
+    def erase_tasks(self, tasks: set[int]) -> None:
         """Remove the exemplars of these tasks.
 
         Class means are recomputed at the end of the next task.
@@ -141,7 +141,7 @@ class Icarl(Method):
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
             self.state["own"].tensors.pop(MEANS, None)
 
-    def _columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
+    def _split_columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
         """Return this task's columns among all classes, and the others: int64, ascending; once per
         task."""
         if "columns" not in ctx.cache:

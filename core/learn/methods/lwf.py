@@ -27,7 +27,7 @@ from core.learn.context import Batch, Context
 from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
-from core.learn.teacher import num_old_rows, teacher
+from core.learn.teacher import get_teacher, num_old_rows
 
 WARM_UP = "warm-up"
 
@@ -68,7 +68,7 @@ class Lwf(Method):
     no_shards = ""
     hyper: LwfHyper
 
-    def stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the warm-up, if there is one, then the recipe's epochs."""
         warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
         return [*warm_up, Stage()]
@@ -77,7 +77,7 @@ class Lwf(Method):
         """Return the cross-entropy, and after the first task the weighted distillation."""
         if ctx.first or self.hyper.lambda_o == 0:
             return super().loss_terms(ctx, batch)
-        network, old = ctx.network, teacher(ctx)
+        network, old = ctx.network, get_teacher(ctx)
         features = network.features(batch.x)
         logits = network.logits(features, batch.task)
         with torch.no_grad():
@@ -87,13 +87,13 @@ class Lwf(Method):
             for task in network.head_classes:
                 if task != ctx.task:
                     target = old.logits(old_features, task)
-                    distances.append(self._distance(network.logits(features, task), target))
+                    distances.append(self._distillation_loss(network.logits(features, task), target))
         else:
             rows = num_old_rows(ctx, "head.weight")
             target = old.logits(old_features)
             if self.hyper.weight == "by-classes":
                 return self._by_classes(ctx, batch, logits, target, rows)
-            distances.append(self._distance(logits[:, :rows], target[:, :rows]))
+            distances.append(self._distillation_loss(logits[:, :rows], target[:, :rows]))
         return {
             "task": ctx.cross_entropy(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
@@ -112,7 +112,7 @@ class Lwf(Method):
         target[:, rows:] = -math.inf
         return {
             "task": share * ctx.cross_entropy(logits, batch.y),
-            "distillation": (1 - share) * self.hyper.lambda_o * self._distance(logits, target),
+            "distillation": (1 - share) * self.hyper.lambda_o * self._distillation_loss(logits, target),
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -123,17 +123,17 @@ class Lwf(Method):
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # no new rows: the whole head warms up
         for name, (rows, parameter) in old.items():
-            parameter[:rows].copy_(teacher(ctx).get_parameter(name)[:rows])
+            parameter[:rows].copy_(get_teacher(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Drop the teacher."""
         ctx.cache.pop("teacher", None)
 
-    def _distance(self, logits: Tensor, target: Tensor) -> Tensor:
-        return distillation(logits.float(), target.float(), self.hyper.temperature)
+    def _distillation_loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        return distillation_loss(logits.float(), target.float(), self.hyper.temperature)
 
 
-def distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
+def distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """Return the mean over the batch of the cross-entropy between softened outputs.
 
     Its gradient is (q' - p') / (T · B). No gradient flows into `target`.

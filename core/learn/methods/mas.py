@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 from core.learn.context import Batch, Context
 from core.learn.curvature.per_sample import PerSampleGradients
 from core.learn.method import Footprint
-from core.learn.methods.quadratic import Quadratic, chunks, weights_now
+from core.learn.methods.quadratic import Quadratic, iter_chunks, weights_now
 from core.learn.recipe import Strength, Strict
 from core.learn.registration import register
 
@@ -67,11 +67,11 @@ class Mas(Quadratic):
             list(ctx.trainable),
             torch.abs,
         )
-        with ctx.evaluation():
-            for x, _ in chunks(batches):
+        with ctx.evaluation_mode():
+            for x, _ in iter_chunks(batches):
                 # The gradient of ‖z‖² by z is 2 z.
                 gradients.add(x, lambda logits: [2 * logits])
         for name, fresh in gradients.mean().items():
-            previous = tensors.get(self.key(name))
-            tensors[self.key(name)] = fresh if previous is None else previous + fresh
+            previous = tensors.get(self.importance_key(name))
+            tensors[self.importance_key(name)] = fresh if previous is None else previous + fresh
             tensors[f"anchor.{name}"] = weights_now(ctx, name)

@@ -50,13 +50,13 @@ class Quadratic(Method):
         """The stored tensors by key."""
         return self.state[self.section].tensors
 
-    def key(self, name: str) -> str:
+    def importance_key(self, name: str) -> str:
         """Return the key of a parameter's importance."""
         return f"{self.importance}.{name}"
 
-    def stored(self) -> list[str]:
+    def list_stored(self) -> list[str]:
         """Return the names of the parameters that have an importance."""
-        prefix = self.key("")
+        prefix = self.importance_key("")
         return [key.removeprefix(prefix) for key in self.tensors if key.startswith(prefix)]
 
     def begin_task(self, ctx: Context) -> None:
@@ -65,23 +65,26 @@ class Quadratic(Method):
         Raises ValueError for a parameter that the network lacks.
         """
         parameters = dict(ctx.network.named_parameters())
-        for name in self.stored():
+        for name in self.list_stored():
             if name not in parameters:
                 raise ValueError(f"the stored importance names {name}, which the network does not have")
             now = parameters[name].detach()
-            for key, fresh in ((self.key(name), torch.zeros_like(now)), (f"anchor.{name}", now.clone())):
-                self.tensors[key] = _grown(self.tensors[key], fresh, name)
+            for key, fresh in (
+                (self.importance_key(name), torch.zeros_like(now)),
+                (f"anchor.{name}", now.clone()),
+            ):
+                self.tensors[key] = _extend_to_shape(self.tensors[key], fresh, name)
         self._warn_of_limits(ctx)
 
     def penalty_grads(self, ctx: Context) -> None:
         """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
-        names = [n for n in self._penalised(ctx) if ctx.trainable[n].grad is not None]
+        names = [n for n in self._list_penalised(ctx) if ctx.trainable[n].grad is not None]
         if not names:
             return
         weights = [ctx.trainable[name] for name in names]
         grads = [p.grad for p in weights if p.grad is not None]
         pull = torch._foreach_sub([p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names])
-        torch._foreach_mul_(pull, [self.tensors[self.key(name)] for name in names])
+        torch._foreach_mul_(pull, [self.tensors[self.importance_key(name)] for name in names])
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
         scales = self._gradient_scales(ctx)
         slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
@@ -91,14 +94,18 @@ class Quadratic(Method):
     def penalty(self, ctx: Context) -> float:
         """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
         total = 0.0
-        for name in self._penalised(ctx):
+        for name in self._list_penalised(ctx):
             delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
-            total += float((self.tensors[self.key(name)] * delta.square()).sum())
+            total += float((self.tensors[self.importance_key(name)] * delta.square()).sum())
         return self.penalty_strength / 2 * total
 
-    def _penalised(self, ctx: Context) -> list[str]:
+    def _list_penalised(self, ctx: Context) -> list[str]:
         """Return the trainable parameters with an importance; an empty list at strength 0."""
-        return [n for n in ctx.trainable if self.key(n) in self.tensors] if self.penalty_strength > 0 else []
+        return (
+            [n for n in ctx.trainable if self.importance_key(n) in self.tensors]
+            if self.penalty_strength > 0
+            else []
+        )
 
     def _importance_limit(self, ctx: Context, name: str) -> float:
         """Return the largest importance with which a parameter keeps its full rate.
@@ -122,8 +129,10 @@ class Quadratic(Method):
         if "scales" not in ctx.cache:
             ctx.cache["scales"] = {
                 name: (limit / value).clamp_max(1)
-                for name in self._penalised(ctx)
-                for value, limit in [(self.tensors[self.key(name)], self._importance_limit(ctx, name))]
+                for name in self._list_penalised(ctx)
+                for value, limit in [
+                    (self.tensors[self.importance_key(name)], self._importance_limit(ctx, name))
+                ]
                 if bool((value > limit).any())
             }
         scales: dict[str, Tensor] = ctx.cache["scales"]
@@ -135,14 +144,14 @@ class Quadratic(Method):
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
-            of = sum(self.tensors[self.key(name)].numel() for name in self._penalised(ctx))
+            of = sum(self.tensors[self.importance_key(name)].numel() for name in self._list_penalised(ctx))
             ctx.warn(
                 f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: {slowed} of {of} "
                 f"parameters take smaller steps, down to {slowest:.2g} of the rate"
             )
 
 
-def chunks(batches: Iterable[Batch], limit: float = math.inf) -> Iterable[tuple[Tensor, Tensor]]:
+def iter_chunks(batches: Iterable[Batch], limit: float = math.inf) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
     left = limit
     for batch in batches:
@@ -160,7 +169,7 @@ def weights_now(ctx: Context, name: str) -> Tensor:
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 
 
-def _grown(old: Tensor, fresh: Tensor, name: str) -> Tensor:
+def _extend_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
     """Return `old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks.
 
     Raises ValueError for shapes that do not fit.

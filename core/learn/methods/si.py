@@ -66,7 +66,7 @@ class Si(Quadratic):
         super().begin_task(ctx)
         for name in ctx.trainable:
             now = weights_now(ctx, name)
-            self.tensors.setdefault(self.key(name), torch.zeros_like(now))
+            self.tensors.setdefault(self.importance_key(name), torch.zeros_like(now))
             self.tensors.setdefault(f"anchor.{name}", now)  # also the start of the task's path
             self.tensors[f"path.{name}"] = torch.zeros_like(now)
 
@@ -95,5 +95,7 @@ class Si(Quadratic):
         for name in ctx.trainable:
             now, path = weights_now(ctx, name), tensors.pop(f"path.{name}")
             moved = (now - tensors[f"anchor.{name}"]).square_()
-            tensors[self.key(name)] = (tensors[self.key(name)] + path / (moved + self.hyper.xi)).relu()
+            tensors[self.importance_key(name)] = (
+                tensors[self.importance_key(name)] + path / (moved + self.hyper.xi)
+            ).relu()
             tensors[f"anchor.{name}"] = now

@@ -72,7 +72,7 @@ class Slca(Method):
     footprint = Footprint(copies=7.0)
     hyper: SlcaHyper
 
-    def stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return slow learning, then alignment; a first task has nothing to align."""
         untrained = ctx.first and not ctx.network.pretrained
         slow = Stage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
@@ -82,7 +82,7 @@ class Slca(Method):
         """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
         if ctx.stage != ALIGN:
             return super().loss_terms(ctx, batch)
-        features, labels, present = self._draws(ctx)
+        features, labels, present = self._get_epoch_draws(ctx)
         n = len(labels)
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
         logits = ctx.network.logits(features[part]).float()[:, present]
@@ -111,25 +111,25 @@ class Slca(Method):
     def begin_stage(self, ctx: Context) -> None:
         """Store the Gaussians of the new classes before the head is aligned."""
         if ctx.stage == ALIGN:
-            self._remember(ctx)
+            self._store_gaussians(ctx)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
-            self._remember(ctx)
+            self._store_gaussians(ctx)
 
-    def _remember(self, ctx: Context) -> None:
+    def _store_gaussians(self, ctx: Context) -> None:
         """Store the Gaussians of the task's classes, in one pass over its images."""
         features, labels = [], []
-        with ctx.evaluation(), torch.no_grad():
+        with ctx.evaluation_mode(), torch.no_grad():
             for batch in ctx.in_order():
                 features.append(ctx.network.features(batch.x).float())
                 labels.append(batch.y)
         gaussians = Gaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
-        gaussians.put(ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance)
+        gaussians.store_task(ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance)
 
-    def _draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+    def _get_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
 
         The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
@@ -138,7 +138,7 @@ class Slca(Method):
             generator = torch.Generator().manual_seed(
                 epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
-            features, labels = Gaussians(self.state["own"]).draw(self.hyper.draws, generator)
+            features, labels = Gaussians(self.state["own"]).draw_features(self.hyper.draws, generator)
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
             present = labels.unique()  # type: ignore[no-untyped-call]
             ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], present)

@@ -53,7 +53,7 @@ class Vpt(Method):
     immutable_hyperparameters = ("prompts", "deep", "per_task")
     hyper: VptHyper
 
-    def build(self, network: Network) -> Network:
+    def build_network(self, network: Network) -> Network:
         """Return the network with prompts.
 
         Raises DataError when the model has prompts of another number or kind.

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel
 
 from core.learn.networks.backbone import Backbone, ImageSpec, is_counter
-from core.learn.networks.init import fill
+from core.learn.networks.init import fill_weights
 from core.learn.networks.network import HeadSpec, Network
 from core.learn.networks.registry import ARCHITECTURES, ArchitectureInfo
 from core.protocol.base import ExpectedBase
@@ -27,25 +27,25 @@ __all__ = [
     "HeadSpec",
     "ImageSpec",
     "Network",
-    "architectures",
     "build_backbone",
     "build_network",
     "empty_network",
     "expected_base",
     "expected_tensors",
+    "get_architectures",
     "meta_backbone",
-    "parse",
+    "parse_architecture",
 ]
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
 
 
-def architectures() -> dict[str, ArchitectureInfo]:
+def get_architectures() -> dict[str, ArchitectureInfo]:
     """Return every architecture by name."""
     return dict(ARCHITECTURES)
 
 
-def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
+def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
     """Return the registered architecture and its validated hyper-parameters.
 
     Raises ValueError for an unknown name or field.
@@ -65,12 +65,12 @@ def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator:
     Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
     take.
     """
-    info, _ = parse(architecture)
+    info, _ = parse_architecture(architecture)
     backbone = _empty_backbone(architecture, image)
     if info.rule is None:
-        backbone.draw(generator)
+        backbone.draw_weights(generator)
     else:
-        fill(backbone, info.rule, generator)
+        fill_weights(backbone, info.rule, generator)
     return backbone
 
 
@@ -126,7 +126,7 @@ def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone
 
     Raises ValueError as `build_backbone` does.
     """
-    info, hyper = parse(architecture)
+    info, hyper = parse_architecture(architecture)
     if image.size < info.min_size:
         raise ValueError(f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}")
     # Constructors draw from the global generator, which must not advance.

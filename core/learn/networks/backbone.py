@@ -35,7 +35,7 @@ class ImageSpec:
             )
 
     @staticmethod
-    def of(value: ImageSpec | ImageOut) -> ImageSpec:
+    def from_field(value: ImageSpec | ImageOut) -> ImageSpec:
         """Convert the `image` field of a model or manifest; return an ImageSpec unchanged."""
         return (
             value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))
@@ -82,13 +82,13 @@ class Backbone(nn.Module):
         that imports sympy. That import costs each process of a job half a second.
         """
 
-        def allocate(tensor: Tensor) -> Tensor:
+        def allocate_like(tensor: Tensor) -> Tensor:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
-        self._apply(allocate, recurse=recurse)  # type: ignore[no-untyped-call]
+        self._apply(allocate_like, recurse=recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def draw(self, generator: torch.Generator) -> None:
+    def draw_weights(self, generator: torch.Generator) -> None:
         """Fill with first weights, in families without a rule for each module (`networks.init`)."""
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ class ParallelNetwork(GrowingNetwork):
     family: ClassVar[str] = "der-net"
 
     @staticmethod
-    def of(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ParallelNetwork(plain, [1] * int(description["experts"]))
 
@@ -39,12 +39,12 @@ class ParallelNetwork(GrowingNetwork):
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 
-    def older(self, x: Tensor) -> OlderFeatures:
+    def forward_older(self, x: Tensor) -> OlderFeatures:
         """Return the features of all experts but the newest, without a graph."""
         with torch.no_grad():
             return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
 
-    def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
         """Return the newest backbone's features [B, width]."""
         expert = self.experts[-1] if self.experts else self.backbone
         return expert(x)  # type: ignore[no-any-return]

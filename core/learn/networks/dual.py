@@ -37,7 +37,7 @@ class Dual:
         cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if function in SAME_ON_BOTH:
-            return _same(function, *args, **(kwargs or {}))
+            return _apply_to_both(function, *args, **(kwargs or {}))
         rule = RULES.get(function)
         if rule is None:
             raise NoRule(f"{getattr(function, '__name__', function)} has no rule for dual numbers")
@@ -82,12 +82,12 @@ class Dual:
         return len(self.x)
 
     def __add__(self, other: Any) -> Dual:
-        return _add(self, other)
+        return _add_duals(self, other)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Dual:
-        return _multiply(self, other)
+        return _multiply_duals(self, other)
 
     __rmul__ = __mul__
 
@@ -128,7 +128,7 @@ def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterat
 # Functions that are linear in their only tensor, and the same for value and derivative.
 
 
-def _same(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
+def _apply_to_both(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
     """Apply a linear function to value and derivative, or to those of each tensor in a list."""
     if isinstance(first, Dual):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
@@ -167,28 +167,28 @@ SAME_ON_BOTH: set[Any] = {
 # Sums and products.
 
 
-def _add(a: Any, b: Any, *, alpha: float = 1) -> Dual:
-    a, b = _dual(a), _dual(b)
+def _add_duals(a: Any, b: Any, *, alpha: float = 1) -> Dual:
+    a, b = _to_dual(a), _to_dual(b)
     x = torch.add(a.x, b.x, alpha=alpha)
     if b.dx is None:
-        return Dual(x, None if a.dx is None else _shaped(a.dx, x))
+        return Dual(x, None if a.dx is None else _expand_to(a.dx, x))
     if a.dx is None:
-        return Dual(x, _shaped(b.dx * alpha if alpha != 1 else b.dx, x))
+        return Dual(x, _expand_to(b.dx * alpha if alpha != 1 else b.dx, x))
     return Dual(x, torch.add(a.dx, b.dx, alpha=alpha))
 
 
-def _multiply(a: Any, b: Any) -> Dual:
-    a, b = _dual(a), _dual(b)
+def _multiply_duals(a: Any, b: Any) -> Dual:
+    a, b = _to_dual(a), _to_dual(b)
     x = a.x * b.x
     terms = [tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None]
     return Dual(x, sum_of(terms))
 
 
-def _dual(value: Any) -> Dual:
+def _to_dual(value: Any) -> Dual:
     return value if isinstance(value, Dual) else Dual(torch.as_tensor(value), None)
 
 
-def _shaped(dx: Tensor, x: Tensor) -> Tensor:
+def _expand_to(dx: Tensor, x: Tensor) -> Tensor:
     return dx if dx.shape == x.shape else dx.expand(x.shape)
 
 
@@ -204,9 +204,9 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Dual:
-    x, weight = _dual(x), _dual(weight)
-    bias = None if bias is None else _dual(bias)
-    args = (_two(stride), _two(padding), _two(dilation), groups)
+    x, weight = _to_dual(x), _to_dual(weight)
+    bias = None if bias is None else _to_dual(bias)
+    args = (_to_pair(stride), _to_pair(padding), _to_pair(dilation), groups)
     value = functional.conv2d(x.x, weight.x, None if bias is None else bias.x, *args)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
@@ -214,15 +214,15 @@ def _conv2d(
     return Dual(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
 
 
-def _two(value: Any) -> tuple[int, int]:
+def _to_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         raise NoRule(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
-    x, weight = _dual(x), _dual(weight)
-    bias = None if bias is None else _dual(bias)
+    x, weight = _to_dual(x), _to_dual(weight)
+    bias = None if bias is None else _to_dual(bias)
     value = functional.linear(x.x, weight.x, None if bias is None else bias.x)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
@@ -299,7 +299,7 @@ def _batch_norm(
     shape = (1, -1, *[1] * (x.x.dim() - 2))
     inverse = (var + eps).rsqrt().view(shape)
     hat = (x.x - mean.view(shape)) * inverse
-    return _affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
+    return _apply_affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
 
 
 def _layer_norm(
@@ -313,14 +313,14 @@ def _layer_norm(
     if x.dx is not None:
         projection = (hat * x.dx).mean(axes, keepdim=True)
         moved = (x.dx - x.dx.mean(axes, keepdim=True) - hat * projection) * inverse
-    return _affine(hat, moved, weight, bias, tuple(shape))
+    return _apply_affine(hat, moved, weight, bias, tuple(shape))
 
 
-def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]) -> Dual:
+def _apply_affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]) -> Dual:
     """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
     if weight is None:
         return Dual(hat, moved)
-    weight, bias = _dual(weight), _dual(0.0 if bias is None else bias)
+    weight, bias = _to_dual(weight), _to_dual(0.0 if bias is None else bias)
     value = hat * weight.x.view(shape) + (bias.x.view(shape) if bias.x.dim() else bias.x)
     terms = [
         None if moved is None else moved * weight.x.view(shape),
@@ -330,7 +330,7 @@ def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Se
     return Dual(value, sum_of(terms))
 
 
-def _attention(
+def _multi_head_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -367,33 +367,33 @@ def _self_attention(projected: Dual, num_heads: int) -> Dual:
     length, batch, width = projected.x.shape[0], projected.x.shape[1], projected.x.shape[2] // 3
     e = width // num_heads
 
-    def heads(t: Tensor) -> tuple[Tensor, ...]:
+    def split_heads(t: Tensor) -> tuple[Tensor, ...]:
         return tuple(p.reshape(length, batch * num_heads, e).transpose(0, 1) for p in t.chunk(3, -1))
 
-    def joined(t: Tensor) -> Tensor:
+    def merge_heads(t: Tensor) -> Tensor:
         return t.transpose(0, 1).reshape(length, batch, width)
 
-    q, k, v = heads(projected.x)
+    q, k, v = split_heads(projected.x)
     scale = 1 / math.sqrt(e)
     p = ((q @ k.transpose(1, 2)) * scale).softmax(-1)
-    out = joined(p @ v)
+    out = merge_heads(p @ v)
     if projected.dx is None:
         return Dual(out, None)
-    dq, dk, dv = heads(projected.dx)
+    dq, dk, dv = split_heads(projected.dx)
     ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
     # The derivative of the softmax along ds.
     dp = p * (ds - (p * ds).sum(-1, keepdim=True))
-    return Dual(out, joined(dp @ v + p @ dv))
+    return Dual(out, merge_heads(dp @ v + p @ dv))
 
 
 RULES: dict[Any, Rule] = {
-    torch.add: _add,
-    Tensor.add: _add,
-    Tensor.__add__: _add,
-    Tensor.__radd__: _add,
-    torch.mul: _multiply,
-    Tensor.__mul__: _multiply,
-    Tensor.__rmul__: _multiply,
+    torch.add: _add_duals,
+    Tensor.add: _add_duals,
+    Tensor.__add__: _add_duals,
+    Tensor.__radd__: _add_duals,
+    torch.mul: _multiply_duals,
+    Tensor.__mul__: _multiply_duals,
+    Tensor.__rmul__: _multiply_duals,
     torch.conv2d: _conv2d,
     functional.linear: _linear,
     torch.relu: _relu,
@@ -407,5 +407,5 @@ RULES: dict[Any, Rule] = {
     functional.dropout: _dropout,
     functional.batch_norm: _batch_norm,
     functional.layer_norm: _layer_norm,
-    functional.multi_head_attention_forward: _attention,
+    functional.multi_head_attention_forward: _multi_head_attention,
 }

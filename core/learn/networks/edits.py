@@ -43,7 +43,7 @@ def fold_batch_norms(backbone: Backbone) -> None:
                 continue
             if not isinstance(conv, nn.Conv2d) or conv.out_channels != norm.num_features:
                 raise ValueError(f"{name}.{after} does not follow a convolution of its size, but {before}")
-            _absorb(conv, norm)
+            _absorb_norm(conv, norm)
             setattr(module, after, nn.Identity())
     left = [name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)]
     if left:
@@ -51,7 +51,7 @@ def fold_batch_norms(backbone: Backbone) -> None:
 
 
 @torch.no_grad()
-def _absorb(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+def _absorb_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
     """Change a convolution to include the batch norm that follows it.
 
     Raises ValueError for a norm without running statistics.

@@ -17,14 +17,14 @@ from core.learn.networks.network import Network
 from core.learn.networks.prompts import PromptedNetwork
 
 FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
-    ExpandedNetwork.family: ExpandedNetwork.of,
-    LinearisedNetwork.family: LinearisedNetwork.of,
-    ParallelNetwork.family: ParallelNetwork.of,
-    PromptedNetwork.family: PromptedNetwork.of,
+    ExpandedNetwork.family: ExpandedNetwork.from_description,
+    LinearisedNetwork.family: LinearisedNetwork.from_description,
+    ParallelNetwork.family: ParallelNetwork.from_description,
+    PromptedNetwork.family: PromptedNetwork.from_description,
 }
 
 
-def rebuild(plain: Network, description: Mapping[str, Any] | None) -> Network:
+def rebuild_network(plain: Network, description: Mapping[str, Any] | None) -> Network:
     """Rebuild the network that a manifest's `network` describes, for a strict load right after.
 
     Raises ValueError for an unknown family, a missing field, or a backbone that does not fit the

@@ -96,7 +96,7 @@ class GrowingNetwork(Network):
         self.auxiliary: nn.Linear | None = None
         self._pending_size = 0
         for size in sizes:
-            self._add(size)
+            self._add_expert(size)
 
     # Definition of an expert, by subclasses.
 
@@ -108,25 +108,25 @@ class GrowingNetwork(Network):
         """Set the first weights of the expert that was added last."""
         raise NotImplementedError
 
-    def older(self, x: Tensor) -> OlderFeatures:
+    def forward_older(self, x: Tensor) -> OlderFeatures:
         """Return outputs of all experts but the newest, for x [B, C, S, S].
 
         They are frozen, so there is no graph.
         """
         raise NotImplementedError
 
-    def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
     # Growth.
 
-    def expand(self, size: int) -> None:
+    def schedule_expert(self, size: int) -> None:
         """Let the next `grow` add an expert of this size."""
         self._pending_size = size
 
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """Grow as a plain network, after adding the expert that `expand` announced.
+        """Grow as a plain network, after adding the expert that `schedule_expert` announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
         only. That maps the newest feature to this task's classes, after one output for all older
@@ -135,7 +135,7 @@ class GrowingNetwork(Network):
         size, self._pending_size = self._pending_size, 0
         if size:
             # Before the head's rows: the order of draws determines the weights.
-            self.init_expert(self._add(size), generator)
+            self.init_expert(self._add_expert(size), generator)
         super().grow(task, classes, init, generator)
         if size:
             like, width = self.head.weight, self.head.widths[-1]
@@ -145,7 +145,7 @@ class GrowingNetwork(Network):
                 self.auxiliary.weight.copy_(nn.init.trunc_normal_(drawn, std=0.02, generator=generator))
                 self.auxiliary.bias.zero_()
 
-    def _add(self, size: int) -> nn.Module:
+    def _add_expert(self, size: int) -> nn.Module:
         """Append an expert to the chain, and a block to the classifier."""
         expert = self.make_expert(size)
         like = self.head.weight
@@ -162,8 +162,8 @@ class GrowingNetwork(Network):
         """
         if x.dim() == 2:
             return x
-        old = self.older(x)
-        return torch.cat([*old.features, self.newest(old, x)], 1)
+        old = self.forward_older(x)
+        return torch.cat([*old.features, self.forward_newest(old, x)], 1)
 
     def logits_of_versions(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
         """Return logits of several versions of this chain from one pass.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 Rule = Callable[[str, nn.Module, torch.Generator], bool]
 
 
-def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
+def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
     """Fill every parameter and buffer of a materialised module tree.
 
     `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
@@ -27,11 +27,11 @@ def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
         for name, module in root.named_modules():
             owns = next(module.parameters(recurse=False), None) is not None
             owns = owns or next(module.buffers(recurse=False), None) is not None
-            if owns and not _norm(module) and not rule(name, module, generator):
+            if owns and not _reset_norm(module) and not rule(name, module, generator):
                 raise TypeError(f"no initialisation is defined for {name} ({type(module).__name__})")
 
 
-def _norm(module: nn.Module) -> bool:
+def _reset_norm(module: nn.Module) -> bool:
     """Reset a norm layer and return true; return false for other modules."""
     if isinstance(module, nn.BatchNorm2d):
         module.reset_parameters()

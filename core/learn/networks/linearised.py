@@ -56,10 +56,10 @@ class LinearisedNetwork(Network):
         self._base: str | None = None  # digest of ψ0 that a load checks
         replace_relu(self.backbone, slope)
         if frozen:
-            self.freeze()
+            self.freeze_backbone()
 
     @staticmethod
-    def of(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         network = LinearisedNetwork(
             plain,
@@ -83,10 +83,10 @@ class LinearisedNetwork(Network):
             "fixed_head": self.fixed_head,
             "frozen": self.frozen,
             "references": list(self.references),
-            "base": self.digest() if self.frozen else None,
+            "base": self.hash_backbone() if self.frozen else None,
         }
 
-    def digest(self) -> str:
+    def hash_backbone(self) -> str:
         """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
         digest = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
@@ -100,23 +100,23 @@ class LinearisedNetwork(Network):
         Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
         """
         super().load_parts(parts)
-        if self._base is not None and self.digest() != self._base:
+        if self._base is not None and self.hash_backbone() != self._base:
             raise ValueError("the backbone is not the base that the displacement was learned on")
 
     # ψ0 and ψ.
 
-    def freeze(self) -> None:
+    def freeze_backbone(self) -> None:
         """Make the present backbone ψ0: fold its norms, and start every displacement at zero."""
         fold_batch_norms(self.backbone)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(False)
-            self.displacement.put(name, nn.Parameter(torch.zeros_like(parameter)))
+            self.displacement.add_parameter(name, nn.Parameter(torch.zeros_like(parameter)))
         self.frozen = True
 
     def take_shape(self, names: set[str]) -> None:
         """Match a state dict's names: freeze if it is of a frozen network, and add frozen rows."""
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
-            self.freeze()
+            self.freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         self._make_room(sorted(heads - set(self.references)))
 
@@ -141,10 +141,10 @@ class LinearisedNetwork(Network):
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
         """Map [B, channels, size, size] to [B, width]: the sum of value and derivative."""
-        value, tangent = self.expansion(x)
+        value, tangent = self.compute_expansion(x)
         return value if tangent is None else value + tangent
 
-    def expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compute_expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ, [B, width] each.
 
         The derivative is None before ψ0 is frozen.
@@ -171,7 +171,7 @@ class LinearisedNetwork(Network):
         psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
         psi = dict(self.displacement.named_parameters())
 
-        def at(weights: dict[str, Tensor]) -> Tensor:
+        def run_backbone(weights: dict[str, Tensor]) -> Tensor:
             return torch.func.functional_call(self.backbone, weights, (x,))  # type: ignore[no-any-return]
 
         fast = torch.backends.mha.get_fastpath_enabled()
@@ -179,17 +179,17 @@ class LinearisedNetwork(Network):
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             with sdpa_kernel(SDPBackend.MATH):
-                expansion = torch.func.jvp(at, (psi0,), (psi,))
+                expansion = torch.func.jvp(run_backbone, (psi0,), (psi,))
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
         return expansion[0], expansion[1]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
         """Map [B, channels, size, size] to logits [B, classes]."""
-        value, tangent = self.expansion(x)
-        return self.join(value, tangent, task)
+        value, tangent = self.compute_expansion(x)
+        return self.combine_logits(value, tangent, task)
 
-    def join(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
+    def combine_logits(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
         """Return the logits [B, classes] of an expansion."""
         if tangent is None:
             return self.logits(value, task)
@@ -227,7 +227,7 @@ class LinearisedNetwork(Network):
 
     def head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
-        return self._head(task).weight  # type: ignore[return-value]
+        return self._get_head(task).weight  # type: ignore[return-value]
 
     def reference_name(self, task: int | None = None) -> str:
         """Return the name of a head's frozen rows: "shared", or the task's number."""
@@ -242,7 +242,7 @@ class LinearisedNetwork(Network):
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
-            names = [f"{DISPLACEMENT}{name}" for name in self._displaced(stage)]
+            names = [f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
             else:
@@ -261,11 +261,11 @@ class LinearisedNetwork(Network):
         if self.frozen:
             for stage in range(len(self.backbone.stage_prefixes)):
                 names[f"{DISPLACEMENT}{stage + 1}"] = [
-                    f"{DISPLACEMENT}{name}" for name in self._displaced(stage)
+                    f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)
                 ]
         return names
 
-    def _displaced(self, stage: int) -> list[str]:
+    def _list_displaced(self, stage: int) -> list[str]:
         """Return a stage's names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
         return [name for name in self.backbone.stage_names(stage) if name in parameters]
@@ -274,7 +274,7 @@ class LinearisedNetwork(Network):
 class NestedParameters(nn.Module):
     """Parameters and buffers under the dotted names of another module."""
 
-    def put(self, name: str, parameter: nn.Parameter) -> None:
+    def add_parameter(self, name: str, parameter: nn.Parameter) -> None:
         """Add a parameter under a name such as `layer1.0.conv1.weight`."""
         first, _, remainder = name.partition(".")
         if not remainder:
@@ -285,4 +285,4 @@ class NestedParameters(nn.Module):
             child = NestedParameters()
             self.add_module(first, child)
         assert isinstance(child, NestedParameters)
-        child.put(remainder, parameter)
+        child.add_parameter(remainder, parameter)

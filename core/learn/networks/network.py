@@ -31,7 +31,7 @@ class HeadSpec:
     tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
     @staticmethod
-    def of(manifest: Mapping[str, Any]) -> HeadSpec:
+    def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
         """Read a manifest's `classes` and `heads`; either may be missing or null."""
         heads = manifest.get("heads") or []
         return HeadSpec(
@@ -68,10 +68,10 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict()
         if scenario == "task":
             for task, names in heads.tasks:
-                self.head_classes[task] = _unique(names)
+                self.head_classes[task] = _check_unique(names)
                 self.heads[str(task)] = Head(backbone.width, len(names))
         else:
-            self.classes = _unique(heads.classes)
+            self.classes = _check_unique(heads.classes)
             self.head = Head(backbone.width, len(self.classes))
 
     def describe(self) -> dict[str, Any] | None:
@@ -105,7 +105,7 @@ class Network(nn.Module):
 
         Raises ValueError for a missing head.
         """
-        return self._head(task)(features)  # type: ignore[no-any-return]
+        return self._get_head(task)(features)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
         """Map [B, channels, size, size] to logits [B, classes]."""
@@ -118,7 +118,7 @@ class Network(nn.Module):
         """
         if self.scenario != "task":
             return self.classes
-        self._head(task)
+        self._get_head(task)
         assert task is not None
         return self.head_classes[task]
 
@@ -134,7 +134,7 @@ class Network(nn.Module):
         heads = self.head_tasks()
         return sum(len(self.classes_of(head)) for head in heads[: heads.index(task)])
 
-    def _head(self, task: int | None) -> nn.Module:
+    def _get_head(self, task: int | None) -> nn.Module:
         """Return a task's head. Raises ValueError if there is none."""
         if self.head is not None:
             return self.head
@@ -151,7 +151,7 @@ class Network(nn.Module):
         "default". Raises ValueError for an unknown class in the data scenario once its classes are
         fixed, for a repeated class, and for an unknown init.
         """
-        names = _unique(classes)
+        names = _check_unique(classes)
         check_init(init)
         if self.scenario == "task":
             known_classes = self.head_classes.setdefault(task, [])
@@ -214,7 +214,7 @@ class Network(nn.Module):
             names[f"head.{task}"] = [f"heads.{task}.weight", f"heads.{task}.bias"]
         return names
 
-    def parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
+    def copy_parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
         """Return every tensor of the network by part: contiguous copies on the CPU.
 
         `state`: another state dict of this network to take them from.
@@ -230,7 +230,7 @@ class Network(nn.Module):
 
         Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
-        self._load(parts, self.part_names())
+        self._load_exact_parts(parts, self.part_names())
 
     def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Copy in the backbone's parts alone: a base taken from another model's version.
@@ -240,9 +240,11 @@ class Network(nn.Module):
         backbone_parts = {
             part: names for part, names in self.part_names().items() if part.startswith("backbone.")
         }
-        self._load(parts, backbone_parts)
+        self._load_exact_parts(parts, backbone_parts)
 
-    def _load(self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]) -> None:
+    def _load_exact_parts(
+        self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]
+    ) -> None:
         """Copy parts into the network, which must be exactly those in `wanted`.
 
         Raises ValueError as `load_parts` does.
@@ -283,7 +285,7 @@ def part_type(part: str) -> str:
     return part.partition(".")[0]
 
 
-def _unique(classes: Sequence[str]) -> list[str]:
+def _check_unique(classes: Sequence[str]) -> list[str]:
     """Return the classes as a list. Raises ValueError for a repeated class."""
     names_so_far: set[str] = set()
     for name in classes:

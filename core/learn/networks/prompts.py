@@ -51,14 +51,14 @@ class PromptedNetwork(Network):
         self.per_task = tasks is not None
         self.prompts = nn.ParameterDict()
         for task in tasks or ():
-            self._add(str(task))
+            self._add_prompts(str(task))
 
     @staticmethod
-    def of(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         network = PromptedNetwork(plain, description["prompts"], description["deep"], description["tasks"])
         if not network.per_task:
-            network._add(SHARED)
+            network._add_prompts(SHARED)
         return network
 
     def describe(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class PromptedNetwork(Network):
         """
         if x.dim() == 2:
             return x
-        name, encoder = self._name(task), self.backbone.encoder
+        name, encoder = self._get_set_name(task), self.backbone.encoder
         # Without tokens nothing is inserted: an empty tensor that requires gradients would take
         # attention off its fast path, and results would differ from a linear probe in the last
         # bits.
         prompts = self.prompts[name] if self.tokens and name in self.prompts else ()
-        x = self.backbone.tokens(x)
+        x = self.backbone.embed_tokens(x)
         x = encoder.dropout(x + encoder.pos_embedding)
         for block, layer in enumerate(encoder.layers):
             if block < len(prompts):
@@ -94,10 +94,10 @@ class PromptedNetwork(Network):
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
         """Grow as a plain network; then draw the task's prompt set if it does not exist."""
         super().grow(task, classes, init, generator)
-        name = self._name(task)
+        name = self._get_set_name(task)
         if name not in self.prompts:
             bound = self.bound
-            self._add(name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator))
+            self._add_prompts(name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator))
 
     @property
     def bound(self) -> float:
@@ -122,12 +122,12 @@ class PromptedNetwork(Network):
     def _shape(self) -> tuple[int, int, int]:
         return len(self.backbone.encoder.layers) if self.deep else 1, self.tokens, self.backbone.width
 
-    def _add(self, name: str, values: Tensor | None = None) -> None:
+    def _add_prompts(self, name: str, values: Tensor | None = None) -> None:
         """Add a prompt set, with uninitialised values if none are given."""
         like = next(self.backbone.parameters())
         values = torch.empty(self._shape) if values is None else values
         self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
 
-    def _name(self, task: int | None) -> str:
+    def _get_set_name(self, task: int | None) -> str:
         """Return the name of a task's prompt set."""
         return str(task) if self.per_task else SHARED

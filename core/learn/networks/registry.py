@@ -92,7 +92,7 @@ _ALL = [
             torchvision_resnet.ResNetHyper,
             f"ResNet-{layers} of torchvision; a 3x3 stem for images up to 64 pixels.",
             "He et al. 2015, arXiv 1512.03385; torchvision",
-            torchvision_resnet.builder(f"resnet{layers}"),
+            torchvision_resnet.make_builder(f"resnet{layers}"),
             he_fan_out,
             4,
         )
@@ -105,7 +105,7 @@ _ALL = [
             torchvision_vit.VitVariantHyper,
             f"Vision transformer of torchvision, {text}; smaller patches for images up to 64 pixels.",
             "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
-            torchvision_vit.variant(*sizes),
+            torchvision_vit.make_variant(*sizes),
             torchvision_vit.vit_rule,
             4,
         )
@@ -143,7 +143,7 @@ _ALL = [
             torchvision_convnext.ConvNextHyper,
             f"ConvNeXt-{size.title()} of torchvision; a 2x2 stem for images up to 64 pixels.",
             "Liu et al. 2022, arXiv 2201.03545; torchvision",
-            torchvision_convnext.builder(f"convnext_{size}"),
+            torchvision_convnext.make_builder(f"convnext_{size}"),
             torchvision_convnext.convnext_rule,
             16,
         )

@@ -38,9 +38,9 @@ class TangentConv(torch.autograd.Function):
     ) -> Tensor:
         """Return the derivative of the layer's output."""
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
-        x, w = x.to(_format(x)), w.to(_format(x))
+        x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
-        return _tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
+        return _compute_tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -77,9 +77,9 @@ class TangentLinear(torch.autograd.Function):
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
     ) -> Tensor:
         """Return the derivative of the layer's output."""
-        x, w = x.to(_format(x)), w.to(_format(x))
+        x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
-        return _tangent(functional.linear, x, dx, w, v, b)
+        return _compute_tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -114,7 +114,7 @@ class MaskedTangent(torch.autograd.Function):
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
 
-def _tangent(
+def _compute_tangent(
     layer: Callable[..., Tensor], x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
 ) -> Tensor:
     """Return layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
@@ -131,7 +131,7 @@ def _tangent(
     return out
 
 
-def _format(x: Tensor) -> torch.dtype:
+def _get_compute_dtype(x: Tensor) -> torch.dtype:
     """Return the number format of layers: autocast's where it is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

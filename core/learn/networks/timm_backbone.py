@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from core.learn.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
-from core.learn.networks.timm_names import DEFAULT, pretrained
+from core.learn.networks.timm_names import DEFAULT, find_pretrained
 from core.learn.timm_import import timm_models
 from core.protocol.pretrained import Pretrained
 
@@ -42,7 +42,7 @@ class TimmBackbone(Backbone):
         """Build the network. Raises ValueError for images that it does not take."""
         super().__init__()
         self._known, self._image = known, image
-        net = _create(known, image)
+        net = _create_net(known, image)
         # The tensors keep timm's names: this module and timm's share one registry of parameters,
         # buffers and children.
         self._parameters, self._buffers, self._modules = net._parameters, net._buffers, net._modules
@@ -50,11 +50,11 @@ class TimmBackbone(Backbone):
         # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
         self.width = width_of(net)
-        self.ignored = (*_classifiers(net), *_computed(net))
+        self.ignored = (*_list_classifiers(net), *_list_computed_buffers(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
-        layers = _layers(net)
+        layers = _find_layers(net)
         self.declare_stages([layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,14 +70,14 @@ class TimmBackbone(Backbone):
         timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
-    def draw(self, generator: torch.Generator) -> None:
+    def draw_weights(self, generator: torch.Generator) -> None:
         """Draw timm's own first weights.
 
         They come from the global generator, which is seeded for this and then restored.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            drawn = _create(self._known, self._image).state_dict()
+            drawn = _create_net(self._known, self._image).state_dict()
         with torch.no_grad():
             for name, tensor in self.state_dict().items():
                 tensor.copy_(drawn[name])
@@ -88,7 +88,7 @@ def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
 
     Raises ValueError for an unknown name, or images that it does not take.
     """
-    return TimmBackbone(pretrained(hyper.model), image)
+    return TimmBackbone(find_pretrained(hyper.model), image)
 
 
 def width_of(net: nn.Module) -> int:
@@ -97,27 +97,27 @@ def width_of(net: nn.Module) -> int:
     return int(width)
 
 
-def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
+def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
     """Build timm's network for an image size.
 
     Raises ValueError for images that it does not take.
     """
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
-    if not known.takes(image.size):
-        raise ValueError(f"timm/{known.name} takes images of {known.sizes()}, not {image.size}")
+    if not known.accepts_size(image.size):
+        raise ValueError(f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}")
     create: Callable[..., nn.Module] = timm_models().create_model
-    return create(known.name, pretrained=False, num_classes=0, **known.arguments(image.size))
+    return create(known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size))
 
 
-def _classifiers(net: nn.Module) -> list[str]:
+def _list_classifiers(net: nn.Module) -> list[str]:
     """Return the name prefixes of a checkpoint's classifier."""
     named: str | Sequence[str] | None = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
     names = [named] if isinstance(named, str) else named or ()
     return [f"{name}." for name in names]
 
 
-def _computed(net: nn.Module) -> list[str]:
+def _list_computed_buffers(net: nn.Module) -> list[str]:
     """Return the names of computed buffers.
 
     Checkpoints of older versions of timm have some of them.
@@ -129,22 +129,22 @@ def _computed(net: nn.Module) -> list[str]:
     ]
 
 
-def _layers(net: nn.Module) -> list[Layer]:
+def _find_layers(net: nn.Module) -> list[Layer]:
     """Return the layers in forward order, each as the shortest prefixes of its own tensors."""
-    groups = _grouped(net)
+    groups = _group_tensors(net)
     layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
     for name, number in layer_of.items():
-        for prefix in _prefixes(name):
+        for prefix in _list_prefixes(name):
             inside[prefix].add(number)
     layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
     for name, number in layer_of.items():
-        shortest = next(prefix for prefix in _prefixes(name) if len(inside[prefix]) == 1)
+        shortest = next(prefix for prefix in _list_prefixes(name) if len(inside[prefix]) == 1)
         layers[number][shortest] = None
     return [tuple(layer) for layer in layers.values()]
 
 
-def _grouped(net: nn.Module) -> Mapping[int, list[str]]:
+def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
     """Return the names of the tensors by layer, counted from the input on.
 
     A network that does not declare its layers has one for each module of its sequences, in the
@@ -163,7 +163,7 @@ def _grouped(net: nn.Module) -> Mapping[int, list[str]]:
     return dict(enumerate(layers.values()))
 
 
-def _prefixes(name: str) -> list[str]:
+def _list_prefixes(name: str) -> list[str]:
     """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

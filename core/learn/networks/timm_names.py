@@ -34,23 +34,23 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 
 @cache
-def table() -> PretrainedTable:
+def load_table() -> PretrainedTable:
     """Return the table of all weights, as stored in `timm_weights.json`."""
     value: PretrainedTable = json.loads(_FILE.read_bytes())
     return value
 
 
-def pretrained(name: str) -> Pretrained:
+def find_pretrained(name: str) -> Pretrained:
     """Return the properties of pretrained weights by timm's name.
 
     Raises:
         ValueError: timm has no weights of this name, or none that can be built; it names the
             closest ones.
     """
-    properties = table()["weights"].get(name)
+    properties = load_table()["weights"].get(name)
     if properties is not None:
         return pretrained_of(name, properties)
-    why = table()["refused"].get(name)
+    why = load_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")
     near = get_close_matches(name, pretrained_names(), 3)
@@ -60,4 +60,4 @@ def pretrained(name: str) -> Pretrained:
 
 def pretrained_names() -> list[str]:
     """Return the names of all weights that can be built, sorted."""
-    return sorted(table()["weights"])
+    return sorted(load_table()["weights"])

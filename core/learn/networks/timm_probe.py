@@ -39,26 +39,26 @@ class Probed:
     resized_by: str
 
 
-def probed(name: str, size: int) -> Probed:
+def probe_network(name: str, size: int) -> Probed:
     """Measure the network of some weights, whose own images have `size` pixels a side.
 
     Raises:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
-    net = _built(name)
-    activations, widest = _activations(net, size, width_of(net))
-    step, smallest, resized_by = _sizes(name, net, size)
+    net = _build_net(name)
+    activations, widest = _count_activations(net, size, width_of(net))
+    step, smallest, resized_by = _find_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return Probed(parameters, activations, widest, step, smallest, resized_by)
 
 
-def _built(name: str, **arguments: object) -> nn.Module:
+def _build_net(name: str, **arguments: object) -> nn.Module:
     """Build a timm network on the meta device, without changing the global generator."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
 
 
-def _activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
+def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
     """Return the number of values that backward saves for one image, in all and of the largest."""
     parameter_ids = {id(parameter) for parameter in net.parameters()}
     sizes: dict[object, int] = {}
@@ -80,22 +80,22 @@ def _activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
     return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
 
 
-def _sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
+def _find_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
     """Return step, smallest size and timm's argument for images of another size.
 
     Step 0 means that only its own size works.
     """
-    unit, rules = _unit(net), _RULES.setdefault(type(net), [])
+    unit, rules = _find_unit(net), _RULES.setdefault(type(net), [])
     plain = _Sized(name, net, "")
     for rule in rules:
-        if rule.plain and plain.takes(rule.units * unit):
-            return rule.sizes(unit, size)
+        if rule.plain and plain.accepts_size(rule.units * unit):
+            return rule.resolve_sizes(unit, size)
     with_argument = [rule for rule in rules if not rule.plain]
-    if with_argument and not plain.takes(2 * unit):
-        return with_argument[0].sizes(unit, size)
-    new_rule = next(_tried(name, net, unit), _Rule(fine=False, units=0, argument=""))
+    if with_argument and not plain.accepts_size(2 * unit):
+        return with_argument[0].resolve_sizes(unit, size)
+    new_rule = next(_try_rules(name, net, unit), _Rule(fine=False, units=0, argument=""))
     rules.append(new_rule)
-    return new_rule.sizes(unit, size)
+    return new_rule.resolve_sizes(unit, size)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Rule:
         """True if the network takes other sizes without an argument."""
         return bool(self.units) and not self.argument
 
-    def sizes(self, unit: int, own: int) -> tuple[int, int, str]:
+    def resolve_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
         """Return step, smallest size in pixels and timm's argument, for a unit and own size."""
         if not self.units:
             return 0, own, ""
@@ -131,17 +131,17 @@ Another network that needs no argument is tried once more.
 """
 
 
-def _tried(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+def _try_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _Sized(name, net, argument)
         for units in (1, 2, MOST_UNITS):
-            if sized.takes((units + 1) * unit) and sized.takes(units * unit):
-                fine = sized.takes((units + 1) * unit - 1)
+            if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
+                fine = sized.accepts_size((units + 1) * unit - 1)
                 yield _Rule(fine, units, argument)
 
 
-def _unit(net: nn.Module) -> int:
+def _find_unit(net: nn.Module) -> int:
     """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
     embedding: Any = getattr(net, "patch_embed", None)
     patch = getattr(embedding, "patch_size", None)
@@ -164,15 +164,15 @@ class _Sized:
         if not self._argument:
             return self._own
         if self._argument == "img_size":
-            return _built(self._name, img_size=size)
-        self._dynamic = self._dynamic or _built(self._name, **{self._argument: True})
+            return _build_net(self._name, img_size=size)
+        self._dynamic = self._dynamic or _build_net(self._name, **{self._argument: True})
         return self._dynamic
 
-    def takes(self, size: int) -> bool:
+    def accepts_size(self, size: int) -> bool:
         """Return true if images of this size pass and all tensors keep their shapes."""
         try:
             net = self._net_for(size)
-            if net is not self._own and _shapes(net) != _shapes(self._own):
+            if net is not self._own and _get_shapes(net) != _get_shapes(self._own):
                 return False
             with torch.no_grad():
                 return bool(net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2)
@@ -180,5 +180,5 @@ class _Sized:
             return False
 
 
-def _shapes(net: nn.Module) -> dict[str, torch.Size]:
+def _get_shapes(net: nn.Module) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in net.state_dict().items()}

@@ -69,7 +69,7 @@ class ConvNext(Backbone):
         return self.classifier(x).flatten(1)  # type: ignore[no-any-return]
 
 
-def builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
+def make_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
     """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ConvNext(name, hyper, image)
 

@@ -60,6 +60,6 @@ class ResNet(Backbone):
         return x.mean((2, 3))
 
 
-def builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
+def make_builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
     """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ResNet(name, hyper, image)

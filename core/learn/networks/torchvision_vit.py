@@ -33,7 +33,7 @@ class VitVariantHyper(BaseModel):
     patch: Patch = None
 
 
-def _multiples(schema: dict[str, Any]) -> None:
+def _require_multiples(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
     rules = [
         {"if": {"required": ["heads"], "properties": {"heads": {"const": n}}},
@@ -47,7 +47,7 @@ def _multiples(schema: dict[str, Any]) -> None:
 class VitHyper(BaseModel):
     """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_multiples)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_require_multiples)
     layers: int = Field(6, ge=1, le=48)
     heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3
     hidden: int = Field(192, ge=1, le=4096)
@@ -55,7 +55,7 @@ class VitHyper(BaseModel):
     patch: Patch = None
 
     @model_validator(mode="after")
-    def _divides(self) -> VitHyper:
+    def _check_divisible(self) -> VitHyper:
         if self.hidden % self.heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
         return self
@@ -94,9 +94,9 @@ class Vit(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, hidden]."""
-        return self.encoder(self.tokens(x))[:, 0]  # type: ignore[no-any-return]
+        return self.encoder(self.embed_tokens(x))[:, 0]  # type: ignore[no-any-return]
 
-    def tokens(self, x: Tensor) -> Tensor:
+    def embed_tokens(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to class token and patches [B, 1 + patches, hidden].
 
         Positions are not added.
@@ -110,16 +110,16 @@ def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     return Vit(hyper, image, 16)
 
 
-def variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Callable[..., Backbone]:
+def make_variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Callable[..., Backbone]:
     """Return the builder of a named size with its own patch for large images."""
 
-    def build(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
+    def build_variant(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
         sizes = VitHyper.model_validate(
             {"layers": layers, "heads": heads, "hidden": hidden, "mlp": mlp, "patch": hyper.patch}
         )
         return Vit(sizes, image, patch)
 
-    return build
+    return build_variant
 
 
 def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
@@ -132,14 +132,14 @@ def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     elif isinstance(module, nn.Conv2d):
         std = math.sqrt(1 / module.weight[0].numel())
         nn.init.trunc_normal_(module.weight, std=std, generator=generator)
-        _zero(module.bias)
+        _fill_zeros(module.bias)
     elif isinstance(module, nn.MultiheadAttention):
         nn.init.xavier_uniform_(module.in_proj_weight, generator=generator)
-        _zero(module.in_proj_bias)
+        _fill_zeros(module.in_proj_bias)
     elif name.endswith("self_attention.out_proj") and isinstance(module, nn.Linear):
         bound = 1 / math.sqrt(module.in_features)
         module.weight.uniform_(-bound, bound, generator=generator)
-        _zero(module.bias)
+        _fill_zeros(module.bias)
     elif isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight, generator=generator)
         module.bias.normal_(std=1e-6, generator=generator)
@@ -150,6 +150,6 @@ def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     return True
 
 
-def _zero(tensor: Tensor | None) -> None:
+def _fill_zeros(tensor: Tensor | None) -> None:
     if tensor is not None:
         tensor.zero_()

@@ -64,7 +64,7 @@ class Checked:
     held_out_images: int
 
 
-def check(
+def compare_graph(
     path: Path,
     answers: Answers,
     normalise: Normalisation | None,
@@ -93,12 +93,12 @@ def check(
     noise = [rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES]
     run = open_graph(path, threads)
     worst, tolerance, compared = 0.0, 0.0, 0
-    for batch, tasks in _questions(answers, noise, held_out, most):
+    for batch, tasks in _iter_batches(answers, noise, held_out, most):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _expected(answers, batch, task, normalise)
+            ours, may = _predict_expected(answers, batch, task, normalise)
             theirs = outputs[output_name(task)]
-            _compare(ours, theirs, may)
+            _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
                 _compare_sure(theirs, outputs[sure_name(task)], answers.sure_from)
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
@@ -108,7 +108,7 @@ def check(
     return Checked(worst, tolerance, random, compared - random)
 
 
-def allowed(
+def allowed_differences(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
     """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
@@ -127,24 +127,26 @@ def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-np.logaddexp(0, -lead))
 
 
-def _expected(
+def _predict_expected(
     answers: Answers, batch: Images, task: int | None, normalise: Normalisation | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
-    def scores(network: Network, x: Tensor, head: int | None) -> Tensor:
-        moved.append(answers.method.rounding(network, x, head).cpu() / answers.temperature)
+    def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
+        moved.append(answers.method.rounding_bound(network, x, head).cpu() / answers.temperature)
         return answers.method.predict_logits(network, x, head)
 
-    _, ours = predicting.predict(
-        answers.network, batch, task, normalise, scores=scores, temperature=answers.temperature
+    _, ours = predicting.predict_images(
+        answers.network, batch, task, normalise, scores=compute_scores, temperature=answers.temperature
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
-    return ours, allowed(ours, torch.cat(moved).numpy(), minimum)
+    return ours, allowed_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
-def _compare(ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]) -> None:
+def _compare_probabilities(
+    ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]
+) -> None:
     """Raise ExportFailed for another shape, a number not finite, or too large a difference."""
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
         raise ExportFailed("The graph's answers are no numbers, or too many or too few. Nothing was stored.")
@@ -165,7 +167,7 @@ def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], l
         raise ExportFailed("The graph calls other answers sure than the version does. Nothing was stored.")
 
 
-def _questions(
+def _iter_batches(
     answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Yield batches, and the heads to compare on each."""
@@ -194,20 +196,20 @@ def open_graph(path: Path, threads: int) -> Run:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _unusable(error) from error
+        raise _build_run_error(error) from error
     names = [output.name for output in session.get_outputs()]
 
-    def run(images: Images) -> dict[str, NDArray[np.float32]]:
+    def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
             outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
-            raise _unusable(error) from error
+            raise _build_run_error(error) from error
         return dict(zip(names, outputs, strict=True))
 
-    return run
+    return run_graph
 
 
-def _unusable(error: Exception) -> ExportFailed:
+def _build_run_error(error: Exception) -> ExportFailed:
     """Return the error for a graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})")

@@ -40,7 +40,7 @@ def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]
         ExportFailed: the exporter has no rule for one of the network's operations, or fixes the
             batch.
     """
-    model = _traced(answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8))
+    model = _trace_graph(answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8))
     _forget_sources(model)
     from onnx_ir import save
 
@@ -52,7 +52,7 @@ def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]
     return [GRAPH] if data is None else [GRAPH, data]
 
 
-def _traced(answers: Answers, images: torch.Tensor) -> Any:
+def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
     """Return the graph of `answers` with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.

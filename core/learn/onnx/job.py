@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 from core.learn import predicting
-from core.learn.child import Emit, reported
+from core.learn.child import Emit, run_with_events
 from core.learn.control import EXIT_ORPHANED
 from core.learn.onnx import graph
 from core.learn.onnx.answers import Answers
-from core.learn.onnx.check import BATCHES, MAX_HELD_OUT, Images, check
+from core.learn.onnx.check import BATCHES, MAX_HELD_OUT, Images, compare_graph
 from core.learn.state import load_tensors
 from core.protocol.control_request import ControlRequest
 from core.protocol.export_job import OPSET, Exporter, ExportResult, ExportSpec
@@ -27,7 +27,7 @@ from core.protocol.job_event import DoneEvent, PhaseEvent, StoppedEvent
 RESULT = "result.json"
 
 
-def export(spec: ExportSpec, emit: Emit) -> Path:
+def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     """Make and check the graph of a version; return the folder with its files and `result.json`.
 
     Raises:
@@ -37,15 +37,15 @@ def export(spec: ExportSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="load"))
     manifest, image = spec.manifest, spec.manifest.image
     paths = {part.name: part.path for part in spec.parts}
-    network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+    network, method = predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
     answers = Answers(network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from)
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
     files = graph.write(answers, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
-    held_out = {each.task: _images(each.path) for each in spec.held_out}
+    held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
-    checked = check(spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads)
+    checked = compare_graph(spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads)
     result = ExportResult(
         opset=OPSET,
         files=files,
@@ -54,19 +54,19 @@ def export(spec: ExportSpec, emit: Emit) -> Path:
         batches=list(BATCHES),
         images=checked.images,
         held_out_images=checked.held_out_images,
-        exporter=Exporter(torch=torch.__version__, **_versions()),
+        exporter=Exporter(torch=torch.__version__, **_get_package_versions()),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out
 
 
-def _images(path: Path) -> Images:
+def _load_images(path: Path) -> Images:
     """Return the first images of a dataset file, up to `MAX_HELD_OUT`."""
     images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
     return images
 
 
-def _versions() -> dict[str, str]:
+def _get_package_versions() -> dict[str, str]:
     """Return the installed versions of the packages that an export uses."""
     return {name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
 
@@ -77,7 +77,7 @@ def _end_when_asked(control_fd: int, out_fd: int) -> None:
     An export has no partial result worth saving.
     """
 
-    def listen() -> None:
+    def listen_for_stop() -> None:
         while request := os.read(control_fd, 64):
             if ControlRequest.STOP.value.encode() in request:
                 os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
@@ -85,7 +85,7 @@ def _end_when_asked(control_fd: int, out_fd: int) -> None:
         os._exit(EXIT_ORPHANED)
 
     # A daemon thread does not hold up the exit of the process.
-    threading.Thread(target=listen, name="control", daemon=True).start()
+    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
@@ -94,9 +94,9 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     The process ends on a stop request, and when the control pipe closes.
     """
 
-    def work(emit: Emit) -> None:
+    def run_export(emit: Emit) -> None:
         _end_when_asked(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=export(spec, emit)))
+        emit(DoneEvent(path=export_graph(spec, emit)))
 
-    return reported(out_fd, before, work)
+    return run_with_events(out_fd, before, run_export)

@@ -54,7 +54,7 @@ class NamedOptimizer:
             if members:
                 groups.append({"params": members, "lr": peak})
                 self._peaks.append(peak)
-        self.torch = _make(recipe, groups)
+        self.torch = _create_optimizer(recipe, groups)
         if recipe.name == "sgd" and recipe.momentum > 0:
             # The fused kernel needs a buffer for all parameters or for none, but replay may reach
             # the head of an old task later than the others. A buffer of zeros gives the same bits;
@@ -80,20 +80,20 @@ class NamedOptimizer:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
-    def state(self) -> Iterator[tuple[str, Tensor]]:
+    def iter_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
             for slot, value in sorted(self.torch.state.get(parameter, {}).items()):
                 if isinstance(value, Tensor):
                     yield f"{name}|{slot}", value
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load state that `state` returned, in the memory layout of each parameter.
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Load state that `iter_state` returned, in the memory layout of each parameter.
 
         Rows that a parameter has gained start at zero. Parameters that are not trained now are
         skipped. State of another kind of optimizer is skipped with a warning.
         """
-        expected_slots = _slots(self.recipe)
+        expected_slots = _list_slots(self.recipe)
         if any(key.rpartition("|")[2] not in expected_slots for key in state):
             self._warn(f"the state of another optimizer is not used: {self.recipe.name} starts afresh")
             return
@@ -127,7 +127,7 @@ def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def _make(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
+def _create_optimizer(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     if recipe.name == "sgd":
         return torch.optim.SGD(
             groups,
@@ -142,7 +142,7 @@ def _make(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.opt
     return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
 
 
-def _slots(recipe: OptimizerRecipe) -> frozenset[str]:
+def _list_slots(recipe: OptimizerRecipe) -> frozenset[str]:
     """Return the names of the tensors that the optimizer stores for each parameter."""
     if recipe.name == "sgd":
         return frozenset({"momentum_buffer"} if recipe.momentum > 0 else ())

@@ -36,7 +36,7 @@ def gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     return both[:, :t].contiguous(), both[:, t].contiguous()
 
 
-def solve(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
+def solve_dual(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
     """Return the v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv.
 
     v is 0 where a row of G is degenerate. Uses cyclic coordinate descent on u = v - gamma ≥ 0: for

@@ -95,7 +95,7 @@ class Olor:
         anchors: list[Tensor] = []
         shares: list[float] = []
         for pull in self._pulls:
-            rho = self._share(pull.iota * rates[pull.group])
+            rho = self._limit_rho(pull.iota * rates[pull.group])
             # The optimizer did not move a parameter without a gradient, so there is no step to
             # damp.
             if rho > 0 and pull.parameter.grad is not None:
@@ -105,7 +105,7 @@ class Olor:
         if targets:
             torch._foreach_lerp_(targets, anchors, shares)
 
-    def _share(self, rho: float) -> float:
+    def _limit_rho(self, rho: float) -> float:
         """Return rho limited to [0, 1]; warn the first time that it lies outside."""
         if 0 <= rho <= 1:
             return rho
@@ -132,7 +132,7 @@ def layer_iotas(
         recipe: OLOR's part of the recipe. With granularity "tensor" each trainable tensor is a
             layer.
     """
-    return {name: layer_iota(i, n, recipe) for i, n, name in _layers(names, layers, recipe)}
+    return {name: layer_iota(i, n, recipe) for i, n, name in _iter_layers(names, layers, recipe)}
 
 
 def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
@@ -141,11 +141,12 @@ def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe
     The arguments are those of `layer_iotas`.
     """
     return [
-        layer_iota(i, n, recipe) for i, n in sorted({(i, n) for i, n, _ in _layers(names, layers, recipe)})
+        layer_iota(i, n, recipe)
+        for i, n in sorted({(i, n) for i, n, _ in _iter_layers(names, layers, recipe)})
     ]
 
 
-def _layers(
+def _iter_layers(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> Iterator[tuple[int, int, str]]:
     """Yield (i, n, parameter name) for each trainable parameter, which is in layer i of 0 … n."""
@@ -159,7 +160,7 @@ def _layers(
                 yield i, len(layers) - 1, name
 
 
-def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
+def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
     """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from core.learn.context import Context
 from core.learn.optim.build import rate_factor
-from core.learn.optim.olor import anchored, iotas_by_layer
+from core.learn.optim.olor import find_anchored, iotas_by_layer
 from core.learn.recipe import OlorRecipe, Recipe
 from core.protocol.figures import Rollback
 
@@ -29,7 +29,7 @@ class StageSteps:
     steps: int
 
 
-def settled(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
+def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
     """Return OLOR's settings for these stages; None without OLOR.
 
     iota1 is derived from `iota_total` where that is set.
@@ -39,23 +39,23 @@ def settled(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
         return olor
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
-    rates = sum(_rates(recipe, _that_move_the_backbone(stages) or stages))
+    rates = sum(_list_rates(recipe, _that_move_the_backbone(stages) or stages))
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 
-def rollback(ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]) -> Rollback | None:
+def sum_rollback(ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]) -> Rollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
 
     Returns None where OLOR pulls no layer back.
 
     Args:
         ctx: the training context.
-        olor: OLOR's settings as `settled` returns them.
+        olor: OLOR's settings as `resolve_olor` returns them.
         stages: the stages of the task.
     """
     if olor is None:
         return None
-    rates = _rates(ctx.recipe, _that_move_the_backbone(stages))
+    rates = _list_rates(ctx.recipe, _that_move_the_backbone(stages))
     iotas = iotas_by_layer(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
     if not rates or not any(iotas):
         return None
@@ -64,14 +64,14 @@ def rollback(ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
     return Rollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
-def announce(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
+def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
-    if not anchored(ctx, olor):
+    if not find_anchored(ctx, olor):
         ctx.warn(
             f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} has a "
             "share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
         )
-    total = rollback(ctx, olor, stages)
+    total = sum_rollback(ctx, olor, stages)
     if total is None:
         return
     ctx.log_metric("rollback", total.first, {"mean": total.mean})
@@ -88,7 +88,7 @@ def _that_move_the_backbone(stages: Sequence[StageSteps]) -> list[StageSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 
-def _rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
+def _list_rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
     """Return the learning rate of every step, as a share of the peak rate."""
     return [
         rate_factor(recipe.optimizer, step, stage.steps) for stage in stages for step in range(stage.steps)

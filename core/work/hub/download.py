@@ -49,18 +49,18 @@ def main() -> int:
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     try:
-        _say(download(request))
+        _print_event(download_file(request))
     except Failed as error:
-        _say(DownloadFailed(kind="weights", detail=str(error)))
+        _print_event(DownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_full(error):
-            _say(DownloadFailed(kind="disk", detail="No space left"))
+            _print_event(DownloadFailed(kind="disk", detail="No space left"))
         else:
-            _say(DownloadFailed(kind="code", detail=type(error).__name__))
+            _print_event(DownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
 
-def download(asked: DownloadAsked) -> Downloaded:
+def download_file(asked: DownloadAsked) -> Downloaded:
     """Fetch the file, or the rest of it, and compare its digest with the one that the Hub names.
 
     Raises:
@@ -73,33 +73,33 @@ def download(asked: DownloadAsked) -> Downloaded:
     token = get_token()
     with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
-            return _download(hub, asked)
+            return _download_from_hub(hub, asked)
         except (HubRefused, HubStatus) as error:
             raise Failed(str(error)) from None
         except httpx2.RequestError as error:
-            raise _unreachable(error) from None
+            raise _unreachable_error(error) from None
 
 
-def _download(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
-    revision = _revision(hub, asked)
+def _download_from_hub(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
+    revision = _find_revision(hub, asked)
     path_at_hub = f"/{asked.repository}/resolve/{revision}/{quote(asked.file)}"
-    size, digest = _described(hub, path_at_hub, asked.file)
+    size, digest = _read_size_and_digest(hub, path_at_hub, asked.file)
     if size > asked.max_bytes:
         raise Failed(
             f"{asked.file} has {size} bytes; {asked.max_bytes} are taken here (PERENNIAL_MAX_FETCH_BYTES)"
         )
     folder = unfinished.folder_of(asked.folder, asked.repository) / revision
     path = folder / f"{asked.file}{unfinished.SUFFIX}"
-    with unfinished.opened(path) as fd:
-        _say(DownloadBegun(path=path, bytes=size))
-        _fetch(hub, path_at_hub, fd, size)
-        if _digest(path, size, len(digest)) != digest:
+    with unfinished.open_locked(path) as fd:
+        _print_event(DownloadBegun(path=path, bytes=size))
+        _fetch_bytes(hub, path_at_hub, fd, size)
+        if _compute_digest(path, size, len(digest)) != digest:
             path.unlink()
             raise Failed(f"What came is not what the Hub names: the digest of {asked.file} is another one")
     return Downloaded(path=path, revision=revision)
 
 
-def _revision(hub: GuardedHub, asked: DownloadAsked) -> str:
+def _find_revision(hub: GuardedHub, asked: DownloadAsked) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -113,30 +113,30 @@ def _revision(hub: GuardedHub, asked: DownloadAsked) -> str:
                 f"The Hub has no repository {asked.repository}, or shows it only with a token (HF_TOKEN)"
             ) from None
         raise
-    revision = _value(info, "sha") or ""
+    revision = _get_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
         raise Failed(f"The Hub names no commit of {asked.repository}")
-    names = {_value(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+    names = {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
     if asked.file not in names:
         raise Failed(f"The repository {asked.repository} has no {asked.file}, and nothing else is read")
     return revision
 
 
-def _value(document: Any, name: str) -> str | None:
+def _get_text(document: Any, name: str) -> str | None:
     """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None
 
 
-def _described(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
+def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
     """Return the bytes and the digest of a file as the hub names them.
 
     Raises:
         Failed: the hub names none, or in another form.
     """
     timeout_s = constants.HF_HUB_ETAG_TIMEOUT
-    with hub.opened("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as response:
+    with hub.open_response("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as response:
         headers = response.headers
         own_size = None if response.is_redirect else headers.get("Content-Length")
         size = headers.get("X-Linked-Size") or own_size or ""
@@ -146,7 +146,7 @@ def _described(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
     return int(size), digest
 
 
-def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
+def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
     """Append to the file until it has `size` bytes."""
     idle = 0
     while (received := os.fstat(fd).st_size) != size:
@@ -155,7 +155,7 @@ def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
             os.ftruncate(fd, 0)
             continue
         try:
-            _append(hub, path_at_hub, fd, received, size)
+            _append_bytes(hub, path_at_hub, fd, received, size)
         except HubStatus as error:
             if error.status < 500 or idle == TRIES:
                 raise
@@ -171,10 +171,10 @@ def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
             idle = 0
 
 
-def _append(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
+def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
     """Request the bytes from `have` on; if the server sends another range, start over."""
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with hub.opened("GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
+    with hub.open_response("GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
         begins = response.headers.get("Content-Range", "")
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)
@@ -186,7 +186,7 @@ def _append(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) ->
                 raise Failed(f"The Hub sends more than the {size} bytes that it named")
 
 
-def _digest(path: Path, size: int, digits: int) -> str:
+def _compute_digest(path: Path, size: int, digits: int) -> str:
     """Return the SHA-256 of a large file, or the SHA-1 by which git names a small one."""
     if digits == _SHA256_DIGITS:
         digest = hashlib.sha256()
@@ -198,11 +198,11 @@ def _digest(path: Path, size: int, digits: int) -> str:
     return digest.hexdigest()
 
 
-def _unreachable(error: Exception) -> Failed:
+def _unreachable_error(error: Exception) -> Failed:
     return Failed(f"The Hub cannot be reached ({type(error).__name__})")
 
 
-def _say(told: Document) -> None:
+def _print_event(told: Document) -> None:
     print(told.model_dump_json(), flush=True)
 
 

@@ -29,7 +29,7 @@ _EVENTS: dict[str, type[_Event]] = {
 }
 
 
-def download(
+def download_in_process(
     asked: DownloadAsked,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
@@ -53,7 +53,7 @@ def download(
     process = subprocess.Popen(
         [sys.executable, "-m", "core.work.hub.download"],
         cwd=helper_process.ROOT,
-        env=helper_process.environment(**hub),
+        env=helper_process.build_environment(**hub),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -62,12 +62,12 @@ def download(
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(asked.model_dump_json().encode() + b"\n")
         process.stdin.flush()
-        return _watched(process, must_stop, progress, stall_s)
+        return _watch_download(process, must_stop, progress, stall_s)
     finally:
-        helper_process.end(process)
+        helper_process.kill_and_close(process)
 
 
-def _watched(
+def _watch_download(
     process: "subprocess.Popen[bytes]",
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
@@ -79,28 +79,28 @@ def _watched(
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
-            event = _read(process.stdout.readline())
+            event = _parse_event(process.stdout.readline())
             if not isinstance(event, DownloadBegun):
-                return _ended(event)
+                return _require_downloaded(event)
             begun = event
         if must_stop():
             raise Stopped
         if begun is not None:
-            previous_size, size = size, _size(begun.path)
+            previous_size, size = size, _read_file_size(begun.path)
             grew_at = time.monotonic() if size != previous_size else grew_at
             progress(size, begun.bytes)
         if time.monotonic() - grew_at > stall_s:
             raise WeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
 
 
-def _size(path: Path) -> int:
+def _read_file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0  # the content was wrong, and the file was removed
 
 
-def _read(line: bytes) -> _Event:
+def _parse_event(line: bytes) -> _Event:
     """Return the event in a line; an empty line means that the process has ended."""
     if not line:
         return DownloadFailed(kind="code", detail="the process ended without a word")
@@ -108,7 +108,7 @@ def _read(line: bytes) -> _Event:
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _ended(event: Downloaded | DownloadFailed) -> Downloaded:
+def _require_downloaded(event: Downloaded | DownloadFailed) -> Downloaded:
     """Return the finished download, or raise its error."""
     if isinstance(event, Downloaded):
         return event

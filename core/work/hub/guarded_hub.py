@@ -61,7 +61,7 @@ class GuardedHub:
     ) -> None:
         self._endpoint, self._hub, self._token = endpoint.rstrip("/"), httpx2.URL(endpoint), token
         self._headers = {**headers, "Accept-Encoding": "identity"}
-        self._resolve = resolve or _lookup
+        self._resolve = resolve or _resolve_host
         self._open = ExitStack()
         # One client follows the environment with its proxies; the other ignores it and connects to
         # checked addresses.
@@ -83,7 +83,7 @@ class GuardedHub:
             HubRefused: the response is not JSON, or too long.
             HubStatus, httpx2.TransportError: there is no successful response.
         """
-        with self.opened("GET", path, {}, timeout_s) as response:
+        with self.open_response("GET", path, {}, timeout_s) as response:
             content = bytearray()
             for chunk in response.iter_bytes():
                 content += chunk
@@ -95,7 +95,7 @@ class GuardedHub:
             raise HubRefused("The Hub's answer is no JSON") from None
 
     @contextmanager
-    def opened(
+    def open_response(
         self,
         method: str,
         path: str,
@@ -116,9 +116,9 @@ class GuardedHub:
         """
         url = httpx2.URL(self._endpoint + path)
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._answer(method, url, headers, timeout_s)
+            response = self._send_request(method, url, headers, timeout_s)
             try:
-                following = self._following(response, url)
+                following = self._find_redirect(response, url)
                 if following is None or not (is_followed or self._is_hub(following)):
                     if response.status_code >= 400:
                         raise HubStatus(response.status_code, response.headers.get("X-Error-Code", ""))
@@ -129,7 +129,7 @@ class GuardedHub:
             url = following
         raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
-    def _following(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
+    def _find_redirect(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
         """Return the target of a redirect, or None if the response is none.
 
         Raises:
@@ -145,11 +145,12 @@ class GuardedHub:
         is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
         if not is_allowed or not target.host or target.userinfo:
             raise HubRefused(
-                f"The Hub redirects to {_shown(target.scheme)}://{_shown(target.host)}, which is not followed"
+                f"The Hub redirects to {_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which "
+                f"is not followed"
             )
         return target
 
-    def _answer(
+    def _send_request(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
         """Send a request to the hub or a redirect's target; return the response, body unread."""
@@ -158,7 +159,7 @@ class GuardedHub:
             return self._answer_of_address(method, url, all_headers, timeout_s)
         if self._is_hub(url):
             all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-        elif _literal(url.host) is not None or is_metadata_name(url.host):
+        elif _parse_address(url.host) is not None or is_metadata_name(url.host):
             self._checked_addresses(url)  # a proxy may reach internal addresses, too
         request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
         return self._usual.send(request, stream=True, follow_redirects=False)
@@ -189,50 +190,56 @@ class GuardedHub:
         Raises:
             HubRefused: an address of the name is not public.
         """
-        addresses = self._addresses(url)
-        hub_addresses = self._addresses(self._hub) if _port(url) == _port(self._hub) else []
+        addresses = self._resolve_addresses(url)
+        hub_addresses = (
+            self._resolve_addresses(self._hub) if _effective_port(url) == _effective_port(self._hub) else []
+        )
         for address in addresses:
             why = None if address in hub_addresses else not_public(address)
             if why is not None:
-                raise HubRefused(f"The Hub redirects to {_shown(url.host)}, and {why}")
+                raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, and {why}")
         return addresses
 
-    def _addresses(self, url: httpx2.URL) -> list[IPAddress]:
+    def _resolve_addresses(self, url: httpx2.URL) -> list[IPAddress]:
         """Return the addresses of a URL's host.
 
         Raises:
             HubRefused: the host has no address, or no request may reach it.
         """
         if is_metadata_name(url.host):
-            raise HubRefused(f"The Hub redirects to {_shown(url.host)}, which no request may reach")
-        literal = _literal(url.host)
+            raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach")
+        literal = _parse_address(url.host)
         if literal is not None:
             return [literal]
         try:
-            addresses = [ipaddress.ip_address(text) for text in self._resolve(url.host, _port(url))]
+            addresses = [ipaddress.ip_address(text) for text in self._resolve(url.host, _effective_port(url))]
         except (OSError, ValueError):
             addresses = []
         if not addresses:
-            raise HubRefused(f"The Hub redirects to {_shown(url.host)}, which has no address")
+            raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, which has no address")
         return addresses
 
     def _is_hub(self, url: httpx2.URL) -> bool:
-        return (url.scheme, url.host, _port(url)) == (self._hub.scheme, self._hub.host, _port(self._hub))
+        return (url.scheme, url.host, _effective_port(url)) == (
+            self._hub.scheme,
+            self._hub.host,
+            _effective_port(self._hub),
+        )
 
 
-def _lookup(host: str, port: int) -> list[str]:
+def _resolve_host(host: str, port: int) -> list[str]:
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(one[4][0]) for one in entries))
 
 
-def _literal(host: str) -> IPAddress | None:
+def _parse_address(host: str) -> IPAddress | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def _port(url: httpx2.URL) -> int:
+def _effective_port(url: httpx2.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -245,6 +252,6 @@ def _is_proxied(url: httpx2.URL) -> bool:
     return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(url.host)
 
 
-def _shown(text: str) -> str:
+def _sanitize_text(text: str) -> str:
     """Return a text from a hub in a form that is safe to show."""
     return re.sub(r"[^\w.:\[\]-]", "?", text)[:MAX_SHOWN]

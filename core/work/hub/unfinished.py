@@ -23,7 +23,7 @@ def folder_of(root: Path, repository: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_locked(path: Path) -> Iterator[int]:
     """Yield a descriptor to append to the file, which is created if missing.
 
     Wait for other writers to finish.
@@ -41,7 +41,7 @@ def opened(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def forget(root: Path, repository: str) -> None:
+def remove_files(root: Path, repository: str) -> None:
     """Remove the remaining files of a repository's downloads."""
     shutil.rmtree(folder_of(root, repository), ignore_errors=True)
 
@@ -58,11 +58,11 @@ def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
         if modified > time.time() - older_s and total <= most_bytes:
             continue
         size = path.stat().st_size
-        if _removed(path):
+        if _remove_if_unlocked(path):
             total -= size
 
 
-def _removed(path: Path) -> bool:
+def _remove_if_unlocked(path: Path) -> bool:
     """Remove a file and its empty folders, unless a writer has locked it.
 
     Return True if it was removed.

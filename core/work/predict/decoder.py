@@ -92,7 +92,7 @@ def images_of(text: bytes) -> list[Any]:
         Refused: the text is something else.
     """
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
     except (ValueError, RecursionError) as error:
         raise Refused("The body is not JSON in UTF-8, or names something twice.") from error
     if isinstance(value, dict):
@@ -106,7 +106,7 @@ def images_of(text: bytes) -> list[Any]:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict; ValueError for a repeated name."""
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -114,7 +114,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
+def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
     """Answer requests until the source ends or memory runs out."""
     while True:
         try:
@@ -125,7 +125,7 @@ def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         images.renew_cpu(int(header["cpu_s"]) + 1)
         write_message(sink, b"begun")
         try:
-            for message in _answers(header, body, limits):
+            for message in _build_messages(header, body, limits):
                 write_message(sink, message)
                 if message[:1] == b"M":
                     return
@@ -140,7 +140,7 @@ def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         del body
 
 
-def _answers(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -> Iterator[bytes]:
+def _build_messages(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -> Iterator[bytes]:
     """Yield the messages after `begun`.
 
     Raises:
@@ -152,7 +152,7 @@ def _answers(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = from_files if files else from_arrays
     chosen = all_images[begin : begin + count]
-    resizing = Resizing.of(header)
+    resizing = Resizing.from_json(header)
     for done, pixels in enumerate(read(chosen, header["size"], header["channels"], limits, resizing), 1):
         if isinstance(pixels, bytes):
             yield b"P" + pixels
@@ -176,7 +176,7 @@ def main(limits: Limits) -> None:
     # nested arrays have no cycles, and looking for some takes longer than reading the arrays
     gc.disable()
     images.harden_process(limits.decoder_bytes + ARRAY_BYTES, START_CPU_S)
-    serve(sys.stdin.buffer, sink, limits)
+    serve_requests(sys.stdin.buffer, sink, limits)
 
 
 if __name__ == "__main__":

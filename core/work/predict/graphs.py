@@ -72,7 +72,7 @@ class VersionGraph:
     is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
 
-    def keep(self, images: NDArray[np.uint8], task: int | None) -> None:
+    def add_sample(self, images: NDArray[np.uint8], task: int | None) -> None:
         """Keep images of a request, as many as the comparison needs."""
         left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
         self.sample.append((task, images[:left].copy()))
@@ -80,7 +80,7 @@ class VersionGraph:
     def is_sample_full(self) -> bool:
         """Return True once there are enough images for the comparison."""
         images, size = (
-            sum(measure(sample_images) for _, sample_images in self.sample) for measure in (len, _bytes)
+            sum(measure(sample_images) for _, sample_images in self.sample) for measure in (len, _count_bytes)
         )
         return images >= SAMPLE_IMAGES or size >= SAMPLE_BYTES
 
@@ -114,7 +114,7 @@ class GraphMaker:
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
-    def observe(self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None) -> None:
+    def record_images(self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None) -> None:
         """Record that a version's network predicts images.
 
         Its graph is made once there are enough of them.
@@ -126,7 +126,7 @@ class GraphMaker:
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
             self.give_up(graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice")
         else:
-            graph.keep(images, task)
+            graph.add_sample(images, task)
             if graph.is_sample_full():
                 graph.is_wanted = False
                 self._waiting.append(graph)
@@ -162,32 +162,32 @@ class GraphMaker:
         if graph in self._waiting:
             self._waiting.remove(graph)
         if self._making is not None and self._making.graph is graph:
-            self._end()
+            self._end_making()
 
     def poll(self) -> None:
         """Adopt a graph that is ready, and begin the next one."""
         making = self._making
         if making is not None and making.process.poll() is not None:
-            self._take(making)
-            self._end()
+            self._adopt_graph(making)
+            self._end_making()
         elif making is not None and time.monotonic() > making.since + MAKE_S:
             self.give_up(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
-            self._end()
+            self._end_making()
         if self._making is None and self._waiting:
-            self._begin(self._waiting.popleft())
+            self._start_making(self._waiting.popleft())
 
     def close(self) -> None:
         """End the process, if one runs, and remove its files."""
         self._waiting.clear()
-        self._end()
+        self._end_making()
 
-    def _begin(self, graph: VersionGraph) -> None:
+    def _start_making(self, graph: VersionGraph) -> None:
         """Start the process for a graph, and send it the request."""
         folder = Path(tempfile.mkdtemp(prefix="perennial-graph-"))
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.environment(),
+            env=helper_process.build_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -211,7 +211,7 @@ class GraphMaker:
         except BrokenPipeError:
             pass  # it has ended: `poll` handles that
 
-    def _take(self, making: _Making) -> None:
+    def _adopt_graph(self, making: _Making) -> None:
         """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:
@@ -229,14 +229,14 @@ class GraphMaker:
         except ExportFailed as error:
             self.give_up(making.graph, str(error))
 
-    def _end(self) -> None:
+    def _end_making(self) -> None:
         """End the process, and remove its files."""
         making, self._making = self._making, None
         if making is not None:
-            helper_process.end(making.process)
+            helper_process.kill_and_close(making.process)
             # ONNX Runtime has read the files by now.
             shutil.rmtree(making.folder, ignore_errors=True)
 
 
-def _bytes(images: NDArray[np.uint8]) -> int:
+def _count_bytes(images: NDArray[np.uint8]) -> int:
     return images.nbytes

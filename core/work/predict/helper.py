@@ -22,7 +22,7 @@ def main(threads: int) -> None:
     os.dup2(2, 1)
     import torch
 
-    from core.work.predict.answers import CPU_S, serve
+    from core.work.predict.answers import CPU_S, serve_requests
     from core.work.predict.graphs import GraphMaker
 
     torch.set_num_threads(threads)
@@ -30,7 +30,7 @@ def main(threads: int) -> None:
     write_message(sink, b'{"ready": true}')
     graphs = GraphMaker(threads)
     try:
-        serve(sys.stdin.buffer, sink, graphs)
+        serve_requests(sys.stdin.buffer, sink, graphs)
     finally:
         graphs.close()
 

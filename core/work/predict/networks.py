@@ -69,22 +69,22 @@ class Networks:
         self._make_room(files)
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
-        network, method = predicting.load(document, paths), predicting.method_of(document, paths)
-        self._share(network, parts)
+        network, method = predicting.load_network(document, paths), predicting.method_of(document, paths)
+        self._share_tensors(network, parts)
         image = document.image.size, document.image.channels
         weight_bytes = sum(files.values())
 
-        def fuse(task: int | None) -> Run | None:
-            return _fuse(network, method, document, task)
+        def fuse_layers(task: int | None) -> Run | None:
+            return _build_fused_run(network, method, document, task)
 
-        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse)
+        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse_layers)
         loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files, graph)
         self._kept[version_id] = loaded
         return loaded
 
     def _make_room(self, files: Mapping[str, int]) -> None:
         """Drop versions until another one with these files fits."""
-        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
+        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._count_bytes(files) > KEPT_BYTES):
             full = len(self._kept) >= KEPT_VERSIONS
             use_by_owner: Counter[str] = Counter()
             for loaded in self._kept.values():
@@ -95,7 +95,7 @@ class Networks:
             used = {path for loaded in self._kept.values() for path in loaded.files}
             self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
 
-    def _bytes(self, more: Mapping[str, int]) -> int:
+    def _count_bytes(self, more: Mapping[str, int]) -> int:
         """Return the bytes of all loaded files, of these files, and of graphs."""
         files = dict(more)
         for loaded in self._kept.values():
@@ -103,7 +103,7 @@ class Networks:
         graphs = [loaded.graph for loaded in self._kept.values() if loaded.graph.engine is not None]
         return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
 
-    def _share(self, network: Network, parts: Mapping[str, str]) -> None:
+    def _share_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
         """Let the network use tensors of its files that are already in memory."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
         for part, names in network.part_names().items():
@@ -114,7 +114,7 @@ class Networks:
                 tensors[name].data = shared.setdefault(name, tensors[name].data)
 
 
-def _fuse(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
+def _build_fused_run(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
     """Return predictions by a copy of the network with fused layers.
 
     Return None if no layers can be fused.
@@ -129,8 +129,10 @@ def _fuse(network: Network, method: Method, manifest: Manifest, task: int | None
     if fused is None:
         return None
 
-    def run(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
+    def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
         scores, divisor = method.predict_logits, manifest.divisor
-        return predicting.predict(fused, images, task, normalise, scores=scores, temperature=divisor)[1]
+        return predicting.predict_images(fused, images, task, normalise, scores=scores, temperature=divisor)[
+            1
+        ]
 
-    return run
+    return predict_fused

@@ -103,7 +103,7 @@ def test_the_page_says_which_answers_are_sure(
 
 
 def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
-    bar, whole = svg.reliability(CALIBRATION["bins"])  # type: ignore[arg-type]
+    bar, whole = svg.draw_reliability(CALIBRATION["bins"])  # type: ignore[arg-type]
     assert (bar.top / svg.SQUARE, bar.bottom / svg.SQUARE) == pytest.approx(
         (1 - 0.3723, 1 - 0.1578), abs=1e-3
     )
@@ -287,7 +287,7 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
     rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
     back = Move(1, 3, "rollback", None, "")
-    drawn = svg.tree(rows[::-1], [back])
+    drawn = svg.draw_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}
     assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]
     assert [(move.cause, "C" in path) for path, move in drawn.moves] == [("rollback", True)]
@@ -295,11 +295,11 @@ def test_a_version_that_was_passed_over_leaves_the_line() -> None:
 
 def test_a_small_fall_looks_small() -> None:
     def heights(values: list[float]) -> float:
-        ys = [float(point.split(",")[1]) for point in svg.sparkline(values).split()]
+        ys = [float(point.split(",")[1]) for point in svg.draw_sparkline(values).split()]
         return max(ys) - min(ys)
 
     assert heights([0.99, 0.98]) < 3 < 15 < heights([0.99, 0.5])
-    assert svg.sparkline([0.5]) == ""
+    assert svg.draw_sparkline([0.5]) == ""
 
 
 def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
@@ -313,7 +313,7 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         "accuracy_matrix": [[1 - n / 100 for n in range(1, many + 1)]],
         "summary": {"per_task": per_task},
     }
-    made = heat.heat(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
+    made = heat.build_heat(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
     assert [column["task"] for column in made.columns] == list(range(11, 51)) and made.hidden == 10
     assert made.rows[0].cells[-1].fallen == pytest.approx(0.5) and made.rows[0].cells[-1].step == 0
     for first, shown, earlier, later in (
@@ -321,6 +321,6 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         (41, (41, 50), 1, None),
         (11, (11, 50), 1, None),
     ):
-        part = heat.heat(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
+        part = heat.build_heat(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
         assert (part.columns[0]["task"], part.columns[-1]["task"]) == shown
         assert (part.earlier, part.later) == (earlier, later)

@@ -20,7 +20,7 @@ from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, Decoded, ImageDecoder, Wanted
 from core import helper_process
 from core.errors import Invalid
-from core.ingest.images import decode, square_array
+from core.ingest.images import decode_image, square_array
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.settings import Settings
 
@@ -67,8 +67,8 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imag
                 return False
         return True
 
-    readable = decoders._readable
-    monkeypatch.setattr(decoders, "_readable", is_readable)
+    readable = decoders._wait_readable
+    monkeypatch.setattr(decoders, "_wait_readable", is_readable)
     monkeypatch.setattr(decoders, "time", SimpleNamespace(monotonic=lambda: now[0]))
     made = ImageDecoder(Settings(predict_turn_s=60, predict_image_s=1))
     yield made
@@ -78,9 +78,9 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imag
 def test_a_pipe_is_waited_for_until_the_clock_says_so() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe, os.fdopen(writing, "wb", buffering=0) as other:
-        assert not decoders._readable(pipe, time.monotonic() + 0.01)
+        assert not decoders._wait_readable(pipe, time.monotonic() + 0.01)
         other.write(b"x")
-        assert decoders._readable(pipe, time.monotonic() - 1)
+        assert decoders._wait_readable(pipe, time.monotonic() - 1)
 
 
 def ask(
@@ -113,7 +113,7 @@ def png(pixels: np.ndarray) -> bytes:
 def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: ImageDecoder) -> None:
     pixels = [picture(seed) for seed in range(3)]
     files = [png(one) for one in pixels]
-    expected = [decode(data, 8, 3, Limits().image_pixels) for data in files]
+    expected = [decode_image(data, 8, 3, Limits().image_pixels) for data in files]
     assert np.array_equal(pixels_of(ask(decoder, "files", files, 8, 3)), expected)
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
     found = ask(decoder, "arrays", [text], 8, 1)

@@ -96,7 +96,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 MeasuredCell(version="new", task=of, correct=right, total=total, per_class=split.get(of, {}))
                 for of, (right, total) in (cells or {}).items()
             ]
-            write_measured(session, row, version, measured, Figures(**document.given()), (), {})
+            write_measured(session, row, version, measured, Figures(**document.get_given_fields()), (), {})
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
                 move = {"alias": "production", "cause": "publish", "version": number, "at": now}

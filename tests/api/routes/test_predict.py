@@ -244,7 +244,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
-    place = line.place(owner)
+    place = line.take_place(owner)
     body = {"name": "theirs", "scenario": "class", "architecture": "small-cnn"}
     client.post("/v1/models", json=body, headers=theirs)
     publish("theirs")
@@ -258,7 +258,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
     line = client.app.state.predict_line = PredictLine(settings)
-    place = line.place("somebody")
+    place = line.take_place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
     place.leave()
@@ -347,7 +347,7 @@ def test_a_file_that_is_gone_while_its_model_is_there_is_damage(client, url, fak
 def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
     client, model, url, fake, monkeypatch, what
 ):
-    reads = {"predict": "fetch", "download": "fetch", "files/head": "read"}
+    reads = {"predict": "fetch_file", "download": "fetch_file", "files/head": "read"}
     read = getattr(Blobs, reads[what])
 
     def deleted_first(self, *given):
@@ -370,7 +370,9 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     heads = HeadSpec(classes=("cat", "dog"))
     network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)
     network.head.bias.data = torch.tensor([0.0, 1.0])
-    publish(model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.parts().items()})
+    publish(
+        model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.copy_parts().items()}
+    )
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     png = io.BytesIO()
     Image.fromarray(pixels).save(png, "PNG")
@@ -416,7 +418,7 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, url.replace("latest", "01"), b"a").status_code == 404
     assert send(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
-        (key, *_) = [Blobs.key(sha256) for sha256 in session.scalars(select(Part.sha256))]
+        (key, *_) = [Blobs.make_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
         session.add(Damage(key=key, kind="digest", tag="", found_at=0.0))
     assert send(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
@@ -432,10 +434,10 @@ def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
         'write_message(out, b"{}")', 'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")'
     )
     network = NetworkProcess(settings, [sys.executable, "-c", writes])
-    network.running()
-    assert len(list(settings.folder("predict").glob("*/graph"))) == 1
+    network.ensure_running()
+    assert len(list(settings.make_folder("predict").glob("*/graph"))) == 1
     network.close()
-    assert list(settings.folder("predict").iterdir()) == []
+    assert list(settings.make_folder("predict").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -450,7 +452,9 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
     network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(std=0.1, generator=torch.manual_seed(1))
-    publish(model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.parts().items()})
+    publish(
+        model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.copy_parts().items()}
+    )
     pixels = np.random.default_rng(0).integers(0, 256, (100, 32, 32, 3), dtype=np.uint8)
     images = []
     for one in pixels:
@@ -472,7 +476,7 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
 
 
 def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url, fake, monkeypatch):
-    paths, asked, answered = Predictable.paths, threading.Event(), threading.Event()
+    paths, asked, answered = Predictable.fetch_paths, threading.Event(), threading.Event()
 
     def slow_once(found, blobs):
         if not asked.is_set():
@@ -480,7 +484,7 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
             assert answered.wait(60)
         return paths(found, blobs)
 
-    monkeypatch.setattr(Predictable, "paths", slow_once)
+    monkeypatch.setattr(Predictable, "fetch_paths", slow_once)
     first = threading.Thread(target=send, args=[client, url, b"a"])
     first.start()
     assert asked.wait(60)

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load
 
 from core.requests.actor import Actor
-from core.requests.predictions import predictable
+from core.requests.predictions import find_predictable
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_prompts_are_downloaded_and_predicted_with(client, model, publish):
     answer = client.get(f"/v1/models/{model}/versions/1/download")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert "prompts.1" in load(archive.read("model.safetensors"))
-    found = predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    found = find_predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
     assert [name for name, _ in found.parts] == ["head", "prompts.1"]
 
 
@@ -231,7 +231,7 @@ def test_a_linearised_version_answers_with_its_displacement_and_gives_out_its_cu
     wanted = {name for part in tensors.values() for name in part}
     with zipfile.ZipFile(io.BytesIO(client.get(f"{url}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == wanted
-    found = predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    found = find_predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
     assert [name for name, _ in found.parts] == list(tensors)
 
 
@@ -249,7 +249,7 @@ def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(cli
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             assert set(load(archive.read("model.safetensors"))) == wanted
         actor = Actor("nobody", None, "admin")
-        found = predictable(client.app.state.database, actor, model, str(version), None)
+        found = find_predictable(client.app.state.database, actor, model, str(version), None)
         assert [name for name, _ in found.parts] == (["head", "own"] if version == 1 else ["head"])
 
 

@@ -287,7 +287,7 @@ def expected() -> Iterator[None]:
     tensors: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected_base, "_ask", lambda _: answer)
+        patch.setattr(expected_base, "_compute_expected", lambda _: answer)
         yield
 
 
@@ -320,7 +320,7 @@ def test_an_upload_is_answered_and_a_refused_one_leaves_nothing(
         monkeypatch.setattr(settings, name, value)
     before = kept(uploader.client, settings)
     assert uploader.send(sent) == answer
-    assert list(settings.folder("spool").iterdir()) == []
+    assert list(settings.make_folder("spool").iterdir()) == []
     assert answer[0] != "4" or kept(uploader.client, settings) == before
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.uploads.body import Writer, spooled, stream
+from api.uploads.body import Writer, open_spool_file, stream_body
 from core.errors import BodyTimeout
 from core.settings import Settings
 from tests.api import virtual_time
@@ -29,8 +29,8 @@ def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float 
 
     async def work() -> int:
         request = Request({"type": "http", "headers": []}, receive)
-        with spooled(settings, 1 << 20) as file:
-            await stream(request, SlowWriter(file), None, 1 << 20, settings)
+        with open_spool_file(settings, 1 << 20) as file:
+            await stream_body(request, SlowWriter(file), None, 1 << 20, settings)
             return file.size
 
     return virtual_time.run(work())
@@ -48,13 +48,13 @@ def test_a_body_that_pauses_for_less_than_the_limit_comes_whole(limited: Setting
 def test_a_client_that_stops_sending_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s\."):
         send(limited, [b"x" * 100_000, b"x"], pause_s=11)
-    assert not list(limited.folder("spool").iterdir())
+    assert not list(limited.make_folder("spool").iterdir())
 
 
 def test_a_client_that_sends_too_slowly_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match="less than 1000 bytes/s"):
         send(limited, [b"x"] * 100, pause_s=1)
-    assert not list(limited.folder("spool").iterdir())
+    assert not list(limited.make_folder("spool").iterdir())
 
 
 def test_a_slow_disk_disconnects_no_client(limited: Settings) -> None:

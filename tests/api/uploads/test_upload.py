@@ -35,7 +35,7 @@ def stored(settings: Settings) -> list[Path]:
 
 
 def spooled(settings: Settings) -> list[Path]:
-    return list(settings.folder("spool").iterdir())
+    return list(settings.make_folder("spool").iterdir())
 
 
 def digest(data: bytes) -> str:
@@ -259,7 +259,7 @@ def test_a_transaction_that_fails_leaves_no_archive(
     def broken(*_: object, **__: object) -> None:
         raise OperationalError("INSERT", {}, Exception("connection refused"))
 
-    monkeypatch.setattr("core.requests.submission.record", broken)
+    monkeypatch.setattr("core.requests.submission.record_action", broken)
     answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503
     assert spooled(settings) == stored(settings) == []
@@ -316,12 +316,12 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
 
     monkeypatch.setattr("core.requests.idempotency.renew", out)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
-    inspect = order.inspect
+    inspect = order.inspect_archive
 
     def slowly(*given: Any) -> Any:
         assert tried.wait(60)
         return inspect(*given)
 
-    monkeypatch.setattr(order, "inspect", slowly)
+    monkeypatch.setattr(order, "inspect_archive", slowly)
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text

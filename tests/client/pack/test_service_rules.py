@@ -12,9 +12,9 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, Layout, Reading, arrange
+from core.ingest.layout import IGNORED, Layout, Reading, build_layout
 from core.ingest.limits import Limits
-from core.ingest.rules.names import CSV_NAME, normal
+from core.ingest.rules.names import CSV_NAME, to_nfc
 from core.ingest.rules.options import option_texts, read_options
 from core.steps import as_parameters
 from perennial.pack import PackError, labels, names, open_batch
@@ -121,7 +121,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     reading = Reading(read_options(option_texts(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
-        layout = arrange(every, Limits(), lambda _: b"", reading)
+        layout = build_layout(every, Limits(), lambda _: b"", reading)
         whole = classes_in(every, layout)
     except PerennialError as error:
         # The service alone sees hidden files: a folder is sent without them.
@@ -133,7 +133,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
-    believed = {normal(row.name): (row.label, row.part == "test") for row in rows}
+    believed = {to_nfc(row.name): (row.label, row.part == "test") for row in rows}
     assert believed == whole
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         sent = [service_names.path_of(name) for name in tar.getnames()]
@@ -141,7 +141,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             number: tar.extractfile(name) for number, name in enumerate(tar.getnames()) if name == CSV_NAME
         }
         read = {number: file.read() for number, file in tables.items() if file is not None}
-    layout = arrange(sent, Limits(), read.__getitem__)
+    layout = build_layout(sent, Limits(), read.__getitem__)
     assert classes_in(sent, layout) == believed
     assert layout.ignored == 0
 

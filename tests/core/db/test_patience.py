@@ -55,7 +55,7 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
 def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(postgres_url: str) -> None:
     db = Database(postgres_url, statement_s=0.2)
     sleep = text("SELECT pg_sleep(0.6)")
-    with migrate.locked(db) as connection:
+    with migrate.begin_exclusive(db) as connection:
         connection.execute(sleep)
     with pytest.raises(OperationalError), db.read() as session:
         session.execute(sleep)
@@ -90,10 +90,10 @@ def test_a_poll_of_a_silent_database_is_unavailable_in_time(relay: FaultProxy, r
         reads = PollingReads(relayed, timeout_s=1.0)
         try:
             with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
-                await reads.job("job_1")
+                await reads.find_job("job_1")
             relay.fault("silent")
             with pytest.raises(Unavailable):
-                await reads.job("job_1")
+                await reads.find_job("job_1")
         finally:
             await reads.close()
 

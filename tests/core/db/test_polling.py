@@ -31,7 +31,7 @@ def with_reads(database: Database, use: Callable[[PollingReads], Awaitable[T]]) 
 
 
 def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
-    job = with_reads(filled, lambda reads: reads.job("job_1"))
+    job = with_reads(filled, lambda reads: reads.find_job("job_1"))
     assert job is not None
     assert (job.id, job.owner_id, job.model_id, job.task_id, job.task_number) == (
         "job_1", "own_1", "mdl_1", "tsk_1", 1,
@@ -42,8 +42,8 @@ def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
 
 
 def test_an_unknown_job_and_key_are_none(filled: Database) -> None:
-    assert with_reads(filled, lambda reads: reads.job("job_' OR 1=1 --")) is None
-    assert with_reads(filled, lambda reads: reads.key("nobody")) is None
+    assert with_reads(filled, lambda reads: reads.find_job("job_' OR 1=1 --")) is None
+    assert with_reads(filled, lambda reads: reads.find_key("nobody")) is None
 
 
 def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
@@ -52,7 +52,7 @@ def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
         for revision in (1, 2, 3):
             with filled.write() as session:
                 session.get_one(Job, "job_1").revision = revision
-            row = await reads.job("job_1")
+            row = await reads.find_job("job_1")
             assert row is not None
             revisions.append(row.revision)
         return revisions
@@ -66,7 +66,7 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
         for step in (2, 2, 3):
             with filled.write() as session:
                 session.get_one(Job, "job_1").progress = {"phase": "train", "step": step}
-            row = await reads.job("job_1")
+            row = await reads.find_job("job_1")
             assert row is not None
             found.append(row.progress)
         return found
@@ -76,12 +76,12 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
     async def use(reads: PollingReads) -> list[list[EventRow]]:
-        every = await reads.events("job_1", 0, 100, None)
+        every = await reads.list_events("job_1", 0, 100, None)
         return [
             every,
-            await reads.events("job_1", every[1].id, 2, None),
-            await reads.events("job_1", 0, 100, ["state"]),
-            await reads.events("job_1", 0, 100, ["state", "log"]),
+            await reads.list_events("job_1", every[1].id, 2, None),
+            await reads.list_events("job_1", 0, 100, ["state"]),
+            await reads.list_events("job_1", 0, 100, ["state", "log"]),
         ]
 
     every, page, some, both = with_reads(filled, use)
@@ -120,7 +120,7 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
 
 
 def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
-    key = with_reads(filled, lambda reads: reads.key("abc"))
+    key = with_reads(filled, lambda reads: reads.find_key("abc"))
     assert key is not None
     assert (key.id, key.owner_id, key.hash, key.scope, key.revoked_at) == (
         "key_1",
@@ -133,7 +133,7 @@ def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
 
 def test_many_reads_at_once_all_answer(filled: Database) -> None:
     async def use(reads: PollingReads) -> set[str]:
-        rows = await asyncio.gather(*(reads.job("job_1") for _ in range(50)))
+        rows = await asyncio.gather(*(reads.find_job("job_1") for _ in range(50)))
         return {row.id for row in rows if row is not None}
 
     assert with_reads(filled, use) == {"job_1"}
@@ -142,10 +142,10 @@ def test_many_reads_at_once_all_answer(filled: Database) -> None:
 def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Database) -> None:
     async def use(reads: PollingReads) -> None:
         for _ in range(20):
-            task = asyncio.create_task(reads.events("job_1", 0, 100, None))
+            task = asyncio.create_task(reads.list_events("job_1", 0, 100, None))
             await asyncio.sleep(0)
             task.cancel()
-            row = await reads.job("job_1")
+            row = await reads.find_job("job_1")
             assert row is not None and row.id == "job_1"
 
     with_reads(filled, use)
@@ -166,7 +166,7 @@ def test_a_postgresql_that_is_away_is_unavailable() -> None:
     async def run() -> None:
         reads = PollingReads("postgresql+psycopg://nobody@127.0.0.1:1/none", timeout_s=1.0)
         with pytest.raises(Unavailable):
-            await reads.job("job_1")
+            await reads.find_job("job_1")
         await reads.close()
 
     asyncio.run(run())
@@ -178,7 +178,7 @@ def test_a_silent_postgresql_is_unavailable_in_time() -> None:
         port = server.sockets[0].getsockname()[1]
         reads = PollingReads(f"postgresql+psycopg://nobody@127.0.0.1:{port}/none", timeout_s=0.5)
         with pytest.raises(Unavailable):
-            await reads.job("job_1")
+            await reads.find_job("job_1")
         await reads.close()
         server.close()
 
@@ -192,7 +192,7 @@ def test_reads_work_again_after_the_server_ended_the_connections(filled: Databas
     async def use(reads: PollingReads) -> None:
         from sqlalchemy import text
 
-        assert await reads.job("job_1") is not None
+        assert await reads.find_job("job_1") is not None
         with filled.write() as session:
             session.execute(
                 text(
@@ -200,7 +200,7 @@ def test_reads_work_again_after_the_server_ended_the_connections(filled: Databas
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
             )
-        row = await reads.job("job_1")
+        row = await reads.find_job("job_1")
         assert row is not None
 
     with_reads(filled, use)

@@ -20,7 +20,7 @@ def test_what_any_row_names_is_used(filled: Database) -> None:
         )
     with filled.read() as session:
         every = [letter * 64 for letter in "abcd"]
-        assert references.used(session, every) == {"a" * 64, "b" * 64, "c" * 64}
+        assert references.find_used(session, every) == {"a" * 64, "b" * 64, "c" * 64}
 
 
 def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
@@ -29,16 +29,16 @@ def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
         task.train_sha256 = task.held_out_sha256 = "a" * 64
         task.train_deleted_at = 1.0
     with filled.read() as session:
-        assert references.used(session, ["a" * 64]) == {"a" * 64}
+        assert references.find_used(session, ["a" * 64]) == {"a" * 64}
     with filled.write() as session:
         session.get_one(Task, "tsk_1").held_out_deleted_at = 1.0
     with filled.read() as session:
-        assert references.used(session, ["a" * 64]) == set()
+        assert references.find_used(session, ["a" * 64]) == set()
 
 
-@pytest.mark.parametrize("first", ["share", "own"])
+@pytest.mark.parametrize("first", ["lock_shared", "lock_exclusive"])
 def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, first: str) -> None:
-    second = "own" if first == "share" else "share"
+    second = "lock_exclusive" if first == "lock_shared" else "lock_shared"
     order: list[str] = []
     entered, leave = threading.Event(), threading.Event()
 
@@ -70,5 +70,5 @@ def test_those_who_refer_do_not_wait_for_each_other(filled: Database) -> None:
     if filled.dialect != "postgresql":
         return  # SQLite has one writer at a time anyway
     with filled.write() as one, filled.write() as two:
-        references.share(one)
-        references.share(two)
+        references.lock_shared(one)
+        references.lock_shared(two)

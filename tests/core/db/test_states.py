@@ -4,7 +4,16 @@ from itertools import product
 
 import pytest
 
-from core.db.states import LEASED, TERMINAL, TRANSITIONS, UNCHANGED, UNFINISHED, Action, State, after
+from core.db.states import (
+    LEASED,
+    TERMINAL,
+    TRANSITIONS,
+    UNCHANGED,
+    UNFINISHED,
+    Action,
+    State,
+    find_next_state,
+)
 from core.errors import WrongState
 
 A = Action
@@ -57,11 +66,11 @@ def test_every_state_with_every_action(state: State, action: Action) -> None:
     expected = EXPECTED[action].get(str(state))
     if expected is None:
         with pytest.raises(WrongState) as refused:
-            after(state, action)
+            find_next_state(state, action)
         assert refused.value.extra == {"state": str(state)}
     else:
-        assert after(state, action) is (state if expected == "=" else State(expected))
-        assert after(str(state), action) is after(state, action)
+        assert find_next_state(state, action) is (state if expected == "=" else State(expected))
+        assert find_next_state(str(state), action) is find_next_state(state, action)
 
 
 def test_nothing_leaves_a_state_that_is_final() -> None:
@@ -82,8 +91,8 @@ def test_every_state_is_finished_or_not_and_leased_ones_are_not() -> None:
 
 def test_every_leased_state_survives_the_loss_of_its_worker() -> None:
     for state in LEASED:
-        assert after(state, Action.REQUEUE) not in LEASED
-        assert after(state, Action.RELEASE) not in LEASED
+        assert find_next_state(state, Action.REQUEUE) not in LEASED
+        assert find_next_state(state, Action.RELEASE) not in LEASED
 
 
 def test_no_pair_is_both_a_change_and_no_change() -> None:
@@ -103,5 +112,5 @@ def test_every_state_can_be_reached_from_queued() -> None:
 
 def test_every_unfinished_state_can_be_cancelled_and_ends() -> None:
     for state in UNFINISHED:
-        state = after(state, Action.CANCEL)
-        assert state is State.CANCELLED or after(state, Action.STOPPED) is State.CANCELLED
+        state = find_next_state(state, Action.CANCEL)
+        assert state is State.CANCELLED or find_next_state(state, Action.STOPPED) is State.CANCELLED

@@ -49,7 +49,7 @@ def test_the_merged_file_is_what_the_formats_own_writer_would_write(tmp_path):
     }
     paths = [write(tmp_path / "1", **one), write(tmp_path / "2", **two)]
     merged = Merged([(path, digest(path), same) for path in paths])
-    data = b"".join(merged.chunks())
+    data = b"".join(merged.read_chunks())
     assert data == save({**one, **two}) and merged.size == len(data)
 
 
@@ -58,7 +58,7 @@ def test_int64_after_an_odd_part_stays_aligned_and_readable(tmp_path):
         write(tmp_path / "1", odd=np.ones(3, np.float32)),
         write(tmp_path / "2", count=np.array([5], np.int64)),
     ]
-    data = b"".join(Merged([(p, digest(p), same) for p in paths]).chunks())
+    data = b"".join(Merged([(p, digest(p), same) for p in paths]).read_chunks())
     assert load(data)["count"].tolist() == [5]
 
 
@@ -83,13 +83,13 @@ def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_l
     path.write_bytes(data)
     merged = Merged([(path, sha256, lambda name: None if name == "fc" else name)])
     with pytest.raises(DamagedPart):
-        list(merged.chunks())
+        list(merged.read_chunks())
 
 
 def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
     path = reversed_order(tmp_path / "1")
     merged = Merged([(path, digest(path), same)])
-    assert {n: v.tolist() for n, v in load(b"".join(merged.chunks())).items()} == {
+    assert {n: v.tolist() for n, v in load(b"".join(merged.read_chunks())).items()} == {
         "a": [2.0] * 3,
         "b": [1.0] * 3,
         "c": [0.0] * 3,
@@ -98,7 +98,7 @@ def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(DamagedPart):
-        list(Merged([(path, sha256, same)]).chunks())
+        list(Merged([(path, sha256, same)]).read_chunks())
 
 
 def test_a_part_that_became_shorter_is_damaged(tmp_path):
@@ -106,4 +106,4 @@ def test_a_part_that_became_shorter_is_damaged(tmp_path):
     merged = Merged([(path, digest(path), same)])
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedPart):
-        list(merged.chunks())
+        list(merged.read_chunks())

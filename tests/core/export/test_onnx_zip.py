@@ -16,7 +16,7 @@ from core.errors import StoreCorrupt
 from core.export import onnx_card
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.resizing import Resizing
 from core.learn import predicting
 from core.learn.onnx import graph
@@ -54,7 +54,7 @@ def code(text: str) -> str:
 
 def pixels_of(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
     """An image file as the README's code reads it, uint8 [size, size, channels]."""
-    reads, _, _ = onnx_card.code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_code(image).partition("with open(")
     scope: dict[str, Any] = {}
     before, sys.argv = sys.argv, ["run.py", str(path)]
     try:
@@ -111,7 +111,7 @@ def test_the_readmes_code_reads_images_to_the_pixel_as_the_service_does(
 ) -> None:
     resizing, wrong = Resizing(image.crop, image.interpolation), []
     for path in pictures(tmp_path):
-        ours = decode(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
+        ours = decode_image(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
         if not np.array_equal(pixels_of(image, tmp_path, path), ours):
             wrong.append(path.name)
     assert not wrong
@@ -146,8 +146,8 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     )
     assert done.returncode == 0, done.stderr
     said = [line.split() for line in done.stdout.splitlines()]
-    read = decode((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
-    (label,), (probabilities,) = predicting.predict(
+    read = decode_image((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
+    (label,), (probabilities,) = predicting.predict_images(
         QUICK["mlp"].answers().network, read[None], None, NORMALISE
     )
     assert [name for name, _, _ in said] == ["probabilities"] * 3 and said[0][1] == label
@@ -184,16 +184,17 @@ def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> 
 def test_every_head_has_labels_of_its_own() -> None:
     heads = [{"task": 2, "classes": ["emu", "fox"]}, {"task": 5, "classes": ["gnu"]}]
     found = manifest(scenario="task", classes=[], heads=heads)
-    assert onnx_card.labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
-    assert "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]" in onnx_card.card(
-        found
+    assert onnx_card.collect_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
+    assert (
+        "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]"
+        in onnx_card.render_readme(found)
     )
 
 
 @pytest.mark.parametrize("fields", [{"version": 0}, {"classes": []}, {"scenario": "task", "heads": []}])
 def test_a_version_without_classes_is_refused_with_what_to_do(fields: dict[str, Any]) -> None:
-    assert "Submit a task first" in str(OnnxZip().refusal(manifest(**fields)))
-    assert OnnxZip().refusal(manifest()) is None
+    assert "Submit a task first" in str(OnnxZip().explain_refusal(manifest(**fields)))
+    assert OnnxZip().explain_refusal(manifest()) is None
 
 
 def test_without_a_graph_there_is_no_download(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from core.export.card_code import image_code
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.resizing import Resizing
 from core.protocol.architecture import Image as ImageSpec
 
@@ -130,7 +130,7 @@ def test_a_file_becomes_the_same_pixels(tmp_path: Path, name: str) -> None:
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, channels in SIZES:
-        ours = decode(data, size, channels, 1 << 26)
+        ours = decode_image(data, size, channels, 1 << 26)
         theirs = reader(size, channels)["read"](tmp_path / "file").numpy()
         assert theirs.dtype == np.uint8 and np.array_equal(theirs, ours), (size, channels)
 
@@ -154,7 +154,7 @@ def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_bas
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, crop, interpolation in RESIZING:
-        ours = decode(data, size, 3, 1 << 26, Resizing(crop, interpolation))
+        ours = decode_image(data, size, 3, 1 << 26, Resizing(crop, interpolation))
         read = reader(size, 3, crop=crop, interpolation=interpolation)["read"]
         assert np.array_equal(read(tmp_path / "file").numpy(), ours), (size, crop, interpolation)
 

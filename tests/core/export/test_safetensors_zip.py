@@ -20,8 +20,8 @@ from core.export.card_code import image_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import reader_files
-from core.export.model_card import card, config
-from core.ingest.images import decode
+from core.export.model_card import build_config, render_readme
+from core.ingest.images import decode_image
 from core.learn import predicting
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.der_net import ParallelNetwork
@@ -58,7 +58,7 @@ def exported(
 ) -> Path:
     parts = []
     state = state or {}
-    for part, tensors in {**network.parts(), **state}.items():
+    for part, tensors in {**network.copy_parts(), **state}.items():
         save_file(tensors, folder / part)
         parts.append(PartFile(part, folder / part, digest(folder / part)))
     manifest = {
@@ -74,7 +74,7 @@ def exported(
         "method": method or {"name": "finetune", "hyper": {}, "state": {}},
         "parts": [
             {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1}
-            for part in network.parts() | state
+            for part in network.copy_parts() | state
         ],
     }
     if temperature is not None:
@@ -166,7 +166,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     with zipfile.ZipFile(archive) as file:
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
     method = predicting.method_of(manifest, {"own": tmp_path / "own"})
-    labels, probabilities = predicting.predict(
+    labels, probabilities = predicting.predict_images(
         network, pixels.numpy(), task, PIXELS, scores=method.predict_logits
     )
     with torch.inference_mode():
@@ -174,7 +174,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     classes = network.classes_of(task)
     assert [classes[i] for i in theirs.argmax(1)] == labels
     assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
-    assert labels != predicting.predict(network, pixels.numpy(), task, PIXELS)[0]
+    assert labels != predicting.predict_images(network, pixels.numpy(), task, PIXELS)[0]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     made_by = predicting.method_of(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
-    _, probabilities = predicting.predict(
+    _, probabilities = predicting.predict_images(
         network, pixels.numpy(), task, PIXELS, scores=made_by.predict_logits
     )
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
     assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
     assert theirs.std(0).max() > 0
-    plain = predicting.predict(network, pixels.numpy(), task, PIXELS)[1]
+    plain = predicting.predict_images(network, pixels.numpy(), task, PIXELS)[1]
     assert not torch.allclose(theirs, torch.from_numpy(plain), atol=0.01)
 
 
@@ -343,9 +343,9 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     with zipfile.ZipFile(archive) as file:
         code = re.findall(r"```python\n(.*?)```", file.read("README.md").decode(), re.DOTALL)[1]
     exec(compile(code, "README.md", "exec"), scope)
-    ours = decode((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
+    ours = decode_image((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
     assert np.array_equal(scope["read"]("cat.png").numpy(), ours)
-    labels, probabilities = predicting.predict(
+    labels, probabilities = predicting.predict_images(
         network, ours[None], None, PIXELS, temperature=temperature or 1
     )
     assert torch.allclose(scope["probabilities"], torch.from_numpy(probabilities), atol=1e-5)
@@ -366,7 +366,7 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
     torchvision_models()
     network = family(built(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
-        network.expand(size)
+        network.schedule_expert(size)
         network.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
     network.auxiliary = None
     g = torch.Generator().manual_seed(1)
@@ -396,8 +396,8 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
     )
     assert done.returncode == 0, done.stderr
     label, told = done.stdout.splitlines()
-    pixels = decode((tmp_path / "cat.png").read_bytes(), 16, 3, 1 << 24)
-    labels, probabilities = predicting.predict(network, pixels[None], None, PIXELS)
+    pixels = decode_image((tmp_path / "cat.png").read_bytes(), 16, 3, 1 << 24)
+    labels, probabilities = predicting.predict_images(network, pixels[None], None, PIXELS)
     assert labels == [label]
     assert np.abs(probabilities[0] - json.loads(told)).max() < 1e-6
 
@@ -407,15 +407,17 @@ def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
     before = Version(Manifest.from_json(manifest), [], CATALOGUE)
     named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
-    assert card(named).startswith("# birds version 3\n") and "| model | mdl\\_x |" in card(named)
-    assert config(named)["name"] == "birds"
-    assert card(before).startswith("# mdl\\_x version 3\n") and "name" not in config(before)
+    assert render_readme(named).startswith("# birds version 3\n") and "| model | mdl\\_x |" in render_readme(
+        named
+    )
+    assert build_config(named)["name"] == "birds"
+    assert render_readme(before).startswith("# mdl\\_x version 3\n") and "name" not in build_config(before)
 
 
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
     manifest = {"model": "mdl_x", "version": 0, "scenario": "task", "image": {"size": 8, "channels": 3}}
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
-    text = card(Version(Manifest.from_json(manifest), [], CATALOGUE))
+    text = render_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.networks.families import FAMILIES
 from core.protocol.manifest import Manifest
 from tests.core.export import past_versions
@@ -17,7 +17,7 @@ from tests.core.export.past_versions import Parts
 
 @pytest.mark.slow
 def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -> None:
-    known = catalogue()
+    known = build_catalogue()
 
     def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
         SafetensorsZip().write(
@@ -31,7 +31,7 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
 
 
 def test_every_architecture_and_every_way_to_answer_has_such_a_version() -> None:
-    known = catalogue()
+    known = build_catalogue()
     past = past_versions.ARCHITECTURES.keys() | past_versions.LATER_ARCHITECTURES
     assert past == known["architectures"].keys()
     assert {family for family, _ in past_versions.METHODS.values()} >= FAMILIES.keys()

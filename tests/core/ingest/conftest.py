@@ -11,10 +11,10 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import Ingested, ingest
-from core.ingest.inspect import Directory, inspect
+from core.ingest.ingest import Ingested, ingest_archive
+from core.ingest.inspect import Directory, inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def look(tmp_path: Path) -> Callable[..., Directory]:
     def call(data: bytes, declared: str | None = None, **limits: int) -> Directory:
         path = tmp_path / "body"
         path.write_bytes(data)
-        return inspect(path, sniff(data[:SNIFF_BYTES], declared), Limits(**limits))
+        return inspect_archive(path, detect_format(data[:SNIFF_BYTES], declared), Limits(**limits))
 
     return call
 
@@ -44,8 +44,8 @@ def take(tmp_path: Path) -> Callable[..., Ingested]:
     ) -> Ingested:
         path = tmp_path / "archive"
         path.write_bytes(data)
-        kind = sniff(data[:SNIFF_BYTES], None)
+        kind = detect_format(data[:SNIFF_BYTES], None)
         options = {"processes": 1} | options
-        return ingest(path, kind, tmp_path / "out", size, channels, limits or Limits(), **options)
+        return ingest_archive(path, kind, tmp_path / "out", size, channels, limits or Limits(), **options)
 
     return call

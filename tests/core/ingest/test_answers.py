@@ -24,7 +24,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
         leaders.to(integers),
         counts.to(integers),
     )
-    (file,) = kept_answers.files(folder, {("new", 3): answers})
+    (file,) = kept_answers.write_files(folder, {("new", 3): answers})
     return folder / file.file
 
 

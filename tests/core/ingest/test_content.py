@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.ingest.inspect import inspect
+from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import read_options
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.protocol.report import DuplicatesPolicy
 
 Files = dict[str, bytes]
@@ -70,8 +70,8 @@ class Digest:
         self, data: bytes, duplicates: DuplicatesPolicy = "keep", options: ReadingOptions = USUAL
     ) -> str:
         self.path.write_bytes(data)
-        kind = sniff(data[:SNIFF_BYTES], None)
-        found = inspect(self.path, kind, Limits(), Reading(options), duplicates).content
+        kind = detect_format(data[:SNIFF_BYTES], None)
+        found = inspect_archive(self.path, kind, Limits(), Reading(options), duplicates).content
         assert found is not None and len(found) == 64
         return found
 

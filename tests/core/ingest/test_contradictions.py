@@ -12,7 +12,7 @@ from core import near
 from core.errors import Rejected
 from core.ingest import contradictions
 from core.ingest.traces import Traces, read_traces, write_traces
-from core.near import MOST_BITS, Hashes, Rows, distances
+from core.near import MOST_BITS, Hashes, Rows, hamming_distances
 from core.protocol.report import BatchReport
 
 
@@ -20,7 +20,7 @@ def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Trac
     """Traces of images uint8 [N, S, S, C], all of them learned from."""
     classes = sorted(set(labels))
     return Traces(
-        near.hashes(images),
+        near.hash_images(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
         contradictions.digest_pixels(images),
@@ -54,7 +54,7 @@ def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[
         is_first_of_label = members.index((number, label)) == row
         if label != labels[first] and is_first_of_label:
             expected.add(((f"{first}.png", f"{row}.png"), (labels[first], label)))
-    found = contradictions.find_within(make_traces(images, labels), lambda row: images[row]).reported()
+    found = contradictions.find_within(make_traces(images, labels), lambda row: images[row]).to_report()
     assert set(pairs_of(found["conflicts"])) == expected  # type: ignore[arg-type]
     assert found["conflicts_count"] == len(expected)
 
@@ -75,7 +75,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
         if part
     ]
     contradictions.find_earlier(made, own, tasks, lambda row: images[row])
-    found = made.reported()
+    found = made.to_report()
     expected = {
         row
         for row, (number, label) in enumerate(members)
@@ -90,7 +90,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
 
 
 def near_by(hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows) -> set[int]:
-    close = distances(hashes[:, None], earlier[None]) <= MOST_BITS
+    close = hamming_distances(hashes[:, None], earlier[None]) <= MOST_BITS
     return set(np.flatnonzero((close & (labels[:, None] != earlier_labels[None])).any(1)).tolist())
 
 
@@ -109,7 +109,7 @@ def draw_hashes(seed: int, count: int) -> tuple[Hashes, Rows]:
 @settings(deadline=None)
 def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(seed: int, count: int) -> None:
     hashes, labels = draw_hashes(seed, count)
-    found = near.contradicting(hashes, labels)
+    found = near.find_contradictions(hashes, labels)
     later = {
         row
         for row in range(count)
@@ -118,7 +118,7 @@ def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(seed:
     assert {row for _, row in found} == later
     for first, row in found:
         assert first < row and labels[first] != labels[row]
-        assert distances(hashes[first], hashes[row]) <= MOST_BITS
+        assert hamming_distances(hashes[first], hashes[row]) <= MOST_BITS
 
 
 @given(st.integers(0, 2**31), st.integers(0, 20), st.integers(0, 20))
@@ -128,7 +128,7 @@ def test_near_duplicates_of_earlier_images_are_those_that_all_pairs_have(
 ) -> None:
     hashes, labels = draw_hashes(seed, count + earlier)
     old, new = slice(0, earlier), slice(earlier, None)
-    found = near.contradicting(hashes[new], labels[new], hashes[old], labels[old])
+    found = near.find_contradictions(hashes[new], labels[new], hashes[old], labels[old])
     assert {row for _, row in found} == near_by(hashes[new], labels[new], hashes[old], labels[old])
 
 
@@ -138,20 +138,22 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
     seed: int, count: int, earlier: int
 ) -> None:
     hashes, labels = draw_hashes(seed, count + earlier)
-    contradicts = (distances(hashes[:, None], hashes[None]) <= MOST_BITS) & (labels[:, None] != labels[None])
+    contradicts = (hamming_distances(hashes[:, None], hashes[None]) <= MOST_BITS) & (
+        labels[:, None] != labels[None]
+    )
 
     def first_of(row: int, rows: range) -> list[tuple[int, int]]:
         return [(one, row) for one in rows if contradicts[one, row]][:1]
 
     within = [pair for row in range(len(hashes)) for pair in first_of(row, range(row))]
-    assert near.contradicting(hashes, labels) == within
+    assert near.find_contradictions(hashes, labels) == within
     beside = [
         (one, row - earlier)
         for new in range(earlier, len(hashes))
         for one, row in first_of(new, range(earlier))
     ]
     old, new = slice(0, earlier), slice(earlier, None)
-    assert near.contradicting(hashes[new], labels[new], hashes[old], labels[old]) == beside
+    assert near.find_contradictions(hashes[new], labels[new], hashes[old], labels[old]) == beside
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +174,7 @@ def test_the_memory_for_a_burst_does_not_grow_with_its_pairs(
     labels = np.arange(len(burst)) % label_count
     tracemalloc.start()
     try:
-        found = near.contradicting(burst, labels)
+        found = near.find_contradictions(burst, labels)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -186,10 +188,10 @@ def test_hashes_of_one_label_are_not_compared(burst: Hashes, monkeypatch: pytest
     def count(one: Hashes, other: Hashes) -> np.ndarray:
         nonlocal compared
         compared += len(one)
-        return distances(one, other)
+        return hamming_distances(one, other)
 
-    monkeypatch.setattr(near, "distances", count)
-    assert near.contradicting(burst, np.zeros(len(burst), np.int64)) == []
+    monkeypatch.setattr(near, "hamming_distances", count)
+    assert near.find_contradictions(burst, np.zeros(len(burst), np.int64)) == []
     assert compared == 0
 
 
@@ -198,7 +200,7 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
     image[:] = np.arange(16, dtype=np.uint8)[None, None, :, None] * 16
     image[2, 0, 0] += 1  # hardly another picture
     found = contradictions.find_within(make_traces(image, ["good", "bad", "bad"]), lambda row: image[row])
-    report = found.reported()
+    report = found.to_report()
     assert pairs_of(report["conflicts"]) == [(("0.png", "1.png"), ("good", "bad"))]  # type: ignore[arg-type]
     assert pairs_of(report["near_conflicts"]) == [(("0.png", "2.png"), ("good", "bad"))]  # type: ignore[arg-type]
     assert all(one["picture"].startswith("data:image/jpeg;base64,") for one in report["near_conflicts"])
@@ -208,7 +210,7 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
 def test_the_first_ten_have_a_picture(channels: int) -> None:
     image = np.concatenate([draw(list(range(24)))] * 2)[..., :channels]
     labels = ["a"] * 24 + ["b"] * 24
-    report = contradictions.find_within(make_traces(image, labels), lambda row: image[row]).reported()
+    report = contradictions.find_within(make_traces(image, labels), lambda row: image[row]).to_report()
     assert report["conflicts_count"] == 24
     assert ["picture" in one for one in report["conflicts"]] == [True] * 10 + [False] * 14
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from core.errors import ArchiveInvalid, UnsupportedType
-from core.ingest.inspect import inspect
+from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.rules.foreign import FIRST_BYTES, what_is
-from core.ingest.sniff import sniff
+from core.ingest.sniff import detect_format
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() ->
 )
 def test_the_service_says_what_a_body_is(body: bytes, said: str) -> None:
     with pytest.raises(UnsupportedType, match=said):
-        sniff(body, None)
+        detect_format(body, None)
 
 
 def test_a_packed_idx_file_is_told_from_a_tar(tmp_path: Path) -> None:
     file = tmp_path / "x.gz"
     file.write_bytes(gzip.compress(idx(3)))
     with pytest.raises(ArchiveInvalid, match="no tar but an IDX file"):
-        inspect(file, "gzip", Limits())
+        inspect_archive(file, "gzip", Limits())
 
 
 def idx(images: int, side: int = 28) -> bytes:
@@ -84,4 +84,4 @@ def test_the_lines_for_idx_files_make_a_batch(tmp_path: Path, monkeypatch: pytes
     kind = what_is("train-images-idx3-ubyte")
     assert kind is not None
     exec("\n".join(kind.lines), {})
-    assert inspect(Path("batch.npz"), "npz", Limits()).classes == {"3": 10, "7": 10}
+    assert inspect_archive(Path("batch.npz"), "npz", Limits()).classes == {"3": 10, "7": 10}

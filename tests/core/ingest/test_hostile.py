@@ -67,7 +67,7 @@ from core.ingest.limits import Limits
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (int(sys.argv[3]) << 20),) * 2)
 try:
-    print(inspect.inspect(Path(sys.argv[1]), sys.argv[2], Limits()).n_train)
+    print(inspect.inspect_archive(Path(sys.argv[1]), sys.argv[2], Limits()).n_train)
 except PerennialError as error:
     print(error.code)
 """

@@ -10,7 +10,7 @@ from PIL import Image
 
 from core.errors import ImageInvalid
 from core.ingest.image_file import gif, heic, jpeg, kinds, png
-from core.ingest.images import decode, open_square
+from core.ingest.images import decode_image, open_square
 from core.ingest.resizing import FIRST, LATEST, Resizing
 
 MAX = 4096 * 4096
@@ -46,19 +46,19 @@ def test_an_image_of_the_wanted_size_keeps_its_pixels(kind: str) -> None:
     options = {"lossless": True} if kind == "WEBP" else {}
     if kind == "GIF":
         pixels = np.asarray(Image.fromarray(pixels).quantize(200).convert("RGB"))
-    assert np.array_equal(decode(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels)
+    assert np.array_equal(decode_image(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "AVIF"])
 def test_what_is_packed_with_losses_is_read(kind: str) -> None:
     flat = Image.new("RGB", (64, 48), (200, 100, 50))
-    assert np.abs(decode(encoded(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
+    assert np.abs(decode_image(encoded(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
 
 
 @pytest.mark.parametrize("kind", ["PPM", "ICO", "PCX"])
 def test_other_formats_are_refused(kind: str) -> None:
     with pytest.raises(ImageInvalid, match="not a PNG"):
-        decode(encoded(Image.fromarray(noise(16, 16)), kind), 16, 3, MAX)
+        decode_image(encoded(Image.fromarray(noise(16, 16)), kind), 16, 3, MAX)
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -74,41 +74,41 @@ def test_orientation_is_applied(turn: int, kind: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
     data = encoded(stored, kind, exif=exif.tobytes() if kind != "TIFF" else exif)
-    got = decode(data, 32, 1, MAX)[:, :, 0].astype(int)
+    got = decode_image(data, 32, 1, MAX)[:, :, 0].astype(int)
     assert got[4, 4] > 230 and 100 < got[4, 28] < 160 and got[28, 4] < 30
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_broken_exif_does_not_cost_the_image() -> None:
     data = encoded(Image.fromarray(noise(8, 8)), "JPEG", exif=b"Exif\0\0MM\0*" + b"\xff" * 20)
-    assert decode(data, 8, 3, MAX).shape == (8, 8, 3)
+    assert decode_image(data, 8, 3, MAX).shape == (8, 8, 3)
 
 
 def test_alpha_is_laid_over_white() -> None:
     half = Image.new("RGBA", (8, 8), (0, 0, 0, 128))
-    assert np.abs(decode(encoded(half), 8, 3, MAX).astype(int) - 127).max() <= 1
+    assert np.abs(decode_image(encoded(half), 8, 3, MAX).astype(int) - 127).max() <= 1
     clear = Image.new("LA", (8, 8), (0, 0))
-    assert decode(encoded(clear), 8, 1, MAX).min() == 255
+    assert decode_image(encoded(clear), 8, 1, MAX).min() == 255
     palette = Image.new("P", (8, 8), 0)
     palette.putpalette([10, 20, 30] * 256)
-    assert decode(encoded(palette, transparency=0), 8, 3, MAX).min() == 255
-    assert decode(encoded(palette), 8, 3, MAX)[0, 0].tolist() == [10, 20, 30]
+    assert decode_image(encoded(palette, transparency=0), 8, 3, MAX).min() == 255
+    assert decode_image(encoded(palette), 8, 3, MAX)[0, 0].tolist() == [10, 20, 30]
 
 
 def test_16_bit_grey_is_scaled() -> None:
     wide = np.array([[0, 257, 65535, 32768]] * 4, np.uint16)
-    got = decode(encoded(Image.fromarray(wide)), 4, 1, MAX)
+    got = decode_image(encoded(Image.fromarray(wide)), 4, 1, MAX)
     assert got[0, :, 0].tolist() == [0, 1, 255, 128]
 
 
 def test_grey_and_colour_are_converted_to_what_is_wanted() -> None:
     grey = noise(8, 8, 1)
     assert np.array_equal(
-        decode(encoded(Image.fromarray(grey)), 8, 3, MAX), np.repeat(grey[:, :, None], 3, 2)
+        decode_image(encoded(Image.fromarray(grey)), 8, 3, MAX), np.repeat(grey[:, :, None], 3, 2)
     )
-    assert decode(encoded(Image.fromarray(noise(8, 8))), 8, 1, MAX).shape == (8, 8, 1)
-    assert decode(encoded(Image.new("CMYK", (8, 8)), "TIFF"), 8, 3, MAX).min() == 255
-    assert decode(encoded(Image.new("1", (8, 8), 1)), 8, 1, MAX).min() == 255
+    assert decode_image(encoded(Image.fromarray(noise(8, 8))), 8, 1, MAX).shape == (8, 8, 1)
+    assert decode_image(encoded(Image.new("CMYK", (8, 8)), "TIFF"), 8, 3, MAX).min() == 255
+    assert decode_image(encoded(Image.new("1", (8, 8), 1)), 8, 1, MAX).min() == 255
 
 
 def by_resizing_first(pixels: np.ndarray, size: int) -> np.ndarray:
@@ -128,25 +128,25 @@ def test_geometry_is_that_of_resizing_the_shorter_side_and_cropping(
     width: int, height: int, size: int
 ) -> None:
     pixels = noise(width, height)
-    got = decode(encoded(Image.fromarray(pixels)), size, 3, MAX).astype(int)
+    got = decode_image(encoded(Image.fromarray(pixels)), size, 3, MAX).astype(int)
     assert np.abs(got - by_resizing_first(pixels, size)).max() <= 1
 
 
 def test_an_extreme_strip_costs_no_more_than_its_centre() -> None:
     strip = encoded(Image.new("L", (1_000_000, 1), 77))
-    assert np.unique(decode(strip, 32, 1, MAX)).tolist() == [77]
+    assert np.unique(decode_image(strip, 32, 1, MAX)).tolist() == [77]
 
 
 def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
     with pytest.raises(ImageInvalid, match="30000×30000 pixels, more than 16777216"):
-        decode(huge_png(30_000, 30_000), 32, 3, MAX)
+        decode_image(huge_png(30_000, 30_000), 32, 3, MAX)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 60, 400])
 def test_truncated_files_are_refused(keep: int) -> None:
     for kind in ("JPEG", "PNG"):
         with pytest.raises(ImageInvalid):
-            decode(encoded(Image.fromarray(noise(64, 64)), kind)[:keep], 32, 3, MAX)
+            decode_image(encoded(Image.fromarray(noise(64, 64)), kind)[:keep], 32, 3, MAX)
 
 
 def test_the_first_frame_is_taken() -> None:
@@ -162,7 +162,7 @@ def test_the_first_frame_is_taken() -> None:
 def test_transparent_pixels_of_a_gif_are_white() -> None:
     palette = Image.new("P", (8, 8), 0)
     palette.putpalette([10, 20, 30] * 256)
-    assert decode(encoded(palette, "GIF", transparency=0), 8, 3, MAX).min() == 255
+    assert decode_image(encoded(palette, "GIF", transparency=0), 8, 3, MAX).min() == 255
 
 
 def gif_bytes(before: bytes = b"", blocks: bytes | None = None) -> bytes:
@@ -178,7 +178,7 @@ def test_a_gif_whose_frame_is_larger_than_its_screen_is_measured_by_the_frame() 
     at = data.index(b",")
     data[at + 5 : at + 9] = b"\xff\xff\xff\xff"
     with pytest.raises(ImageInvalid, match="65535×65535 pixels, more than"):
-        decode(bytes(data), 8, 3, MAX)
+        decode_image(bytes(data), 8, 3, MAX)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_gif_whose_frame_is_larger_than_its_screen_is_measured_by_the_frame() 
 )
 def test_a_gif_of_hundreds_of_thousands_of_blocks_is_refused_before_it_is_decoded(data: bytes) -> None:
     with pytest.raises(ImageInvalid, match=f"more than {gif.MAX_BLOCKS} blocks"):
-        decode(data, 8, 3, MAX)
+        decode_image(data, 8, 3, MAX)
 
 
 def test_nothing_behind_the_first_frame_of_a_gif_is_looked_at() -> None:
@@ -204,7 +204,7 @@ def test_a_cut_file_is_called_damaged_and_not_of_an_unknown_format(kind: str) ->
     whole = encoded(Image.fromarray(noise(64, 64)), kind)
     for keep in (20, 60, len(whole) // 2):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode(whole[:keep], 32, 3, MAX)
+            decode_image(whole[:keep], 32, 3, MAX)
 
 
 def boxed(*brands: bytes) -> bytes:
@@ -229,22 +229,22 @@ def test_heic_and_avif_are_told_apart_by_their_brands(data: bytes, kind: str) ->
 def test_avif_says_what_it_is_where_pillow_cannot_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.AvifImagePlugin.SUPPORTED", False)
     with pytest.raises(ImageInvalid, match="an AVIF image"):
-        decode(boxed(b"avif"), 8, 3, MAX)
+        decode_image(boxed(b"avif"), 8, 3, MAX)
 
 
 def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heic, "load_library", lambda: None)
     with pytest.raises(ImageInvalid, match="a HEIC image, which needs the package pi-heif"):
-        decode(boxed(b"heic"), 8, 3, MAX)
+        decode_image(boxed(b"heic"), 8, 3, MAX)
 
 
 @pytest.mark.parametrize("decoding", [FIRST, LATEST])
 def test_a_jpeg_may_have_four_times_the_pixels_of_others(decoding: int) -> None:
     large, resizing = Image.new("L", (2000, 2000), 77), Resizing(decoding=decoding)
-    assert np.unique(decode(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [77]
+    assert np.unique(decode_image(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [77]
     for kind, most in (("JPEG", 999_999), ("PNG", 3_999_999), ("WEBP", 3_999_999)):
         with pytest.raises(ImageInvalid, match="2000×2000 pixels, more than"):
-            decode(encoded(large, kind), 32, 1, most, resizing)
+            decode_image(encoded(large, kind), 32, 1, most, resizing)
 
 
 def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,11 +254,11 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: py
     frame = jpeg.frame_of(data)
     assert frame is not None and frame.coefficient_bytes == 320 * 320 * 2 * 3 // 2
     monkeypatch.setattr(jpeg, "MAX_COEFFICIENT_BYTES", 320 * 320 * 2 * 3 // 2)
-    assert decode(data, 32, 3, MAX, Resizing(decoding=LATEST)).shape == (32, 32, 3)
+    assert decode_image(data, 32, 3, MAX, Resizing(decoding=LATEST)).shape == (32, 32, 3)
     larger = encoded(image, "JPEG", progressive=True, subsampling=0)
     with pytest.raises(ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"):
-        decode(larger, 32, 3, MAX, Resizing(decoding=LATEST))
-    assert decode(encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)).any()
+        decode_image(larger, 32, 3, MAX, Resizing(decoding=LATEST))
+    assert decode_image(encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)).any()
 
 
 def test_of_many_profiles_in_a_png_few_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

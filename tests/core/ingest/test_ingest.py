@@ -21,7 +21,7 @@ from core import helper_process
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest import decoding, pool
 from core.ingest.dataset import open_dataset
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.ingest import Ingested, Stopped
 from core.ingest.limits import Limits
 from core.ingest.split import held_out_of
@@ -44,7 +44,7 @@ def test_pixels_and_labels_are_those_of_the_files(take: Take) -> None:
     result = take(honest_zip(files))
     images, labels = open_dataset(result.train)
     expected = [v for k, v in files.items() if k.startswith("train")]
-    assert np.array_equal(images, np.stack([decode(data, 8, 3, 10**6) for data in expected]))
+    assert np.array_equal(images, np.stack([decode_image(data, 8, 3, 10**6) for data in expected]))
     assert labels.tolist() == [0] * 4 + [1] * 4
     assert result.class_list == ["cat", "dog"]
     assert result.classes == {"cat": 6, "dog": 6}
@@ -414,7 +414,7 @@ def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("PERENNIAL_STORE_SECRET_KEY", "hush")
     workers = pool.Pool(tmp_path, 1)
     try:
-        workers.start()
+        workers.start_decoder()
         child = next(p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline()))
         assert "PERENNIAL_STORE_SECRET_KEY" not in child.environ()
     finally:

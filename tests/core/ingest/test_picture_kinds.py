@@ -18,7 +18,7 @@ import pytest
 
 from core.errors import ImageInvalid
 from core.ingest.decoder import REASON_BYTES
-from core.ingest.images import decode, open_square
+from core.ingest.images import decode_image, open_square
 from core.ingest.limits import Limits
 from core.ingest.resizing import FIRST, LATEST, Resizing
 from core.recipe.images import DECODING
@@ -62,7 +62,7 @@ def named(name: str) -> Kind:
 
 
 def pixels_of(kind: Kind, decoding: int = LATEST) -> Pixels:
-    return decode(kind.data, SIDE, 3, MAX, Resizing(decoding=decoding))
+    return decode_image(kind.data, SIDE, 3, MAX, Resizing(decoding=decoding))
 
 
 def off(found: Pixels, right: Pixels) -> int:
@@ -100,7 +100,7 @@ def test_new_models_read_by_the_latest_decoding() -> None:
 
 def test_a_decoding_of_a_later_service_is_no_decoding() -> None:
     with pytest.raises(ValueError, match="need a later version"):
-        Resizing.of({"size": 8, "channels": 3, "decoding": LATEST + 1})
+        Resizing.from_json({"size": 8, "channels": 3, "decoding": LATEST + 1})
 
 
 PROFILES = [name for name in READ if "P3" in name or "Adobe" in name or "ProPhoto" in name]
@@ -111,7 +111,9 @@ def test_the_first_decoding_leaves_colour_profiles_aside(name: str) -> None:
     kind = named(name)
     before, today = pixels_of(kind, FIRST), pixels_of(kind)
     assert off(before, today) > 20
-    assert np.array_equal(before, decode(kind.data, SIDE, 3, MAX))  # what a manifest without a number means
+    assert np.array_equal(
+        before, decode_image(kind.data, SIDE, 3, MAX)
+    )  # what a manifest without a number means
 
 
 def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
@@ -132,10 +134,10 @@ def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
 def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
     data, whole = named(name).data, pixels_of(named(name))
     for missing in (1, 2):
-        assert np.array_equal(decode(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST)), whole)
+        assert np.array_equal(decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST)), whole)
     for missing in range(3, 60):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST))
+            decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.ingest.layout import arrange, reading_of, stored_reading
+from core.ingest.layout import build_layout, reading_of, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.options import read_options
@@ -332,8 +332,8 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
 def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
-    layout = arrange(names, Limits(), lambda _: b"{}", reading_of(None, list(classes)))
-    assert layout.counts()[0] == classes
+    layout = build_layout(names, Limits(), lambda _: b"{}", reading_of(None, list(classes)))
+    assert layout.count_images()[0] == classes
 
 
 def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:

@@ -26,16 +26,16 @@ from core.export.image_reader import reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.first_report import first_report
-from core.ingest.ingest import ingest
+from core.ingest.ingest import ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.resizing import FIRST, LATEST, Resizing
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.protocol.architecture import Image as ImageSpec
 from core.protocol.manifest import Manifest
 from core.settings import Settings
 from core.store import FolderStore
-from core.work.validate import Archive, decode
-from perennial.cli.unpack import opened
+from core.work.validate import Archive, decode_batch
+from perennial.cli.unpack import open_package
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
 
@@ -58,8 +58,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
-    resizing = Resizing.of(IMAGE)
-    made = ingest(
+    resizing = Resizing.from_json(IMAGE)
+    made = ingest_archive(
         archive, "zip", tmp_path, SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1
     )
     assert np.array_equal(open_dataset(made.train)[0], right)
@@ -76,7 +76,9 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
-    made = decode(database, store, Settings(), model, batch, folder, lambda done, all: None, lambda: False)
+    made = decode_batch(
+        database, store, Settings(), model, batch, folder, lambda done, all: None, lambda: False
+    )
     found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
@@ -123,7 +125,7 @@ def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
 def test_onnx_code_has_these_pixels(
     right: np.ndarray, unpacked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, _, _ = onnx_card.code(ImageSpec.from_json(IMAGE)).partition("with open(")
+    reads, _, _ = onnx_card.build_code(ImageSpec.from_json(IMAGE)).partition("with open(")
     program, found = compile(reads, "README.md", "exec"), []
     for kind in GOOD:
         monkeypatch.setattr(sys, "argv", ["run.py", str(saved(kind, unpacked))])
@@ -149,8 +151,10 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
-    resizing = Resizing.of(BEFORE)
-    made = ingest(path, "zip", unpacked / "made", SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
+    resizing = Resizing.from_json(BEFORE)
+    made = ingest_archive(
+        path, "zip", unpacked / "made", SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0
+    )
     assert np.array_equal(open_dataset(made.train)[0], before), "training, and a check: both call ingest"
     decoder = ImageDecoder(Settings(predict_turn_s=60))
     try:
@@ -161,7 +165,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
     exec(compile(image_code(image), "README.md", "exec"), scope)
-    reads, _, _ = onnx_card.code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
         assert np.array_equal(scope["read"](photo).numpy(), right), "a card"
@@ -194,8 +198,8 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
         manifest = Manifest.from_json({**given, "image": image})
         for form in (SafetensorsZip(), OnnxZip()):
             path = tmp_path / "download.zip"
-            form.write(path, Version(manifest, [], catalogue(), made))
-            with opened(path) as package:
+            form.write(path, Version(manifest, [], build_catalogue(), made))
+            with open_package(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
                 assert json.loads(package.read("config.json"))["image"] == image
                 assert ("from image_file import read_array" in package.read("README.md").decode()) == bool(

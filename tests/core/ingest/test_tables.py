@@ -12,7 +12,7 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import Reading, arrange
+from core.ingest.layout import Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
@@ -470,12 +470,12 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert not suggest_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
-        arrange(names, Limits(), lambda _: b"")
+        build_layout(names, Limits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra["remedies"][
         -1
     ].items()
     reading = Reading(ReadingOptions(names_pattern="{label}_{number}"))
-    assert arrange(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
+    assert build_layout(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
 
 
 @pytest.mark.parametrize("name", ["IMAGES/{}.PNG", "{}.Png", r"C:\\shots\\Images\\{}.PNG"])

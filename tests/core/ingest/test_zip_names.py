@@ -11,10 +11,10 @@ from hostile_corpus import Entry, png, raw_zip
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import Ingested
-from core.ingest.inspect import Directory, inspect
+from core.ingest.inspect import Directory, inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
-from core.ingest.readers.zip import scan
+from core.ingest.readers.zip import scan_zip
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.zip_names import likely_encoding
 
@@ -117,7 +117,7 @@ def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[s
     (tmp_path / "a.zip").write_bytes(data)
     fd = os.open(tmp_path / "a.zip", os.O_RDONLY)
     try:
-        members = scan(fd, Limits(), names=encoding)
+        members = scan_zip(fd, Limits(), names=encoding)
     finally:
         os.close(fd)
     return members.names, members.notes
@@ -159,7 +159,7 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
     reading = Reading(ReadingOptions(names="cp866"))
-    assert inspect(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
+    assert inspect_archive(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
     assert taken.classes == {"жук": 3}
     assert taken.report["notes"] == ["3 names say no encoding and were read as cp866, as the sender said"]

@@ -81,7 +81,7 @@ def walked(steps: int, right: dict[int, float], tested: dict[int, float], monkey
         found.after_step(step, 0)
         assert int(network.step) == step  # testing the best state has put the present one back
     assert measured == list(dict.fromkeys(measured)), "a state was tested twice"
-    found.deploy()
+    found.deploy_best()
     return found
 
 
@@ -98,7 +98,7 @@ def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monke
 
 
 def test_adp_mean_is_over_the_checkpoints_from_the_first_step_on(monkeypatch) -> None:
-    adp = walked(13, RIGHT, TESTED, monkeypatch).adp()
+    adp = walked(13, RIGHT, TESTED, monkeypatch).build_adp()
     assert adp is not None
     assert adp.mean["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
 
@@ -119,15 +119,15 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
 
 def test_a_run_without_a_step_has_no_mean() -> None:
     curve = Curve()
-    curve.record(0, 0, 0.1, lambda: {"1": 0.1})
-    assert curve.mean() == {}
+    curve.add_checkpoint(0, 0, 0.1, lambda: {"1": 0.1})
+    assert curve.mean_by_task() == {}
 
 
 def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
     curve = Curve()
-    curve.record(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
-    curve.record(2, 2, 0.1, lambda: {"2": 0.4})
-    assert curve.mean() == {"2": pytest.approx(0.3)}
+    curve.add_checkpoint(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
+    curve.add_checkpoint(2, 2, 0.1, lambda: {"2": 0.4})
+    assert curve.mean_by_task() == {"2": pytest.approx(0.3)}
 
 
 # In a job.
@@ -259,7 +259,7 @@ class Asking(Script):
     def __init__(self, *at: int) -> None:
         super().__init__(at)
 
-    def take(self) -> ControlRequest:
+    def take_request(self) -> ControlRequest:
         return ControlRequest.ANYTIME
 
 
@@ -289,7 +289,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     folder, facts = state_at(learned, 0)
     stored = [{**part, "sha256": "", "bytes": 0} for part in facts["parts"]]
     manifest = {**{key: spec[key] for key in ("architecture", "image", "scenario")}, **facts, "parts": stored}
-    network = predicting.load(
+    network = predicting.load_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
     run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())

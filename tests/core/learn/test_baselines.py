@@ -5,7 +5,7 @@ import pytest
 import torch
 from streams import Bench, Learned
 
-from core.learn.baselines import FOLDS, baselines, first_better, five_fold, folds, usable
+from core.learn.baselines import FOLDS, assign_folds, evaluate_baselines, find_usable, first_better, five_fold
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.probe import Sample
 
@@ -48,7 +48,7 @@ def slowly(features: torch.Tensor, labels: torch.Tensor, fold: list[int]) -> tup
 
 def test_both_classifiers_answer_as_when_all_is_summed_anew_for_each_image() -> None:
     features, labels = examples()
-    by_mean, by_discriminant = slowly(features, labels, folds(labels).tolist())
+    by_mean, by_discriminant = slowly(features, labels, assign_folds(labels).tolist())
     found = five_fold(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
@@ -58,10 +58,10 @@ def test_both_classifiers_answer_as_when_all_is_summed_anew_for_each_image() -> 
 
 def test_the_images_of_a_class_are_dealt_to_the_folds_in_their_order() -> None:
     labels = torch.tensor([0, 1, 0, 0, 1, 0, 0, 0, 2])
-    assert folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
+    assert assign_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
     _, many = examples(100)
     for label in range(3):
-        counts = torch.bincount(folds(many)[many == label], minlength=FOLDS)
+        counts = torch.bincount(assign_folds(many)[many == label], minlength=FOLDS)
         assert int(counts.max() - counts.min()) <= 1
 
 
@@ -83,7 +83,7 @@ def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     ids=("all", "missing", "one", "a tenth", "none"),
 )
 def test_classes_with_one_image_are_left_out_up_to_a_tenth(labels, classes, kept) -> None:
-    found = usable(torch.tensor(labels, dtype=torch.int64), classes)
+    found = find_usable(torch.tensor(labels, dtype=torch.int64), classes)
     assert (None if found is None else found.tolist()) == kept
 
 
@@ -102,8 +102,8 @@ def sampled(scenario: str, n: int = 30):
 
 def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -> None:
     network, samples, right = sampled("class")
-    together = baselines(network, samples, right).ncm
-    apart = baselines(sampled("task")[0], samples, right).ncm
+    together = evaluate_baselines(network, samples, right).ncm
+    apart = evaluate_baselines(sampled("task")[0], samples, right).ncm
     assert together is not None and apart is not None
     pooled = five_fold(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
@@ -114,13 +114,13 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
 
 
 def test_of_fewer_than_twenty_images_nothing_is_told() -> None:
-    assert baselines(*sampled("class", 9)) == (None, None, None)
-    assert None not in baselines(*sampled("class", 10))
+    assert evaluate_baselines(*sampled("class", 9)) == (None, None, None)
+    assert None not in evaluate_baselines(*sampled("class", 10))
 
 
 def test_a_task_that_the_version_cannot_answer_is_left_out() -> None:
     network, samples, right = sampled("task")
-    found = baselines(network, samples, {1: right[1]}).ncm
+    found = evaluate_baselines(network, samples, {1: right[1]}).ncm
     assert found is not None and set(found.tasks) == {"1"} and found.own[1] == 30
 
 
@@ -140,7 +140,7 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
 
 def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> None:
     network, samples, right = sampled("class")
-    found = baselines(network, samples, right)
+    found = evaluate_baselines(network, samples, right)
     assert found.lda is not None and found.later is not None and set(found.later) == {"1", "2"}
     assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
     every = torch.cat([samples[task].features for task in (1, 2)])
@@ -153,14 +153,14 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
 
 def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
     network, samples, right = sampled("class")
-    plain = baselines(network, samples, right)
-    turned = baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
+    plain = evaluate_baselines(network, samples, right)
+    turned = evaluate_baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
     assert plain.later is not None and turned.later is not None and plain.lda == turned.lda
     assert sum(plain.later["1"].values()) == sum(turned.later["1"].values()) > 0
 
 
 def test_where_classes_do_not_grow_nothing_is_said_of_fewer_classes() -> None:
-    assert baselines(*sampled("task")).later is None
+    assert evaluate_baselines(*sampled("task")).later is None
 
 
 def digits(tmp_path, method: object, **recipe: object) -> Learned:

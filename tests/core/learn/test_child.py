@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from core.learn.child import EXIT_ERROR, Emit, reported
+from core.learn.child import EXIT_ERROR, Emit, run_with_events
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.job_event import JobEvent, PhaseEvent
 
@@ -20,7 +20,7 @@ def told(error: Exception | None) -> tuple[int, list[dict[str, object]], list[Jo
             raise error
 
     reads, writes = os.pipe()
-    status = reported(writes, seen.append, work)
+    status = run_with_events(writes, seen.append, work)
     with os.fdopen(reads) as lines:
         return status, [json.loads(line) for line in lines], seen
 

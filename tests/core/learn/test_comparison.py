@@ -7,7 +7,7 @@ import torch
 from streams import Bench
 from torch import nn
 
-from core.learn.comparison import count_changes, drift, update_norm
+from core.learn.comparison import count_changes, measure_drift, update_norm
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
@@ -65,7 +65,7 @@ def test_drift_counts_frozen_parameters_and_no_head() -> None:
     with torch.no_grad():
         network.head.weight += 5
         next(network.backbone.parameters()).view(-1)[:2] += torch.tensor([3.0, 4.0])
-    assert drift(network, base) == pytest.approx(5.0)
+    assert measure_drift(network, base) == pytest.approx(5.0)
     assert update_norm(network, base, {"head.weight"})["backbone"] == 0.0
 
 
@@ -105,7 +105,7 @@ class Wrapping(Method):
     no_neutral = "changes the network"
     scenarios: ClassVar[tuple[str, ...]] = ("data",)
 
-    def build(self, network):
+    def build_network(self, network):
         with torch.no_grad():
             for parameter in network.parameters():
                 nn.init.normal_(parameter)

@@ -9,11 +9,11 @@ from sklearn.datasets import load_digits
 from streams import Bench, Script, run
 
 from core.learn import suspects as suspecting
-from core.learn.data_findings import findings
-from core.learn.data_report import DataHeld, held
+from core.learn.data_findings import build_findings
+from core.learn.data_report import DataHeld, join_holding_texts
 from core.learn.mmd import PERMUTATIONS
-from core.learn.shift import Labelled, light, shift
-from core.learn.suspects import narrowed, probabilities, suspects
+from core.learn.shift import Labelled, measure_light, measure_shift
+from core.learn.suspects import estimate_probabilities, find_suspects, reduce_width
 
 GENERATOR = torch.Generator()
 
@@ -60,7 +60,7 @@ def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_th
 @pytest.mark.parametrize("seed", range(3))
 def test_most_flipped_labels_are_found_and_few_others(seed: int) -> None:
     features, labels, wrong = digits(seed=seed)
-    found = suspects(features, labels, GENERATOR)
+    found = find_suspects(features, labels, GENERATOR)
     accused = np.zeros(len(wrong), bool)
     accused[found.rows] = True
     assert (accused & wrong).sum() / wrong.sum() >= 0.6
@@ -74,18 +74,18 @@ def test_an_image_is_judged_without_itself() -> None:
     for row in (0, 7):
         other = labels.clone()
         other[row] = (other[row] + 1) % 10
-        assert probabilities(features, other)[row].argmax() == labels[row]
+        assert estimate_probabilities(features, other)[row].argmax() == labels[row]
 
 
 def test_classes_of_few_images_are_not_judged() -> None:
     features, labels = torch.randn(14, 3, generator=GENERATOR), torch.tensor([0] * 10 + [1] * 4)
-    assert suspects(features, labels, GENERATOR).examined == 0
+    assert find_suspects(features, labels, GENERATOR).examined == 0
     labels[9] = 1
-    assert suspects(features, labels, GENERATOR).examined == 14
+    assert find_suspects(features, labels, GENERATOR).examined == 14
 
 
 def test_wide_features_are_narrowed() -> None:
-    assert narrowed(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (2, suspecting.WIDEST)
+    assert reduce_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (2, suspecting.WIDEST)
 
 
 def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
@@ -98,7 +98,7 @@ def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:
     new, earlier = sample(120, 1.0, ["cat", "dog"], 1), sample(120, 0.0, ["cat", "dog"], 2)
-    found = shift(new, earlier, by_class=True, generator=torch.Generator().manual_seed(0))
+    found = measure_shift(new, earlier, by_class=True, generator=torch.Generator().manual_seed(0))
     assert found is not None and found["of"] == "known classes"
     assert found["p"] == pytest.approx(2 / (PERMUTATIONS + 1))
     assert [c["label"] for c in found["per_class"]] == ["cat", "dog"]
@@ -108,9 +108,9 @@ def test_a_shift_of_known_classes_is_told_by_class() -> None:
 def test_a_shift_of_light_alone_is_told() -> None:
     dark = sample(80, 0.0, ["cat", "dog"], 5)
     bright = sample(80, 0.0, ["cat", "dog"], 6)._replace(light=dark.light + 0.3)
-    found = shift(bright, dark, by_class=True, generator=torch.Generator().manual_seed(0))
+    found = measure_shift(bright, dark, by_class=True, generator=torch.Generator().manual_seed(0))
     assert found is not None and found["p_light"] < 0.01 < found["p_features"]
-    (said,) = findings({"shift": found}, 80, 0)
+    (said,) = build_findings({"shift": found}, 80, 0)
     assert said["holds"] and "in brightness or contrast" in said["text"]
 
 
@@ -118,12 +118,12 @@ def test_light_is_mean_and_deviation_of_each_channel() -> None:
     images = torch.randint(0, 256, (3, 4, 4, 3), generator=GENERATOR, dtype=torch.uint8)
     pixels = images.numpy().astype(np.float64) / 255
     wanted = np.concatenate([pixels.mean((1, 2)), pixels.reshape(3, 16, 3).std(1, ddof=1)], 1)
-    assert light(images).numpy() == pytest.approx(wanted, abs=1e-6)
+    assert measure_light(images).numpy() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_other_shares_of_the_same_classes_are_no_shift() -> None:
     many = sample(200, 0.0, ["cat", "cat", "cat", "cat", "dog"], 3)
-    found = shift(
+    found = measure_shift(
         many, sample(200, 0.0, ["cat", "dog"], 4), by_class=True, generator=torch.Generator().manual_seed(0)
     )
     assert found is not None and found["p"] > 0.05
@@ -131,24 +131,26 @@ def test_other_shares_of_the_same_classes_are_no_shift() -> None:
 
 
 def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
-    found = shift(sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR)
+    found = measure_shift(
+        sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR
+    )
     assert found is not None and (found["of"], found["per_class"]) == ("all images", [])
-    assert findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
+    assert build_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
 
 
 def test_too_few_images_tell_nothing() -> None:
     few = sample(19, 0, ["cat"], 1)
-    assert shift(few, few, by_class=True, generator=GENERATOR) is None
+    assert measure_shift(few, few, by_class=True, generator=GENERATOR) is None
 
 
 def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
     suspect = {"index": 3, "path": "train/a.png", "label": "cat", "suggested": "dog", "score": 99.0}
     for count, holds in ((3, False), (4, True)):
         report = {"suspects": [suspect], "suspects_count": count, "examined": 100}
-        (found,) = findings(report, 100, 0)
+        (found,) = build_findings(report, 100, 0)
         assert (found["kind"], found["holds"]) == ("suspects", holds)
         assert "train/a.png: cat, which looks like dog" in found["text"]
-        assert bool(held({"findings": [found]})) == holds
+        assert bool(join_holding_texts({"findings": [found]})) == holds
 
 
 def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:

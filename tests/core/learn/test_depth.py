@@ -30,7 +30,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
 def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
     restricted = deep.stream(2, method="finetune", depth=5)
     everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731
-    monkeypatch.setattr(Finetune, "trainable", everything)
+    monkeypatch.setattr(Finetune, "trainable_names", everything)
     assert deep.stream(2, method="finetune").digests == restricted.digests
 
 
@@ -48,7 +48,7 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
             if name.startswith("backbone."):
                 parameter.grad.zero_()
 
-    monkeypatch.setattr(Finetune, "project", project)
+    monkeypatch.setattr(Finetune, "project_gradient", project)
     masked = bench.learn_task(2, parent, **recipe)
     assert (masked.network_digests == filtered.network_digests) is same
 

@@ -11,12 +11,12 @@ from PIL import Image
 from core import near
 from core.ingest.traces import Traces, write_traces
 from core.learn.analytic import discriminant
-from core.learn.baselines import FOLDS, five_fold, folds, sums_of, usable
+from core.learn.baselines import FOLDS, assign_folds, find_usable, five_fold, sums_of
 from core.learn.dataset import Dataset
 from core.learn.duplicates import group_alike, read_hashes
 from core.learn.held_out_features import FeatureDataset
 from core.learn.probe import leave_one_out
-from core.learn.suspects import suspects
+from core.learn.suspects import find_suspects
 
 CLASSES, FRAMES, WIDTH = 3, 8, 256
 
@@ -30,7 +30,7 @@ class Bursts(NamedTuple):
     features: torch.Tensor
 
     def groups(self) -> torch.Tensor:
-        return group_alike([(len(self.images), near.hashes(self.images))])
+        return group_alike([(len(self.images), near.hash_images(self.images))])
 
 
 def photograph(scenes: int, frames: int, seed: int) -> Bursts:
@@ -58,7 +58,7 @@ def truth(bursts: Bursts) -> float:
     """Accuracy on 600 new scenes of the discriminant that all bursts make."""
     new = photograph(600, 1, 100)
     sums = sums_of(bursts.features.double(), bursts.labels, CLASSES, wide=False)
-    answers = discriminant.discriminant(sums)(new.features.double()).argmax(1)
+    answers = discriminant.solve_classifier(sums)(new.features.double()).argmax(1)
     return float((answers == new.labels).float().mean())
 
 
@@ -87,7 +87,7 @@ def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
 
 def test_a_group_is_one_scene_and_joined_through_the_frames_between() -> None:
     bits = [[0, 0], [(1 << 7) - 1, 0], [(1 << 14) - 1, 0], [0, (1 << 40) - 1], [0, 0]]
-    found = near.group(np.array(bits, np.uint64))
+    found = near.group_duplicates(np.array(bits, np.uint64))
     assert found[0] == found[1] == found[2] == found[4] != found[3]
 
 
@@ -101,18 +101,18 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
     slowly = np.arange(len(hashes))
     for one in range(len(hashes)):
         for other in range(one):
-            if near.distances(hashes[one], hashes[other]) <= near.MOST_BITS:
+            if near.hamming_distances(hashes[one], hashes[other]) <= near.MOST_BITS:
                 slowly[slowly == slowly[one]] = slowly[other]
-    found = near.group(hashes)
+    found = near.group_duplicates(hashes)
     assert ((found[:, None] == found) == (slowly[:, None] == slowly)).all()
 
 
 def test_near_duplicates_of_a_class_share_a_fold_and_single_images_keep_theirs(bursts: Bursts) -> None:
-    fold = folds(bursts.labels, bursts.groups())
+    fold = assign_folds(bursts.labels, bursts.groups())
     assert {len(set(fold[bursts.scenes == scene].tolist())) for scene in range(30)} == {1}
     assert torch.bincount(fold, minlength=FOLDS).tolist() == [48] * FOLDS
     alone = torch.arange(len(bursts.labels))
-    assert folds(bursts.labels, alone).tolist() == folds(bursts.labels).tolist()
+    assert assign_folds(bursts.labels, alone).tolist() == assign_folds(bursts.labels).tolist()
 
 
 def test_a_class_of_one_burst_is_left_out() -> None:
@@ -120,9 +120,9 @@ def test_a_class_of_one_burst_is_left_out() -> None:
         torch.tensor([0] * 4 + [1] * 4 + [2] * 4),
         torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]),
     )
-    assert usable(labels, 2, groups) is not None
-    assert usable(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
-    assert usable(labels[4:], 2, groups[4:]) is None
+    assert find_usable(labels, 2, groups) is not None
+    assert find_usable(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
+    assert find_usable(labels[4:], 2, groups[4:]) is None
 
 
 def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:
@@ -133,8 +133,8 @@ def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:
     groups, wrong = torch.arange(240) // FRAMES, slice(0, FRAMES)
     labels[wrong] = (labels[wrong] + 1) % CLASSES
     generator = torch.Generator()
-    alone = suspects(features, labels, generator).rows.tolist()
-    together = suspects(features, labels, generator, groups).rows.tolist()
+    alone = find_suspects(features, labels, generator).rows.tolist()
+    together = find_suspects(features, labels, generator, groups).rows.tolist()
     assert set(alone).isdisjoint(range(FRAMES)) and set(together) == set(range(FRAMES))
 
 
@@ -145,7 +145,7 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(tmp_path: Path, b
     write_traces(path, Traces(kept[:0], kept, [f"{row}.png" for row in range(9)]))
     found = read_hashes(path, "held_out", data)
     assert found is not None and (found == kept).all()
-    own = near.hashes(bursts.images[:9])
+    own = near.hash_images(bursts.images[:9])
     for traces, part in ((None, "held_out"), (path, "train"), (tmp_path / "none", "train")):
         found = read_hashes(traces, part, data)
         assert found is not None and (found == own).all()

@@ -19,7 +19,7 @@ FIGURES = ("changes", "knn_probe", "baseline_ncm", "baseline_lda", "calibration"
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """Batches that pass through an MLP's backbone while a new version is measured."""
     seen: list[torch.Tensor] = []
-    forward, after = Mlp.forward, Evaluator.after
+    forward, after = Mlp.forward, Evaluator.measure_new_version
 
     def record(self: Mlp, x: torch.Tensor) -> torch.Tensor:
         seen.append(x)
@@ -30,7 +30,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
             patch.setattr(Mlp, "forward", record)
             return after(self, *args)
 
-    monkeypatch.setattr(Evaluator, "after", measure)
+    monkeypatch.setattr(Evaluator, "measure_new_version", measure)
     return seen
 
 

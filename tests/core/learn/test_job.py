@@ -345,7 +345,7 @@ def test_the_pipe_asks_for_snapshots_and_a_stop_replaces_all_else(rounds) -> Non
         while not control.pending:
             assert time.monotonic() < deadline, "the request did not arrive"
             time.sleep(0.01)
-        assert [control.take() for _ in wanted] == wanted
+        assert [control.take_request() for _ in wanted] == wanted
     assert write  # stays open, as above
 
 

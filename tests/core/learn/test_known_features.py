@@ -9,7 +9,7 @@ from core.learn.dataset import Dataset
 from core.learn.known_features import KnownFeatures
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.mlp import Mlp
-from core.learn.probe import features
+from core.learn.probe import compute_features
 
 CPU = torch.device("cpu")
 
@@ -68,9 +68,9 @@ def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
     network, images = network_of(1), images_of(70)
     found = known(network, None, images)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
-    expected = features(network, images, KnownFeatures(None, 1, CPU))
+    expected = compute_features(network, images, KnownFeatures(None, 1, CPU))
     assert found(images[order]).shape == (70, 5)
-    torch.testing.assert_close(features(network, images[order], found), expected[order])
+    torch.testing.assert_close(compute_features(network, images[order], found), expected[order])
 
 
 @pytest.mark.parametrize("other", [images_of(3), torch.zeros(3, 4, 4, 1), images_of(0)], ids=str)

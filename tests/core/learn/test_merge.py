@@ -10,7 +10,7 @@ from torch import nn
 
 from core.learn.memory.replay import item_logits
 from core.learn.memory.reservoir import Items
-from core.learn.merge import GRID, chosen
+from core.learn.merge import GRID, choose_index
 from core.learn.methods.der import Der
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.interpolation import on_the_line
@@ -52,7 +52,7 @@ def test_what_one_end_lacks_stays() -> None:
     ],
 )
 def test_the_smallest_weight_within_the_bound_of_the_best_is_chosen(counts, within, weight) -> None:
-    assert GRID[chosen(counts, 10, within)] == weight
+    assert GRID[choose_index(counts, 10, within)] == weight
 
 
 def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not(tmp_path) -> None:
@@ -126,8 +126,8 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(tmp_p
         old = {name: t.clone() for name, t in held.items()}
         after_merge(self, ctx)
         earlier = old["tasks"] < ctx.task
-        items = Items.of(self.state["buffer"], (~earlier).nonzero().squeeze(1))
-        with torch.no_grad(), ctx.evaluation():
+        items = Items.from_section(self.state["buffer"], (~earlier).nonzero().squeeze(1))
+        with torch.no_grad(), ctx.evaluation_mode():
             ((_, logits),) = item_logits(self, ctx, ctx.inputs(items.images), items.tasks)
         assert torch.equal(held["logits"][earlier], old["logits"][earlier])
         torch.testing.assert_close(held["logits"][~earlier], logits)

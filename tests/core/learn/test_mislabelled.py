@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learn.data_findings import findings
+from core.learn.data_findings import build_findings
 from core.learn.dataset import Dataset
 from core.learn.mislabelled import Doubts, find_mislabelled
 from core.learn.networks import HeadSpec, ImageSpec, build_network
@@ -111,7 +111,7 @@ def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: Paren
 
 
 def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
-    (told,) = findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
+    (told,) = build_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
         "Version 7 predicts shoe for 20 of 20 images labelled cap, cap for 16 of 20 images labelled shoe, though of 20 "
@@ -121,5 +121,5 @@ def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
 
 def test_an_accepted_finding_holds_nothing(parent: Parent) -> None:
     classes = find(parent, make_part(*SWAPPED)).classes
-    (told,) = findings({"mislabelled": classes}, 60, 0, ["suspects"])
+    (told,) = build_findings({"mislabelled": classes}, 60, 0, ["suspects"])
     assert not told["holds"]

@@ -40,9 +40,9 @@ PATHS: dict[str, Callable[[Network], object]] = {
     "validation": lambda n: evaluate.correct_predictions(
         n, known().images, known().labels, None, Network.forward, INPUTS
     ),
-    "features": lambda n: probe.features(n, known().images, INPUTS),
-    "known features": lambda n: KnownFeatures(None, 1, CPU).remember(n, known().images, lambda: None),
-    "predicting": lambda n: predicting.predict(n, known().images.numpy()),
+    "features": lambda n: probe.compute_features(n, known().images, INPUTS),
+    "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(n, known().images, lambda: None),
+    "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
     "data report": lambda n: would_say(Parent(n, Network.forward, INPUTS, 1.0, 1, None), data()),
 }
 

@@ -8,7 +8,7 @@ import torch
 from core.learn.dataset import Dataset
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
-from core.learn.probe import ALL_IMAGES, Probe, evenly_spaced, features, leave_one_out, num_neighbours
+from core.learn.probe import ALL_IMAGES, Probe, compute_features, evenly_spaced, leave_one_out, num_neighbours
 
 MLP = {"name": "mlp", "hidden": [7]}
 IMAGE = ImageSpec(4, 1)
@@ -78,26 +78,26 @@ def test_rows_are_spread_evenly_over_the_part() -> None:
 
 def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:
     part = data(200, ("ant", "bee"))
-    correct, total = Probe(network(), 1, INPUTS).task(1, part)
+    correct, total = Probe(network(), 1, INPUTS).measure_task(1, part)
     assert total == 200 and 0.3 < correct / total < 0.7
     part.images.div_(32, rounding_mode="floor")
     part.images[part.labels == 1] += 200
-    assert Probe(network(), 1, INPUTS).task(1, part) == [200, 200]
+    assert Probe(network(), 1, INPUTS).measure_task(1, part) == [200, 200]
 
 
 def test_the_head_does_not_matter_and_no_head_is_needed() -> None:
     part, found = data(60, ("ant", "bee")), network()
-    counts = Probe(found, 1, INPUTS).task(1, part)
+    counts = Probe(found, 1, INPUTS).measure_task(1, part)
     torch.nn.init.normal_(found.head.weight)
-    assert Probe(found, 1, INPUTS).task(1, part) == counts
-    assert Probe(network("task", HeadSpec()), 1, INPUTS).task(1, part) == counts
+    assert Probe(found, 1, INPUTS).measure_task(1, part) == counts
+    assert Probe(network("task", HeadSpec()), 1, INPUTS).measure_task(1, part) == counts
 
 
 def test_the_probe_leaves_modes_and_statistics_alone() -> None:
     found = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), seed=1)
     found.train()
     before = {name: t.clone() for name, t in found.state_dict().items()}
-    features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
+    compute_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
     assert all(module.training for module in found.modules())
     assert all(torch.equal(t, before[name]) for name, t in found.state_dict().items())
 
@@ -109,19 +109,19 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
     for scenario in ("class", "task"):
         probe = Probe(network(scenario), 2, INPUTS)
         for task, part in parts.items():
-            probe.task(task, part)
-        counts[scenario] = probe.all()
+            probe.measure_task(task, part)
+        counts[scenario] = probe.measure_all()
     assert counts["class"][1] == counts["task"][1] == 16
     assert counts["task"][0] < counts["class"][0]
 
 
 def test_many_tasks_share_a_bounded_number_of_images() -> None:
     probe = Probe(network(), ALL_IMAGES // 10, INPUTS)
-    assert probe.task(1, data(50, ("ant", "bee")))[1] == 50
-    assert probe.all()[1] == 10
+    assert probe.measure_task(1, data(50, ("ant", "bee")))[1] == 50
+    assert probe.measure_all()[1] == 10
 
 
 def test_one_image_has_no_neighbour_and_no_count() -> None:
     probe = Probe(network(), 1, INPUTS)
-    assert probe.all() == [0, 0]
-    assert probe.task(1, data(1, ("ant",))) == [0, 0] == probe.all()
+    assert probe.measure_all() == [0, 0]
+    assert probe.measure_task(1, data(1, ("ant",))) == [0, 0] == probe.measure_all()

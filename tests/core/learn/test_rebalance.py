@@ -19,7 +19,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[torch.Tensor] = []
-        pool, terms_of = rebalance.pool, rebalance.Rebalance.loss_terms
+        pool, terms_of = rebalance.build_pool, rebalance.Rebalance.loss_terms
 
         def watched_pool(ctx: Any, *rest: Any) -> Any:
             self.pool = pool(ctx, *rest)
@@ -31,7 +31,7 @@ class Watched:
             self.rows.append(batch.index)
             return terms_of(this, ctx, batch)
 
-        monkeypatch.setattr(rebalance, "pool", watched_pool)
+        monkeypatch.setattr(rebalance, "build_pool", watched_pool)
         monkeypatch.setattr(rebalance.Rebalance, "loss_terms", loss_terms)
 
 

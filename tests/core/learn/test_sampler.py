@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from core.learn.sampler import batches_per_epoch, shuffled, stratified
+from core.learn.sampler import batches_per_epoch, shuffle_batches, stratify_batches
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
 def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
-    parts = shuffled(torch.rand(n), torch.arange(n), size)
+    parts = shuffle_batches(torch.rand(n), torch.arange(n), size)
     assert sorted(torch.cat(parts).tolist()) == list(range(n))
     assert len(parts) == batches_per_epoch("shuffled", n, size)
     assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
@@ -19,7 +19,7 @@ def stream(labels: list[int], size: int, epochs: int, seed: int = 3) -> list[lis
     every = torch.tensor(labels)
     rows = torch.arange(len(labels))
     rows = rows[rows % 3 != 0]
-    return [b.tolist() for epoch in range(epochs) for b in stratified(seed, epoch, rows, every, size)]
+    return [b.tolist() for epoch in range(epochs) for b in stratify_batches(seed, epoch, rows, every, size)]
 
 
 LABELS = [0] * 12 + [1] * 3 + [2] * 7 + [4] * 40
@@ -66,9 +66,9 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
 def test_an_epoch_can_be_drawn_without_those_before_it() -> None:
     labels, rows = torch.tensor(LABELS), torch.arange(len(LABELS))
     torch.manual_seed(0)
-    again = stratified(5, 3, rows, labels, 7)
+    again = stratify_batches(5, 3, rows, labels, 7)
     for epoch in range(3):
-        stratified(5, epoch, rows, labels, 7)
-    assert all(torch.equal(a, b) for a, b in zip(again, stratified(5, 3, rows, labels, 7), strict=True))
-    other = stratified(6, 3, rows, labels, 7)
+        stratify_batches(5, epoch, rows, labels, 7)
+    assert all(torch.equal(a, b) for a, b in zip(again, stratify_batches(5, 3, rows, labels, 7), strict=True))
+    other = stratify_batches(6, 3, rows, labels, 7)
     assert not all(torch.equal(a, b) for a, b in zip(again, other, strict=True))

@@ -115,9 +115,9 @@ def streams_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 )
 def test_slices_are_contiguous_and_cover_every_row_once(of: int, count: int, sizes: list[int]) -> None:
     slices = [Slice(number, of, 8) for number in range(of)]
-    assert [part.taken(count) for part in slices] == sizes
-    assert [row for part in slices for row in range(count)[part.rows(count)]] == list(range(count))
-    assert sum(part.weight * part.relative(part.taken(5), 5) for part in slices) == pytest.approx(1)
+    assert [part.count_rows(count) for part in slices] == sizes
+    assert [row for part in slices for row in range(count)[part.row_range(count)]] == list(range(count))
+    assert sum(part.weight * part.mean_factor(part.count_rows(5), 5) for part in slices) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("shards", "images", "slices"), [(1, 9, 1), (4, 4, 4), (4, 3, 1)])

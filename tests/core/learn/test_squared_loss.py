@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core.learn.squared_loss import RIDGE, append_ones, residuals, ridge_head, squared_errors
+from core.learn.squared_loss import RIDGE, append_ones, ridge_head, squared_errors, target_residuals
 
 
 def outputs(n=5, classes=4, seed=0):
@@ -24,7 +24,7 @@ def test_it_is_half_the_squared_distance_summed_over_outputs() -> None:
 def test_its_gradient_is_the_residual(alpha) -> None:
     f = outputs().requires_grad_()
     squared_errors(f, Y, alpha).sum().backward()
-    assert torch.equal(f.grad, residuals(f.detach(), Y, alpha))
+    assert torch.equal(f.grad, target_residuals(f.detach(), Y, alpha))
 
 
 def test_its_second_derivative_by_the_outputs_is_the_identity() -> None:
@@ -52,7 +52,7 @@ def test_an_output_that_is_zero_for_a_class_not_shown_adds_nothing_and_learns_no
 
 def test_half_precision_outputs_are_compared_in_float32() -> None:
     f = outputs().bfloat16()
-    assert residuals(f, Y, 15.0).dtype == torch.float32
+    assert target_residuals(f, Y, 15.0).dtype == torch.float32
     assert torch.equal(squared_errors(f, Y, 15.0), squared_errors(f.float(), Y, 15.0))
 
 

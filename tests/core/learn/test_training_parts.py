@@ -112,7 +112,7 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
     first = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
     steps(halves, first, range(3))
     second = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
-    second.load({key: t.clone(memory_format=torch.contiguous_format) for key, t in first.state()})
+    second.load_state({key: t.clone(memory_format=torch.contiguous_format) for key, t in first.iter_state()})
     steps(halves, second, range(3, 6))
     for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -161,8 +161,10 @@ def test_dampening_makes_momentum_a_moving_average_from_the_first_step_on() -> N
 def test_carried_state_of_a_head_that_grew_starts_at_zero_in_new_rows() -> None:
     weight = nn.Parameter(torch.zeros(3, 2))
     optimizer = NamedOptimizer(OptimizerRecipe(), {"head.weight": weight}, 1)
-    optimizer.load({"head.weight|momentum_buffer": torch.ones(2, 2), "gone|momentum_buffer": torch.ones(1)})
-    held = dict(optimizer.state())["head.weight|momentum_buffer"]
+    optimizer.load_state(
+        {"head.weight|momentum_buffer": torch.ones(2, 2), "gone|momentum_buffer": torch.ones(1)}
+    )
+    held = dict(optimizer.iter_state())["head.weight|momentum_buffer"]
     assert held.tolist() == [[1, 1], [1, 1], [0, 0]]
 
 
@@ -188,10 +190,10 @@ def test_carried_state_of_another_optimizer_is_left_out_and_said_so(before, afte
         optimizer = NamedOptimizer(
             OptimizerRecipe.model_validate(recipe), {"head.weight": weight}, 1, warn=said.append
         )
-        optimizer.load(state)
+        optimizer.load_state(state)
         weight.grad = torch.tensor(gradient)
         optimizer.step()
-        return weight, dict(optimizer.state()), said
+        return weight, dict(optimizer.iter_state()), said
 
     _, carried, _ = stepped(before, {}, [1.0, 2.0])
     fresh, own, _ = stepped(after, {}, [3.0, -1.0])
@@ -234,12 +236,12 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
     state = State()
     state["own"].tensors["x"] = torch.ones(2)
     state["own"].json["n"] = 3
-    generator = state["own"].generator("g", 7)
+    generator = state["own"].get_generator("g", 7)
     torch.rand(3, generator=generator)
     copy = State()
     copy.load(state.parts(), state.json(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
-    again = copy["own"].generator("g", 0)
+    again = copy["own"].get_generator("g", 0)
     assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=again))
 
 

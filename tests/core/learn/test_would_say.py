@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.learn.data_findings import findings
+from core.learn.data_findings import build_findings
 from core.learn.dataset import Dataset
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
@@ -54,14 +54,14 @@ def test_without_new_classes_there_is_nothing_to_say() -> None:
 
 
 def test_a_person_reads_it() -> None:
-    (told,) = findings({"would_say": would_say(parent(), batch())}, 30, 0)
+    (told,) = build_findings({"would_say": would_say(parent(), batch())}, 30, 0)
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (
         "Version 4 would have called 5 of 5 images of glove shoe, 15 of 20 images of hat cap, surely (with a "
         "probability of at least 0.9): it does not know these classes yet."
     )
     few = {"label": "hat", "said": "cap", "images": 9, "surely": 4, "of": 100, "least": 0.9, "version": 4}
-    assert findings({"would_say": [few]}, 100, 0) == []  # type: ignore[list-item]
+    assert build_findings({"would_say": [few]}, 100, 0) == []  # type: ignore[list-item]
 
 
 def test_the_report_of_a_job_has_it(bench) -> None:

@@ -13,7 +13,7 @@ from core.line import line
 from core.requests import aliases, attention, jobs, model_deletion, retries, settling
 from core.requests.actor import Actor
 from core.work import claim as claims
-from core.work.publish import Published, publish
+from core.work.publish import Published, publish_result
 from tests.core.requests.batches import CATALOGUE
 from tests.core.work.conftest import Desk
 
@@ -31,7 +31,7 @@ def work(desk: Desk, correct: int = GOOD) -> tuple[int, Published]:
     """The next job from claim to publish: its task, and what came of it."""
     claim = desk.claim()
     result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
-    return claim.task_number, publish(desk.db, desk.store, claim, result)
+    return claim.task_number, publish_result(desk.db, desk.store, claim, result)
 
 
 def learned(desk: Desk, *batches: str, scenario: str = "class", **values: Any) -> str:
@@ -86,7 +86,7 @@ def waiting_for_a_person(desk: Desk, model: str) -> dict[int | None, str]:
 def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.act(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_action(desk.db, actor(desk), cancelled, Action.CANCEL)
     last = submit(desk, model)
     assert work(desk)[1].status == "published"
     assert standings(desk, model) == ["learned", "cancelled", "learned"]
@@ -97,7 +97,7 @@ def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: 
 def test_a_cancelled_batch_that_is_retried_keeps_its_place_before_later_ones(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.act(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_action(desk.db, actor(desk), cancelled, Action.CANCEL)
     submit(desk, model)
     retries.retry(desk.db, CATALOGUE, actor(desk), cancelled, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
@@ -110,9 +110,9 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     assert work(desk, BAD)[1].status == "held"
     waits = submit(desk, model)
     again, _ = retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
-    jobs.act(desk.db, actor(desk), again["id"], Action.CANCEL)
+    jobs.apply_action(desk.db, actor(desk), again["id"], Action.CANCEL)
     assert standings(desk, model) == ["learned", "held", None]
-    assert claims.claim(desk.db, "w", 60.0) is None
+    assert claims.claim_job(desk.db, "w", 60.0) is None
     settling.go_on(desk.db, actor(desk), model, 2, "later")
     assert desk.claim().job_id == waits
 
@@ -120,8 +120,8 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
 def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
-    again, _ = settling.relearn(desk.db, CATALOGUE, actor(desk), model, 2, None)
-    jobs.act(desk.db, actor(desk), again["id"], Action.CANCEL)
+    again, _ = settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    jobs.apply_action(desk.db, actor(desk), again["id"], Action.CANCEL)
     assert standings(desk, model) == ["learned", "rolled_back"]
     submit(desk, model)
     assert work(desk)[1].status == "held"
@@ -134,7 +134,7 @@ def test_a_version_that_was_held_for_a_lost_task_says_when_that_was_learned_agai
     submit(desk, model)
     assert work(desk)[1].status == "held"
     assert "Learn task 2 again first" in waiting_for_a_person(desk, model)[3]
-    settling.relearn(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
     assert work(desk)[1].status == "published"
     (detail,) = waiting_for_a_person(desk, model).values()
     assert "Task 2 was learned again since: learn task 3 again" in detail
@@ -152,12 +152,12 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     result = desk.result({"head": "x"}, [("new", 2, GOOD, 10)])
     model_deletion.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
-        publish(desk.db, desk.store, claim, result)
-    claims.stopped(desk.db, claim)
+        publish_result(desk.db, desk.store, claim, result)
+    claims.complete_stop(desk.db, claim)
     states = {job.task_number: job.state for job in desk.all(Job, model_id=model)}
     assert states == {1: "succeeded", 2: "cancelled", 3: "cancelled"}
     assert len(desk.all(Version, model_id=model)) == 2
-    assert claims.claim(desk.db, "w", 60.0) is None
+    assert claims.claim_job(desk.db, "w", 60.0) is None
 
 
 def test_a_held_version_of_a_deleted_model_is_not_judged_again(desk: Desk) -> None:
@@ -225,9 +225,9 @@ def test_a_failed_task_stops_the_line_only_where_the_model_says_so(desk: Desk) -
         submit(desk, model)
         claims.fail(desk.db, desk.claim(), "code", "no")
         submit(desk, model)
-        found = claims.claim(desk.db, "w", 60.0)
+        found = claims.claim_job(desk.db, "w", 60.0)
         assert (found is None) is stops
-    settling.discard(desk.db, actor(desk), model, 2, "not needed")
+    settling.discard_task(desk.db, actor(desk), model, 2, "not needed")
     assert work(desk)[1].status == "published"
     assert standings(desk, model) == ["learned", "discarded", "learned"]
 
@@ -238,7 +238,7 @@ def test_a_job_whose_parent_was_rolled_back_while_it_ran_is_held(desk: Desk) -> 
     claim = desk.claim()
     roll_back(desk, model)
     result = desk.result({"head": "x"}, [("new", 3, GOOD, 10)])
-    assert publish(desk.db, desk.store, claim, result).status == "held"
+    assert publish_result(desk.db, desk.store, claim, result).status == "held"
     (version,) = desk.all(Version, model_id=model, number=3)
     assert [c["name"] for c in version.gate["checks"] if not c["passed"]] == ["parent_rolled_back"]
 
@@ -246,13 +246,13 @@ def test_a_job_whose_parent_was_rolled_back_while_it_ran_is_held(desk: Desk) -> 
 def test_after_a_rollback_versions_are_published_and_production_stays_until_it_follows(desk: Desk) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
-    settling.discard(desk.db, actor(desk), model, 2, "worse")
+    settling.discard_task(desk.db, actor(desk), model, 2, "worse")
     for number in (3, 4):
         submit(desk, model)
         assert work(desk)[1] == Published(number, "published")
         assert desk.aliases(model) == {"production": 1, "latest": number}
     assert taught(desk, model, 4) == [1, 3, 4]
-    moved, _ = aliases.follow(desk.db, actor(desk), model, "production")
+    moved, _ = aliases.follow_lineage(desk.db, actor(desk), model, "production")
     assert (moved["version"], moved["follows"]) == (4, True)
 
 
@@ -261,7 +261,7 @@ def test_a_held_version_that_only_lacked_a_task_is_published_once_that_is_discar
     roll_back(desk, model)
     submit(desk, model)
     assert work(desk)[1].status == "held"
-    settling.discard(desk.db, actor(desk), model, 2, "worse")
+    settling.discard_task(desk.db, actor(desk), model, 2, "worse")
     assert standings(desk, model) == ["learned", "discarded", "learned"]
     assert desk.aliases(model) == {"production": 1, "latest": 3}
 
@@ -285,7 +285,7 @@ def test_a_task_is_learned_again_before_all_that_wait_though_the_line_is_stopped
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
     submit(desk, model)
-    assert claims.claim(desk.db, "w", 60.0) is None
+    assert claims.claim_job(desk.db, "w", 60.0) is None
     retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
     assert taught(desk, model, 4) == [1, 2, 3]
@@ -298,7 +298,7 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
     task, held = work(desk)
     assert (task, held.status) == (3, "held")
     submit(desk, model)
-    settling.relearn(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
     assert standings(desk, model) == ["learned", "rolled_back", "held", None]
     assert work(desk)[0] == 2
     assert standings(desk, model) == ["learned", "learned", "held", None]
@@ -311,7 +311,7 @@ def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
     aliases.rollback(desk.db, actor(desk), model, "production", version=1, reason="worse")
     for number in (3, 2):
-        settling.relearn(desk.db, CATALOGUE, actor(desk), model, number, None)
+        settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, number, None)
     assert [(task, made.status) for task, made in (work(desk), work(desk))] == [
         (2, "published"),
         (3, "published"),
@@ -341,7 +341,7 @@ def test_a_task_whose_images_are_gone_is_not_learned_again_and_the_refusal_has_t
     model = learned(desk, "", "", training_data_days=0.0)
     roll_back(desk, model)
     with pytest.raises(WrongState, match=r"went on \d{4}-\d\d-\d\d: upload the batch again") as refused:
-        settling.relearn(desk.db, CATALOGUE, actor(desk), model, 2, None)
+        settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
     assert refused.value.extra["training_data_deleted_at"] is not None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.db import measurements
 from core.line.coverage import Lost
-from core.line.gate import Metrics, Place, verdict
+from core.line.gate import Metrics, Place, judge_metrics
 from core.line.judgement import predicted_rise
 from core.protocol.figures import Figures
 from tests.core.work.conftest import Desk
@@ -19,7 +19,7 @@ ALWAYS = ("lost_tasks", "parent_rolled_back")
 def judged(
     gate: dict[str, Any], rise: float | None = None, version: int = 2, place: Place | None = None
 ) -> dict[str, Any]:
-    return verdict(gate, Metrics(*FIGURES[version], rise), place or Place(version - 1, version - 1))
+    return judge_metrics(gate, Metrics(*FIGURES[version], rise), place or Place(version - 1, version - 1))
 
 
 def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -112,5 +112,5 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     """Results are read with null for what is no finite number."""
     model = desk.model()
     with desk.db.write() as session:
-        measurements.add(session, model, 1, measurements.rows(Figures.from_json(document)))
+        measurements.insert_rows(session, model, 1, measurements.build_rows(Figures.from_json(document)))
         assert predicted_rise(session, model, 1) == rise

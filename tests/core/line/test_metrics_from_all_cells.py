@@ -15,8 +15,8 @@ from core.db.session import Database
 from core.db.tables import Model, Result, Task, Version
 from core.ids import new_id
 from core.line import line
-from core.line.coverage import taught, with_task
-from core.line.judgement import judge
+from core.line.coverage import list_taught_tasks, with_task
+from core.line.judgement import judge_version
 from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Manifest
@@ -62,7 +62,7 @@ class History:
             model = session.get_one(Model, self.model)
             parent = line.version_of(session, model, self._parent())
             assert parent is not None
-            known = taught(parent.manifest)
+            known = list_taught_tasks(parent.manifest)
             again = [n for n in range(1, model.next_task) if n not in known]
             task = draw.choice(again) if again and draw.random() < 0.4 else self._task(session, model)
             if draw.random() < 0.15:
@@ -82,7 +82,9 @@ class History:
             session.flush()
             cells = [self._cell("new", n) for n in manifest["tasks"] if draw.random() < 0.85]
             cells += [self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7]
-            write_measured(session, model, version, cells, Figures(**document.given()), self.deleted, {})
+            write_measured(
+                session, model, version, cells, Figures(**document.get_given_fields()), self.deleted, {}
+            )
         self.manifests[number] = {
             name: _without(told, self.deleted) if name in measurements.NAMES else told
             for name, told in manifest.items()
@@ -197,13 +199,13 @@ def slowly(db: Database, model_id: str, version: int, manifests: Mapping[int, An
         ],
         "accuracy_matrix": matrix.accuracy_matrix(rows, learned, cells),
         "summary": {
-            **matrix.summary(rows, cells, version, model.scenario, per_class=per_class),
+            **matrix.compute_summary(rows, cells, version, model.scenario, per_class=per_class),
             **of_manifests(along),
             "sure": None,
             "seconds": [None for _ in stages.line[1:]],
             "bytes": [size[row.version] for row in stages.line[1:]],
-            "degenerate": matrix.degenerate(stages, classes),
-            "unmeasured_classes": matrix.unmeasured(stages, per_class, classes),
+            "degenerate": matrix.find_degenerate(stages, classes),
+            "unmeasured_classes": matrix.find_unmeasured(stages, per_class, classes),
         },
         "definitions": matrix.DEFINITIONS,
     }
@@ -224,12 +226,12 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [(manifest.get(name) or {}).get(key) for manifest in along[1:]]
 
     changes = (along[-1].get("changes") or {}).values()
-    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
+    lost, gained = matrix.change_rates((c["regressed"], c["improved"], c["total"]) for c in changes)
     probe = along[-1].get("knn_probe")
     means = [(manifest.get("adp") or {}).get("mean") for manifest in along[1:]]
     return {
         "calibration": along[-1].get("calibration"),
-        "fwt_probe": matrix.mean(forward(manifest.get("knn_probe")) for manifest in along[1:]),
+        "fwt_probe": matrix.mean_defined(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
         "update_norm": each("update_norm", "backbone"),
@@ -288,7 +290,10 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
             for number in list(history.manifests)[1:]:
                 version = line.version_of(session, model, number)
                 assert version is not None
-                checks = {check["name"]: check["value"] for check in judge(session, model, version)["checks"]}
+                checks = {
+                    check["name"]: check["value"]
+                    for check in judge_version(session, model, version)["checks"]
+                }
                 summary = slowly(desk.db, model.id, number, history.manifests)["summary"]
                 now = {one["task"]: one["now"] for one in summary["per_task"]}
                 expected = (summary["forgetting"], now[version.task_number], summary["acc"])

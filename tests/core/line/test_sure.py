@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.line.gate import Metrics, Place, verdict
+from core.line.gate import Metrics, Place, judge_metrics
 from core.line.sure import sure_of
 
 CURVE = [
@@ -49,6 +49,6 @@ def test_what_a_version_keeps(precision: float | None, detail: dict[str, Any] | 
 
 @pytest.mark.parametrize(("value", "passed"), [(0.5, True), (0.4, False), (0.0, False), (None, True)])
 def test_the_gate_asks_for_coverage(value: float | None, passed: bool) -> None:
-    found = verdict({"min_coverage": 0.5}, Metrics(coverage=value), Place(0, 0))
+    found = judge_metrics({"min_coverage": 0.5}, Metrics(coverage=value), Place(0, 0))
     check = found["checks"][0]
     assert (check["name"], check["value"], check["passed"]) == ("min_coverage", value, passed)

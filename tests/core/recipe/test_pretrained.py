@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.learn.catalogue import catalogue
-from core.recipe.architecture import architecture
+from core.learn.catalogue import build_catalogue
+from core.recipe.architecture import complete_architecture
 from core.recipe.base_images import config_of, images_of_base
 from core.recipe.images import images_of
 from core.recipe.resolve import resolve
 
-CATALOGUE: Any = catalogue()
+CATALOGUE: Any = build_catalogue()
 RESNET, VIT = "test_resnet.r160_in1k", "vit_small_patch14_dinov2.lvd142m"
 
 
 def asked(chosen: Any, **image: int) -> tuple[Any, Any]:
     images = images_of(CATALOGUE, chosen, image)
-    return architecture(CATALOGUE, "class", chosen, images.image), images
+    return complete_architecture(CATALOGUE, "class", chosen, images.image), images
 
 
 def test_the_short_form_is_stored_as_the_long_one() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid, InvalidRecipe
-from core.recipe.architecture import architecture
+from core.recipe.architecture import complete_architecture
 from core.recipe.merge import merge_patch, merge_recipe
-from core.recipe.resolve import completed, resolve
+from core.recipe.resolve import complete_stored, resolve
 
 Json = dict[str, Any]
 
@@ -183,7 +183,7 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
     assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
     assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
     assert mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True) == "free"
-    assert completed(catalogue, "class", {"method": "er"})["method"] == {
+    assert complete_stored(catalogue, "class", {"method": "er"})["method"] == {
         **er["defaults"],
         "name": "er",
         "mode": "fixed",
@@ -234,14 +234,14 @@ def test_several_wrong_fields_are_all_named(catalogue: Json) -> None:
 
 
 def test_a_stored_recipe_of_a_method_that_is_gone_is_shown_as_it_is(catalogue: Json) -> None:
-    assert completed(catalogue, "class", {"method": "gone"}) == {"method": "gone"}
+    assert complete_stored(catalogue, "class", {"method": "gone"}) == {"method": "gone"}
 
 
 def test_an_architecture_is_completed(catalogue: Json) -> None:
     image = {"size": 32, "channels": 3}
-    assert architecture(catalogue, "class", "mlp", image) == {"name": "mlp", "hidden": [400]}
+    assert complete_architecture(catalogue, "class", "mlp", image) == {"name": "mlp", "hidden": [400]}
     asked = {"name": "mlp", "hidden": [5]}
-    assert architecture(catalogue, "class", asked, image) == asked
+    assert complete_architecture(catalogue, "class", asked, image) == asked
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_an_unusable_architecture_is_refused(
     catalogue: Json, scenario: str, asked: Any, size: int, field: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        architecture(catalogue, scenario, asked, {"size": size, "channels": 3})
+        complete_architecture(catalogue, scenario, asked, {"size": size, "channels": 3})
     assert field in [f["field"] for f in caught.value.fields]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.errors import JobTooLarge
-from core.requests.admission import ANY, FIRST, FIXED_BYTES, Admission, Estimate, Work, estimated
+from core.requests.admission import ANY, FIRST, FIXED_BYTES, Admission, Estimate, Work, estimate_memory
 from core.requests.network_size import size_of
 
 CNN, IMAGE = {"name": "small-cnn"}, {"size": 32, "channels": 3}
@@ -25,7 +25,7 @@ def estimate(
 ) -> Estimate:
     size = size_of(CNN, image)
     assert size is not None
-    return estimated(entry, size, image, {**RECIPE, **recipe}, work)
+    return estimate_memory(entry, size, image, {**RECIPE, **recipe}, work)
 
 
 def test_an_estimate_is_weights_activations_and_the_rest() -> None:

@@ -8,18 +8,25 @@ import pytest
 import torch
 
 from core.errors import BaseInvalid
-from core.learn.networks import ImageSpec, architectures, backbone, expected_base
+from core.learn.networks import ImageSpec, backbone, expected_base, get_architectures
 from core.requests import base_advice
-from core.requests.base_advice import Shapes, advice, creation, other_model, query, refuse_pickle
+from core.requests.base_advice import (
+    Shapes,
+    find_advice,
+    format_creation_request,
+    format_query,
+    other_model,
+    refuse_pickle,
+)
 
 
 def shapes(architecture: dict, image: dict) -> Shapes:
-    found = expected_base(architecture, ImageSpec.of(image))
+    found = expected_base(architecture, ImageSpec.from_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 
 def family(architecture: dict) -> str:
-    return architectures()[architecture["name"]].family
+    return get_architectures()[architecture["name"]].family
 
 
 def rgb(size: int) -> dict:
@@ -68,7 +75,7 @@ def rgb(size: int) -> dict:
 )  # fmt: skip
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
     found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
-    told = advice(asked, rgb(size), family(asked), found, expected)
+    told = find_advice(asked, rgb(size), family(asked), found, expected)
     assert told is not None and (told.field, told.architecture, told.image) == (field, fits[0], rgb(fits[1]))
     assert shapes(told.architecture, told.image) == found
 
@@ -76,7 +83,7 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = shapes(asked, {"size": 32, "channels": 1})
-    told = advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
+    told = find_advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
     assert told is not None and told.field == "image.channels" and told.image == {"size": 32, "channels": 1}
 
 
@@ -84,7 +91,7 @@ def test_a_first_layer_for_other_channels_is_told_as_well():
 def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = shapes(asked, rgb(32))
-    assert advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected) is None
+    assert find_advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected) is None
 
 
 @pytest.mark.parametrize("positions", [[1, 4, 192], [1, 0, 192], [1, 1, 192], [5, 192], [1, 1_000_001, 192]])
@@ -92,7 +99,7 @@ def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = shapes(asked, rgb(32))
     assert (
-        advice(asked, rgb(32), family(asked), {**expected, "encoder.pos_embedding": positions}, expected)
+        find_advice(asked, rgb(32), family(asked), {**expected, "encoder.pos_embedding": positions}, expected)
         is None
     )
 
@@ -100,28 +107,28 @@ def test_positions_of_no_square_image_are_not_explained(positions):
 def test_a_file_that_differs_elsewhere_too_is_not_explained():
     asked = {"name": "resnet18", "stem": "auto"}
     found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
-    assert advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
-    assert advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
-    assert advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}) is None
+    assert find_advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
+    assert find_advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
+    assert find_advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}) is None
 
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = advice(asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32)))
+    told = find_advice(asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32)))
     assert told is not None
-    error = told.error([{"field": "conv1.weight", "message": "…"}])
+    error = told.make_error([{"field": "conv1.weight", "message": "…"}])
     assert [f["field"] for f in error.fields] == ["architecture.stem", "conv1.weight"]
     sent = parse_qs(error.extra["fits"]["query"])
     assert json.loads(sent["architecture"][0]) == {"name": "resnet18", "stem": "standard"}
     assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
     assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
-    assert creation({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+    assert format_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
 
 
 def test_a_query_says_only_what_is_chosen():
     assert (
-        query({"name": "resnet18", "stem": "auto"}, rgb(64))
+        format_query({"name": "resnet18", "stem": "auto"}, rgb(64))
         == "architecture=resnet18&image_size=64&channels=3"
     )
 

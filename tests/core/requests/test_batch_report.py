@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.states import Action
 from core.db.tables import Model
 from core.errors import LabelsInvalid
 from core.ingest.inspect import Directory
 from core.requests import batch_report, tasks
-from core.requests.class_names import compare
+from core.requests.class_names import compare_names
 from core.requests.sent_batch import Batch
 from tests.core.requests.batches import batch
 from tests.core.requests.conftest import Office
@@ -58,10 +58,10 @@ def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
 ) -> None:
     answer = office.submit(named(office.folder, 0, "hat"))
     with office.db.write() as session:
-        job = locked(session, answer["job"]["id"])
+        job = lock_job(session, answer["job"]["id"])
         assert job is not None
         for action in actions:
-            move(session, job, action, 1.0)
+            change_state(session, job, action, 1.0)
     checked = office.submission(named(office.folder, 1, "hat")).preview()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
@@ -96,10 +96,10 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Offic
 
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
-    compared = compare(found.classes, [])
-    warnings = batch_report.warnings(found, compared)
+    compared = compare_names(found.classes, [])
+    warnings = batch_report.list_warnings(found, compared)
     assert len(compared.look_alike) == 20 and len(warnings) == 20
-    more = batch_report.warnings(found, replace(compared, look_alike=compared.look_alike * 2))
+    more = batch_report.list_warnings(found, replace(compared, look_alike=compared.look_alike * 2))
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
 
 
@@ -131,7 +131,7 @@ def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
     counts: dict[str, int], known: list[str], named: str | None
 ) -> None:
     found = replace(directory(), classes=counts)
-    warnings = batch_report.warn_of_few(found, compare(counts, known))
+    warnings = batch_report.warn_of_few(found, compare_names(counts, known))
     assert [f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings] == [
         True
     ] * bool(named)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.requests.class_names import MAX_EDITED, MIN_EDITED, Compared, compare, folded, singular, stems
+from core.requests.class_names import (
+    MAX_EDITED,
+    MIN_EDITED,
+    Compared,
+    compare_names,
+    fold_name,
+    list_stems,
+    strip_plural,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +45,7 @@ from core.requests.class_names import MAX_EDITED, MIN_EDITED, Compared, compare,
     ],
 )
 def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> None:
-    assert compare([name], [known]) == Compared([name], [], [(name, known)])
+    assert compare_names([name], [known]) == Compared([name], [], [(name, known)])
 
 
 @pytest.mark.parametrize(
@@ -64,20 +72,20 @@ def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> N
     ],
 )
 def test_names_of_two_things_do_not_look_alike(name: str, known: str) -> None:
-    assert compare([name], [known]).look_alike == []
-    assert compare([known], [name]).look_alike == []
+    assert compare_names([name], [known]).look_alike == []
+    assert compare_names([known], [name]).look_alike == []
 
 
 def test_two_names_within_one_batch_look_alike() -> None:
-    assert compare(["hat", "Hat", "cap"], []) == Compared(["Hat", "cap", "hat"], [], [("hat", "Hat")])
+    assert compare_names(["hat", "Hat", "cap"], []) == Compared(["Hat", "cap", "hat"], [], [("hat", "Hat")])
 
 
 def test_a_known_name_is_never_doubted() -> None:
-    assert compare(["hat", "Hat"], ["Hat", "hat"]) == Compared([], ["Hat", "hat"], [])
+    assert compare_names(["hat", "Hat"], ["Hat", "hat"]) == Compared([], ["Hat", "hat"], [])
 
 
 def test_a_new_name_is_compared_with_known_ones_first() -> None:
-    assert compare(["HAT", "Hat"], ["hat"]).look_alike == [("HAT", "hat"), ("Hat", "hat")]
+    assert compare_names(["HAT", "Hat"], ["hat"]).look_alike == [("HAT", "hat"), ("Hat", "hat")]
 
 
 def one_edit(a: str, b: str) -> bool:
@@ -98,10 +106,10 @@ def one_edit(a: str, b: str) -> bool:
 
 
 def alike(a: str, b: str) -> bool:
-    fold_a, fold_b = folded(a), folded(b)
-    if set(stems(fold_a)) & set(stems(fold_b)):
+    fold_a, fold_b = fold_name(a), fold_name(b)
+    if set(list_stems(fold_a)) & set(list_stems(fold_b)):
         return True
-    one, other = singular(fold_a), singular(fold_b)
+    one, other = strip_plural(fold_a), strip_plural(fold_b)
     if not all(MIN_EDITED <= len(word) <= MAX_EDITED for word in (one, other)):
         return False
     return one_edit(one, other)
@@ -117,7 +125,7 @@ NAMES = st.one_of(
 
 @given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8))
 def test_what_is_found_is_what_comparing_each_with_each_finds(batch: list[str], known: list[str]) -> None:
-    found = compare(batch, known)
+    found = compare_names(batch, known)
     assert found.new == sorted(set(batch) - set(known)) and found.known == sorted(set(batch) & set(known))
     like = dict(found.look_alike)
     for at, name in enumerate(found.new):
@@ -125,16 +133,16 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(batch: list[str], 
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
         if any(other in known for other in candidates) and any(
-            set(stems(folded(name))) & set(stems(folded(other))) for other in known
+            set(list_stems(fold_name(name))) & set(list_stems(fold_name(other))) for other in known
         ):
             assert like[name] in known
 
 
 @given(NAMES, NAMES)
 def test_names_that_differ_in_digits_are_never_alike(a: str, b: str) -> None:
-    digits = [[c for c in folded(name) if c.isdigit()] for name in (a, b)]
+    digits = [[c for c in fold_name(name) if c.isdigit()] for name in (a, b)]
     if a != b and digits[0] != digits[1]:
-        assert compare([a], [b]).look_alike == []
+        assert compare_names([a], [b]).look_alike == []
 
 
 def lines_run(work: Callable[[], object]) -> int:
@@ -170,13 +178,13 @@ def distinct(prefix: str, tail: str, count: int) -> list[str]:
     ids=["distinct", "distinct plurals", "all alike"],
 )
 def test_the_work_grows_with_the_names_and_not_with_their_pairs(names: Callable[[int], Any]) -> None:
-    few, many = (lines_run(lambda count=count: compare(*names(count))) for count in (50, 400))  # type: ignore[misc]
+    few, many = (lines_run(lambda count=count: compare_names(*names(count))) for count in (50, 400))  # type: ignore[misc]
     assert many < 2 * 8 * few
 
 
 def test_a_thousand_names_beside_a_thousand_take_some_megabytes() -> None:
     batch, known = distinct("batch-", "", 1000), distinct("known-", "", 1000)
     tracemalloc.start()
-    assert len(compare(batch, known).new) == 1000
+    assert len(compare_names(batch, known).new) == 1000
     assert tracemalloc.get_traced_memory()[1] < 30 << 20
     tracemalloc.stop()

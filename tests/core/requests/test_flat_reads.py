@@ -19,11 +19,11 @@ from core.db.kinds import Kind
 from core.db.polling_postgresql import PostgresqlReader
 from core.db.polling_sqlite import SqliteReader
 from core.db.session import Database
-from core.db.usage import measured
+from core.db.usage import measure_owner
 from core.line import line as model_line
-from core.line.coverage import taught
-from core.line.judgement import judge
-from core.line.outlook import outlook
+from core.line.coverage import list_taught_tasks
+from core.line.judgement import judge_version
+from core.line.outlook import build_outlook
 from core.line.row import best_before
 from core.requests import (
     aliases,
@@ -113,7 +113,7 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, state="failed", model=None, limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.admit(
+    "open jobs": lambda db: submission.check_admission(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: listed(db),
@@ -129,14 +129,14 @@ READS: Reads = {
     "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
     "a version": lambda db: versions.get_version(db, OWNER, MODEL, "latest"),
     "files": lambda db: versions.list_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
-    "history": lambda db: aliases.history(db, OWNER, MODEL, "production", limit=3, cursor=None),
+    "history": lambda db: aliases.list_moves(db, OWNER, MODEL, "production", limit=3, cursor=None),
     "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
     "a window of the matrix": lambda db: metrics.model_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
     ),
-    "a window of versions": lambda db: lineage.lineage(db, OWNER, MODEL, last=3, size=3),
+    "a window of versions": lambda db: lineage.read_lineage(db, OWNER, MODEL, last=3, size=3),
     "what an update did to classes": lambda db: class_changes.class_changes(db, OWNER, MODEL, 3),
-    "what a job said": lambda db: job_story.story(db, OWNER, id_of("job", 0)),
+    "what a job said": lambda db: job_story.read_story(db, OWNER, id_of("job", 0)),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
@@ -150,9 +150,9 @@ READS: Reads = {
     "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage.by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
-    "claim": lambda db: claim.stopped(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
-    "reap": lambda db: claim.reap(db),
-    "ring": lambda db: sweep.unrung(db),
+    "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
+    "reap": lambda db: claim.reap_expired(db),
+    "ring": lambda db: sweep.find_unrung(db),
     "uploads to sweep": lambda db: uploads.forget_old(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._sweep_states(db, EMPTY, Settings(), "snapshot", "snapshots/"),
@@ -181,8 +181,8 @@ def models_read(db: Database, actor: Actor) -> object:
 
 def archives_in_use(db: Database) -> object:
     with db.read() as session:
-        archives.named(session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)])
-        archives.after(session, "", "archives/", 5)
+        archives.find_used(session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)])
+        archives.list_used_after(session, "", "archives/", 5)
         return archives.sha256_of(session, "archives/" + id_of("job", 0))
 
 
@@ -215,24 +215,24 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
-        return outlook(session, row, model_line.start_of(session, row))
+        return build_outlook(session, row, model_line.start_of(session, row))
 
 
 def in_use(db: Database) -> object:
     with db.read() as session:
-        return references.used(session, ["0" * 64, "d" * 52 + "100000000000"])
+        return references.find_used(session, ["0" * 64, "d" * 52 + "100000000000"])
 
 
 def judged(db: Database) -> object:
     with db.read() as session:
         model = find_model(session, OWNER, MODEL)
-        return judge(session, model, find_version(session, model, "latest"))
+        return judge_version(session, model, find_version(session, model, "latest"))
 
 
 def best(db: Database) -> object:
     with db.read() as session:
         version = find_version(session, find_model(session, OWNER, MODEL), "latest")
-        return best_before(session, version, taught(version.manifest))
+        return best_before(session, version, list_taught_tasks(version.manifest))
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
         db = new_database()
         fill(db, size, quiet=True)
         for owner in range(size.owners):
-            measured(db, id_of("own", owner))
+            measure_owner(db, id_of("own", owner))
         made.append(db)
     return made
 
@@ -323,9 +323,9 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: Size) -> None:
         reads = polling.PollingReads(db.url)
-        job = await reads.job(id_of("job", STOPPED + (size.tasks - 1) * size.models))
+        job = await reads.find_job(id_of("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
-        stop = await reads.stop(job.model_id, size.tasks - 3)
+        stop = await reads.find_stop(job.model_id, size.tasks - 3)
         assert stop is not None and stop[0] == "held" and stop[1] is not None
         await reads.close()
 

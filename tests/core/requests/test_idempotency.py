@@ -21,12 +21,12 @@ def request(mark: str = "a", key: str = "k") -> idempotency.Request:
 def remember(database: Database, actor: Actor, asked: idempotency.Request) -> None:
     with database.write() as session:
         now = database.now(session)
-        idempotency.remember(session, actor, asked, 201, {"Location": "/x"}, {"id": 1}, now)
+        idempotency.store_response(session, actor, asked, 201, {"Location": "/x"}, {"id": 1}, now)
 
 
 def replayed(database: Database, actor: Actor, asked: idempotency.Request) -> idempotency.Replay | None:
     with database.write() as session:
-        return idempotency.replayed(session, actor, asked, database.now(session))
+        return idempotency.find_replay(session, actor, asked, database.now(session))
 
 
 def age(database: Database, seconds: float) -> None:

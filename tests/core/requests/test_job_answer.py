@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from core.db.polling import JobRow
-from core.requests.job_answer import Aside, EncodedJobs, encoded, etag
+from core.requests.job_answer import Aside, EncodedJobs, build_etag, encode_job
 
 ROW = JobRow(
     id="job_1", owner_id="own_1", model_id="mdl_1", task_id="tsk_1", task_number=1, state="running", revision=1,
@@ -18,21 +18,21 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
     answers = EncodedJobs()
     again = replace(ROW, revision=2, state="succeeded", version=1)
     for row, aside in ((ROW, Aside()), (ROW, Aside()), (again, Aside()), (again, Aside(outcome="rejected"))):
-        assert answers.encode(row, aside, etag(row, aside)) == encoded(row, aside)
+        assert answers.encode(row, aside, build_etag(row, aside)) == encode_job(row, aside)
 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
     answers = EncodedJobs()
-    tag = etag(ROW, Aside())
+    tag = build_etag(ROW, Aside())
     assert answers.encode(ROW, Aside(), tag) is answers.encode(ROW, Aside(), tag)
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     answers = EncodedJobs()
     large = replace(ROW, warnings=["w" * EncodedJobs.MOST_BYTES])
-    first, second = (answers.encode(large, Aside(), etag(large, Aside())) for _ in range(2))
+    first, second = (answers.encode(large, Aside(), build_etag(large, Aside())) for _ in range(2))
     assert first == second and first is not second
     for number in range(EncodedJobs.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
-        answers.encode(row, Aside(), etag(row, Aside()))
+        answers.encode(row, Aside(), build_etag(row, Aside()))
     assert len(answers._known) <= EncodedJobs.MOST and "job_0" not in answers._known

@@ -48,8 +48,8 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
 def test_only_the_right_secret_matches(database):
     secret, prefix = keys.new_secret()
     assert keys.prefix_of(secret) == prefix and keys.prefix_of("Bearer x") is None
-    assert keys.matches(secret, keys.digest(secret))
-    assert not keys.matches(secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest(secret))
+    assert keys.matches(secret, keys.digest_secret(secret))
+    assert not keys.matches(secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret))
 
 
 TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
@@ -71,7 +71,7 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
     store = FolderStore(tmp_path / "store")
     store.prepare()
     begun = uploads.create(database, holder, 4, None, None, TERMS)[0]["id"]
-    writing = uploads.begin(database, holder, begun, 0)
+    writing = uploads.begin_writing(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
@@ -84,5 +84,5 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
         uploads.delete(database, store, holder, begun)
     assert list(store.list("")) == []
     with database.read() as session:
-        assert uploads.find(session, holder, begun, database.now(session)).offset == 0
+        assert uploads.find_upload(session, holder, begun, database.now(session)).offset == 0
         assert len(session.scalars(select(Audit)).all()) == rows

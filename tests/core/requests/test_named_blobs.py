@@ -64,8 +64,8 @@ class House:
         return path
 
     def export(self, kind: type[Blobs]) -> None:
-        spool = self.settings.folder("spool")
-        exports.export(
+        spool = self.settings.make_folder("spool")
+        exports.get_or_build(
             self.db, self.blobs(kind), CATALOGUE, self.actor, "m", "1", format="safetensors", spool=spool
         )
 
@@ -132,7 +132,7 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(house: House, make: An
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
     maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
-        references.own(session)
+        references.lock_exclusive(session)
         maker.start()
         maker.join(0.1)
         assert maker.is_alive()

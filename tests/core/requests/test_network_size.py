@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.learn.networks import ImageSpec, architectures, meta_backbone
+from core.learn.networks import ImageSpec, get_architectures, meta_backbone
 from core.requests.network_size import size_of
 
 OTHERS: list[tuple[dict[str, Any], int, int]] = [
@@ -20,7 +20,7 @@ OTHERS: list[tuple[dict[str, Any], int, int]] = [
     ({"name": "dne", "layers": 3, "head_dim": 16, "heads": 5, "expansion": 2, "attention": "mhsa"}, 40, 1),
     ({"name": "dne", "layers": 2, "patch": 5}, 32, 3),
 ]
-NAMES = sorted(architectures().keys() - {"timm"})
+NAMES = sorted(get_architectures().keys() - {"timm"})
 CASES = [
     *OTHERS,
     *[({"name": name}, (32, 64, 224)[place % 3], 3) for place, name in enumerate(NAMES)],
@@ -55,7 +55,7 @@ def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, 
 def test_parameters_are_exact_and_activations_a_little_above(
     architecture: dict[str, Any], size: int, channels: int
 ) -> None:
-    info = architectures()[architecture["name"]]
+    info = get_architectures()[architecture["name"]]
     whole = {**info.hyper().model_dump(), **architecture}
     found = size_of(whole, {"size": size, "channels": channels})
     assert found is not None

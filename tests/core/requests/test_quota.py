@@ -23,7 +23,7 @@ from tests.core.rows import make_version_row
 
 def figure(db: Database, actor: Actor) -> int | None:
     with db.read() as session:
-        return stored_bytes.known(session, actor.owner_id)[0]
+        return stored_bytes.read_measurement(session, actor.owner_id)[0]
 
 
 def stale(db: Database) -> None:
@@ -69,14 +69,16 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.admit(office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
+        submission.check_admission(
+            office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
+        )
 
     admit(100)
     admit(None)
     with pytest.raises(BodyTooLarge):
         admit(101)
     with office.db.write() as session:
-        stored_bytes.add(session, office.actor.owner_id, 100)
+        stored_bytes.add_size(session, office.actor.owner_id, 100)
     with pytest.raises(StorageFull):  # the measure of a moment ago counts, and what came since
         admit(None)
 
@@ -156,22 +158,22 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(office: Offi
             session.add(Part(name="shared", sha256="b" * 64, bytes=500, **shared))
             gone = 3.0 if number == 1 else None
             session.add(Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared))
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
 
 
 @pytest.mark.both_databases
 def test_what_is_added_during_a_measure_is_kept(office: Office, model: str, monkeypatch: Any) -> None:
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 0
-    real = stored_bytes._sum
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
+    real = stored_bytes._sum_bytes
 
     def slow(session: Any, owner: str) -> int:
         total = real(session, owner)
         with office.db.write() as other:
-            stored_bytes.add(other, office.actor.owner_id, 70)
+            stored_bytes.add_size(other, office.actor.owner_id, 70)
         return total
 
-    monkeypatch.setattr(stored_bytes, "_sum", slow)
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 70
+    monkeypatch.setattr(stored_bytes, "_sum_bytes", slow)
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 70
 
 
 @pytest.mark.both_databases
@@ -180,17 +182,17 @@ def test_of_two_measures_at_once_the_first_stands(office: Office, model: str, mo
         session.execute(
             update(Owner).where(Owner.id == office.actor.owner_id).values(bytes=100, bytes_at=1.0)
         )
-    real = stored_bytes._sum
+    real = stored_bytes._sum_bytes
     nested: list[int] = []
 
     def overtaken(session: Any, owner: str) -> int:
         if not nested:
             nested.append(1)
-            stored_bytes.measured(office.db, owner)
+            stored_bytes.measure_owner(office.db, owner)
         return real(session, owner)
 
-    monkeypatch.setattr(stored_bytes, "_sum", overtaken)
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 0
+    monkeypatch.setattr(stored_bytes, "_sum_bytes", overtaken)
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
 
 
 def test_an_administrators_upload_counts_for_the_models_owner(office: Office, model: str) -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 from core.db.tables import Audit, UserSession
 from core.errors import NotAuthenticated
 from core.requests import keys, sessions
-from core.requests.sessions import MOST, at, digest
+from core.requests.sessions import MOST, bind_to_place, digest_token
 
 PLACE = "127.0.0.1:8000"
 
@@ -25,7 +25,7 @@ def test_a_token_is_kept_as_its_digest_alone(database, secret):
     token = sessions.begin(database, secret, PLACE)
     assert len(token) == 43
     with database.read() as session:
-        assert session.scalars(select(UserSession.hash)).all() == [digest(at(token, PLACE))]
+        assert session.scalars(select(UserSession.hash)).all() == [digest_token(bind_to_place(token, PLACE))]
 
 
 def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
@@ -35,13 +35,13 @@ def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
         with database.write() as session:
             session.execute(
                 update(UserSession)
-                .where(UserSession.hash == digest(at(tokens[-1], PLACE)))
+                .where(UserSession.hash == digest_token(bind_to_place(tokens[-1], PLACE)))
                 .values(created_at=float(second))
             )
     with database.read() as session:
         kept = set(session.scalars(select(UserSession.hash)))
     assert len(kept) == MOST
-    assert {digest(at(token, PLACE)) for token in tokens[:2]}.isdisjoint(kept)
+    assert {digest_token(bind_to_place(token, PLACE)) for token in tokens[:2]}.isdisjoint(kept)
 
 
 def test_a_login_removes_sessions_that_are_over(database, secret):
@@ -61,8 +61,8 @@ def test_a_wrong_key_begins_nothing(database, secret):
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
     token = sessions.begin(database, secret, PLACE)
-    sessions.end(database, at(token, PLACE))
-    sessions.end(database, at(token, PLACE))
+    sessions.end(database, bind_to_place(token, PLACE))
+    sessions.end(database, bind_to_place(token, PLACE))
     with database.read() as session:
         actions = session.scalars(select(Audit.action).order_by(Audit.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]

@@ -9,8 +9,8 @@ from core.db.session import Database
 from core.db.tables import Audit, Model
 from core.errors import InvalidRecipe
 from core.protocol.patch import RecipePatch
-from core.recipe.resolve import completed
-from core.recipe.stored import MAX_RECIPE_BYTES, stored, stored_override
+from core.recipe.resolve import complete_stored
+from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_patch, stored_override
 from core.requests import models, pages
 from core.requests.audit import MAX_DATA_BYTES
 from tests.core.requests.batches import CATALOGUE
@@ -61,7 +61,7 @@ def test_a_reset_balances_batches_only_of_models_that_were_created_so(
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
-    shown = completed(CATALOGUE, "class", {"method": None, "x": None})
+    shown = complete_stored(CATALOGUE, "class", {"method": None, "x": None})
     assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
 
 
@@ -82,7 +82,7 @@ def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
         "epochs": None,
         "method": {"name": "er"},
     }
-    assert stored({"epochs": None}) == {}
+    assert build_stored_patch({"epochs": None}) == {}
 
 
 def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(office: Office, model: str) -> None:

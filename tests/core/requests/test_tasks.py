@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.states import Action
 from core.db.tables import Audit, Event, Job, Model, Result, Task
 from core.errors import NameTaken, NotFound
@@ -112,7 +112,7 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
     with pytest.raises(NotFound):
         tasks.read(office.db, stranger, model, 1)
     with pytest.raises(NotFound):
-        jobs.act(office.db, stranger, answer["job"]["id"], Action.CANCEL)
+        jobs.apply_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
     with office.db.read() as session:
         assert session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model)) == 1
     assert len(list(office.store.list("archives/"))) == 1
@@ -120,7 +120,9 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
 
 def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(office: Office, model: str) -> None:
     answer = office.submit()
-    assert jobs.act(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
+    assert (
+        jobs.apply_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
+    )
     assert tasks.read(office.db, office.actor, model, 1)["standing"] == "cancelled"
     assert len(list(office.store.list("archives/"))) == 1
     again, fresh = retries.retry(office.db, CATALOGUE, office.actor, answer["job"]["id"], None)
@@ -150,10 +152,10 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(office:
             (first, (Action.VALIDATE, Action.START, Action.PUBLISH)),
             (second, (Action.VALIDATE, Action.START)),
         ):
-            row = locked(session, job_id)
+            row = lock_job(session, job_id)
             assert row is not None
             for action in actions:
-                move(session, row, action, 1.0)
+                change_state(session, row, action, 1.0)
             row.fence = 1 if job_id == second else None
     tasks.delete_data(office.db, office.store, office.blobs, office.actor, model, 1)
     with office.db.read() as session:
@@ -180,10 +182,10 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
 
     def publish(number: int, cells: dict[int, tuple[int, int]]) -> None:
         with office.db.write() as session:
-            job = locked(session, ids[number - 1])
+            job = lock_job(session, ids[number - 1])
             assert job is not None
             for action in (Action.VALIDATE, Action.START, Action.PUBLISH):
-                move(session, job, action, 1.0)
+                change_state(session, job, action, 1.0)
             job.version = number
             of = {"parent": number - 1, "task_number": number, "job_id": job.id}
             session.add(make_version_row(new_id("ver"), model, number, **of))

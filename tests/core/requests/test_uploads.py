@@ -66,15 +66,15 @@ def piece(folder: Path, data: bytes) -> Piece:
 
 
 def send(office: Office, upload: str, at: int, data: bytes) -> int:
-    writing = uploads.begin(office.db, office.actor, upload, at)
+    writing = uploads.begin_writing(office.db, office.actor, upload, at)
     return uploads.append(
         office.db, office.store, office.actor, writing, piece(office.folder, data), TERMS
     ).offset
 
 
 def whole_of(office: Office, upload: str) -> bytes:
-    whole = whole_uploads.whole(office.db, office.actor, upload)
-    return b"".join(whole_uploads.contents(office.db, office.store, office.actor, whole))
+    whole = whole_uploads.find_whole(office.db, office.actor, upload)
+    return b"".join(whole_uploads.read_contents(office.db, office.store, office.actor, whole))
 
 
 def stored(office: Office) -> tuple[set[str], set[str]]:
@@ -97,45 +97,45 @@ def test_pieces_make_the_file(office: Office, upload: str) -> None:
 def test_an_incomplete_upload_says_where_it_is(office: Office, upload: str) -> None:
     send(office, upload, 0, b"abcd")
     with pytest.raises(UploadIncomplete) as refused:
-        whole_uploads.whole(office.db, office.actor, upload)
+        whole_uploads.find_whole(office.db, office.actor, upload)
     assert refused.value.extra == {"offset": 4, "length": 10}
 
 
 def test_another_offset_is_refused_with_the_right_one(office: Office, upload: str) -> None:
     for wrong in (1, 10, 11):
         with pytest.raises(OffsetMismatch) as refused:
-            uploads.begin(office.db, office.actor, upload, wrong)
+            uploads.begin_writing(office.db, office.actor, upload, wrong)
         assert refused.value.extra == {"offset": 0, "length": 10}
 
 
 @pytest.mark.both_databases
 def test_while_one_writes_another_waits_until_it_says_nothing_more(office: Office, upload: str) -> None:
-    first = uploads.begin(office.db, office.actor, upload, 0)
+    first = uploads.begin_writing(office.db, office.actor, upload, 0)
     with pytest.raises(UploadLocked) as refused:
-        uploads.begin(office.db, office.actor, upload, 0)
+        uploads.begin_writing(office.db, office.actor, upload, 0)
     assert refused.value.retry_after_s
-    uploads.release(office.db, first)
-    second = uploads.begin(office.db, office.actor, upload, 0)
-    uploads.renew(office.db, first)  # of no effect, and neither is this:
-    uploads.release(office.db, first)
+    uploads.release_lease(office.db, first)
+    second = uploads.begin_writing(office.db, office.actor, upload, 0)
+    uploads.renew_lease(office.db, first)  # of no effect, and neither is this:
+    uploads.release_lease(office.db, first)
     with pytest.raises(UploadLocked):
-        uploads.begin(office.db, office.actor, upload, 0)
+        uploads.begin_writing(office.db, office.actor, upload, 0)
     uploads.append(office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS)
     assert send(office, upload, 4, b"efghij") == 10
 
 
 def test_who_died_holds_an_upload_no_longer_than_its_lease(office: Office, upload: str) -> None:
-    uploads.begin(office.db, office.actor, upload, 0)
+    uploads.begin_writing(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         row = session.get_one(Upload, upload)
         assert row.held_until is not None
         assert 0 < row.held_until - office.db.now(session) <= uploads.LEASE_S
         row.held_until = office.db.now(session) - 0.001
-    uploads.begin(office.db, office.actor, upload, 0)
+    uploads.begin_writing(office.db, office.actor, upload, 0)
 
 
 def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(office: Office, upload: str) -> None:
-    slow = uploads.begin(office.db, office.actor, upload, 0)
+    slow = uploads.begin_writing(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         session.get_one(Upload, upload).held_until = 1.0
     send(office, upload, 0, b"abcdefg")
@@ -174,7 +174,7 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
     office: Office, upload: str
 ) -> None:
     send(office, upload, 0, b"abcd")
-    writing = uploads.begin(office.db, office.actor, upload, 4)
+    writing = uploads.begin_writing(office.db, office.actor, upload, 4)
     uploads.delete(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
         uploads.append(office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS)
@@ -186,14 +186,14 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
 def test_a_foreign_owner_finds_nothing_and_an_administrator_all(office: Office, upload: str) -> None:
     calls: list[Any] = [
         lambda who: uploads.read(office.db, who, upload),
-        lambda who: uploads.release(office.db, uploads.begin(office.db, who, upload, 0)),
+        lambda who: uploads.release_lease(office.db, uploads.begin_writing(office.db, who, upload, 0)),
         lambda who: uploads.delete(office.db, office.store, who, upload),
     ]
     for call in calls:
         with pytest.raises(NotFound):
             call(STRANGER)
     with pytest.raises(NotFound):
-        whole_uploads.whole(office.db, STRANGER, upload)
+        whole_uploads.find_whole(office.db, STRANGER, upload)
     for call in calls:
         call(Actor(STRANGER.owner_id, None, "admin") if call is not calls[-1] else office.actor)
 
@@ -217,7 +217,7 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
     with office.db.write() as session:
         session.get_one(Upload, upload).expires_at = now
     with pytest.raises(NotFound, match="expired"):
-        uploads.begin(office.db, office.actor, upload, 4)
+        uploads.begin_writing(office.db, office.actor, upload, 4)
 
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
@@ -233,11 +233,11 @@ def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
     office: Office, upload: str
 ) -> None:
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 0
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
     send(office, upload, 0, b"abcd")
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == 4
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 4
     narrow = Terms(3, 9, 24.0)
-    writing = uploads.begin(office.db, office.actor, upload, 4)
+    writing = uploads.begin_writing(office.db, office.actor, upload, 4)
     with pytest.raises(StorageFull):
         uploads.require_room(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
@@ -256,12 +256,12 @@ def test_an_upload_has_so_many_pieces_as_its_length_allows(
     send(office, upload, 0, b"a")
     send(office, upload, 1, b"b")
     with pytest.raises(Invalid, match="2 pieces"):
-        uploads.begin(office.db, office.actor, upload, 2)
+        uploads.begin_writing(office.db, office.actor, upload, 2)
 
 
 def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) -> None:
     send(office, upload, 0, b"abcdefghij")
-    office.store.put_bytes(chunks.key(upload, 0, 1), b"abcdefghiX")
+    office.store.put_bytes(chunks.make_key(upload, 0, 1), b"abcdefghiX")
     with pytest.raises(StoreCorrupt, match=f"DELETE /v1/uploads/{upload}"):
         whole_of(office, upload)
 
@@ -272,12 +272,12 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     data = sent.path.read_bytes()
     made = uploads.create(office.db, office.actor, len(data), None, None, TERMS)[0]["id"]
     limit = len(data)  # room for the upload, and for nothing beside it
-    writing = uploads.begin(office.db, office.actor, made, 0)
-    stored_bytes.measured(office.db, office.actor.owner_id)
+    writing = uploads.begin_writing(office.db, office.actor, made, 0)
+    stored_bytes.measure_owner(office.db, office.actor.owner_id)
     uploads.append(
         office.db, office.store, office.actor, writing, piece(office.folder, data), Terms(3, limit, 24.0)
     )
-    found = whole_uploads.whole(office.db, office.actor, made)
+    found = whole_uploads.find_whole(office.db, office.actor, made)
 
     def submit() -> Any:
         sent.path.write_bytes(data)
@@ -286,7 +286,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     submit()
     assert stored(office) == (set(), set())
     assert [info.size for info in office.store.list("archives/")] == [len(data)]
-    assert stored_bytes.measured(office.db, office.actor.owner_id) == len(data)
+    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == len(data)
     with pytest.raises(NotFound):
         submit()
     assert len(list(office.store.list("archives/"))) == 1

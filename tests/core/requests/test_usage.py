@@ -150,7 +150,7 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
         measured.append(owner_id)
         clock.now += 2 * usage.BUDGET_S
 
-    monkeypatch.setattr(usage, "measured", slow)
+    monkeypatch.setattr(usage, "measure_owner", slow)
     monkeypatch.setattr(usage, "time", clock)
     owners = [id_of("own", number) for number in range(2)]
     with filled.write() as session:
@@ -175,14 +175,14 @@ def test_a_measure_that_was_overtaken_changes_nothing(
             nested.append(1)
             with filled.write() as other:
                 other.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=7.0))
-            usage.measured(filled, owner_id, 7.0)
+            usage.measure_owner(filled, owner_id, 7.0)
             return {**found, "tasks": -1}
         return found
 
     monkeypatch.setattr(usage, "of_owner", overtaken)
     with filled.write() as session:
         session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=5.0))
-    usage.measured(filled, owner_id, 5.0)
+    usage.measure_owner(filled, owner_id, 5.0)
     with filled.read() as session:
         kept = session.execute(select(Owner.usage).where(Owner.id == owner_id)).scalar_one()
     assert nested and kept is not None and kept["tasks"] > -1
@@ -197,6 +197,6 @@ def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.Monke
         if len(measured) == 1:
             usage.measure_old(db)  # the other worker, meanwhile
 
-    monkeypatch.setattr(usage, "measured", slow)
+    monkeypatch.setattr(usage, "measure_owner", slow)
     usage.measure_old(filled)
     assert len(measured) == len(set(measured)) == 2

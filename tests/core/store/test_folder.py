@@ -39,7 +39,7 @@ def test_a_move_from_another_file_system_copies(
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(folder, "_device", lambda: -1)
+    monkeypatch.setattr(folder, "_read_device", lambda: -1)
     folder.put_file("a/x", source, move=True)
     assert not source.exists()
     assert b"".join(folder.read("a/x")) == b"x" * 1000

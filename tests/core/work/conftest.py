@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import measurements, references
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State
@@ -31,7 +31,7 @@ from core.store.folder import FolderStore
 from core.work import claim as claims
 from core.work import snapshots, sweep
 from core.work.fence import Claim
-from core.work.publish import Published, publish
+from core.work.publish import Published, publish_result
 from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
@@ -150,7 +150,7 @@ class Desk:
         return self.blobs.put_file(path)[0]
 
     def claim(self, worker: str = "w1", lease_s: float = 60.0) -> Claim:
-        claim = claims.claim(self.db, worker, lease_s)
+        claim = claims.claim_job(self.db, worker, lease_s)
         assert claim is not None
         return claim
 
@@ -168,25 +168,25 @@ class Desk:
     def lose(self, claim: Claim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
-        claims.reap(self.db)
+        claims.reap_expired(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
-        share = references.share
+        share = references.lock_shared
 
         def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
             share(session)
 
-        patch.setattr(references, "share", share_late)
+        patch.setattr(references, "lock_shared", share_late)
 
     def act(self, job_id: str, action: Action) -> State:
         """Do to a job what a request does."""
         with self.db.write() as session:
-            job = locked(session, job_id)
+            job = lock_job(session, job_id)
             assert job is not None
-            return move(session, job, action, self.db.now(session))
+            return change_state(session, job, action, self.db.now(session))
 
     def register(self, claim: Claim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
@@ -202,10 +202,10 @@ class Desk:
     ) -> Published:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
-        return publish(self.db, self.store, claim or self.claim(), result)
+        return publish_result(self.db, self.store, claim or self.claim(), result)
 
     def sweep(self, **options: Any) -> None:
-        sweep.sweep(self.db, self.store, self.blobs, self.settings, **options)
+        sweep.run_sweep(self.db, self.store, self.blobs, self.settings, **options)
 
     def messages(self, job_id: str) -> list[str]:
         """The lines of a job's log."""

@@ -19,15 +19,15 @@ from core.db.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import Directory
 from core.line import line
-from core.line.coverage import taught
+from core.line.coverage import list_taught_tasks
 from core.requests import aliases, attention, jobs, models, retries, settling, tasks
 from core.requests.actor import Actor
-from core.requests.job_answer import asides
+from core.requests.job_answer import find_asides
 from core.requests.sent_batch import Batch
 from core.requests.submission import Submission
 from core.work import claim as claims
 from core.work.claim import Claim
-from core.work.publish import publish
+from core.work.publish import publish_result
 from tests.core.requests.batches import CATALOGUE
 
 LONG = 1000.0
@@ -107,7 +107,7 @@ class Line(RuleBasedStateMachine):
     def act(self, pick: int, action: Action) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
-            self.ask(lambda: jobs.act(self.desk.db, self.actor, job.id, action))
+            self.ask(lambda: jobs.apply_action(self.desk.db, self.actor, job.id, action))
 
     @rule(pick=st.integers(0, 9))
     def retry(self, pick: int) -> None:
@@ -154,7 +154,7 @@ class Line(RuleBasedStateMachine):
 
     @rule()
     def follow(self) -> None:
-        self.move(lambda: aliases.follow(self.desk.db, self.actor, self.model, "production"))
+        self.move(lambda: aliases.follow_lineage(self.desk.db, self.actor, self.model, "production"))
 
     @rule(pick=st.integers(0, 9))
     def delete_data(self, pick: int) -> None:
@@ -180,7 +180,7 @@ class Line(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         due = self.due()
-        found = claims.claim(self.desk.db, "w", LONG)
+        found = claims.claim_job(self.desk.db, "w", LONG)
         assert (found.job_id if found else None) == due, "claimed out of turn, or not though it was its turn"
         self.claimed = found
         if found is not None:
@@ -195,9 +195,9 @@ class Line(RuleBasedStateMachine):
         before = self.must_cover(claim.task_number)
         result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
         try:
-            made = publish(self.desk.db, self.desk.store, claim, result)
+            made = publish_result(self.desk.db, self.desk.store, claim, result)
         except WrongState:  # a stop was asked for
-            claims.stopped(self.desk.db, claim)
+            claims.complete_stop(self.desk.db, claim)
             return
         except LeaseLost:
             assert self.given_back(claim)
@@ -206,10 +206,10 @@ class Line(RuleBasedStateMachine):
             version = session.scalars(
                 select(Version).where(Version.model_id == self.model, Version.number == made.number)
             ).one()
-            missing = before - set(taught(version.manifest))
+            missing = before - set(list_taught_tasks(version.manifest))
             if missing and self.scenario != "data":
                 assert version.status == "held", f"published without tasks {missing}"
-            lacked = [task for task in self.lacked() if task not in taught(version.manifest)]
+            lacked = [task for task in self.lacked() if task not in list_taught_tasks(version.manifest)]
             assert all(any(f"task {task} (" in text for text in version.warnings) for task in lacked)
         self.told_nothing()
 
@@ -238,7 +238,7 @@ class Line(RuleBasedStateMachine):
             "fail": lambda: claims.fail(db, claim, "code", "no"),
             "reject": lambda: claims.reject(db, claim, Rejected("Not one.")),
             "requeue": lambda: claims.requeue(db, claim, "died"),
-            "stopped": lambda: claims.stopped(db, claim),
+            "stopped": lambda: claims.complete_stop(db, claim),
         }
         try:
             ways[how]()
@@ -284,7 +284,7 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = asides(session, self.rows(Job))
+            beside = find_asides(session, self.rows(Job))
         for job in self.rows(Job):
             waits = job.state == State.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)
@@ -304,16 +304,16 @@ class Line(RuleBasedStateMachine):
         """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then every job
         is learned."""
         if self.claimed is not None and not self.given_back(self.claimed):
-            claims.stopped(self.desk.db, self.claimed)
+            claims.complete_stop(self.desk.db, self.claimed)
         self.claimed = None
         for _ in range(10 * (len(self.rows(Job)) + 1)):
             for job in self.rows(Job):
                 if job.state == State.PAUSED:
-                    jobs.act(self.desk.db, self.actor, job.id, Action.RESUME)
+                    jobs.apply_action(self.desk.db, self.actor, job.id, Action.RESUME)
             for task in self.rows(Task):
                 if task.stops and task.number not in self.open_tasks():
-                    settling.discard(self.desk.db, self.actor, self.model, task.number, None)
-            found = claims.claim(self.desk.db, "w", LONG)
+                    settling.discard_task(self.desk.db, self.actor, self.model, task.number, None)
+            found = claims.claim_job(self.desk.db, "w", LONG)
             if found is None:
                 break
             self.claimed = found
@@ -321,7 +321,7 @@ class Line(RuleBasedStateMachine):
             if claim.state is State.VALIDATING:
                 self.decode(claim)
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)])
-            publish(self.desk.db, self.desk.store, claim, result)
+            publish_result(self.desk.db, self.desk.store, claim, result)
         waiting = [job.id for job in self.rows(Job) if State(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
 
@@ -420,8 +420,8 @@ class Line(RuleBasedStateMachine):
 
     def settling(self, how: str, number: int) -> object:
         if how == "relearn":
-            return settling.relearn(self.desk.db, CATALOGUE, self.actor, self.model, number, None)
-        do = settling.go_on if how == "continue" else settling.discard
+            return settling.relearn_task(self.desk.db, CATALOGUE, self.actor, self.model, number, None)
+        do = settling.go_on if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
 
     def put(self, version: int, *, reason: str | None = "seen", granted: bool = False) -> None:

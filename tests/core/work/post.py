@@ -50,7 +50,7 @@ class Post:
         with self.db.write() as session:
             owner = owner or self.desk.owner
             data: Any = {"alias": "production", "version": version, "previous": None, "cause": "set"}
-            outbox.tell(session, "alias.moved", owner, model, data, self.db.now(session))
+            outbox.record_event(session, "alias.moved", owner, model, data, self.db.now(session))
             if fails:
                 raise ZeroDivisionError
 
@@ -72,7 +72,7 @@ class Post:
         self.set(hook, due_at=1.0)
 
     def lease(self, hook: str) -> Lease:
-        (lease,) = [one for one in deliveries.take(self.db, (), 8, 8) if one.webhook_id == hook]
+        (lease,) = [one for one in deliveries.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook]
         return lease
 
     def fail(self, hook: str, status: int | None = 500) -> None:
@@ -81,13 +81,13 @@ class Post:
         lease = self.lease(hook)
         outgoing = deliveries.next_of(self.db, lease)
         assert outgoing is not None
-        deliveries.note(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
-        deliveries.leave(self.db, lease)
+        deliveries.record_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
+        deliveries.release_webhook(self.db, lease)
 
     def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""
         sender = Deliverer(self.db, self.settings)
         end = time.monotonic() + seconds
-        while sender.look() or sender._serving:
+        while sender.serve_due() or sender._serving:
             assert time.monotonic() < end
             time.sleep(0.01)

@@ -12,7 +12,7 @@ from core.db.tables import Job, Model, Task, Version
 from core.learn import kept_answers
 from core.requests import settling
 from core.work.advice import Accuracy, LargerBase, is_falling, is_far_below
-from core.work.publish import publish
+from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
 from tests.core.work.test_confused_pairs import answers
 
@@ -47,10 +47,10 @@ def finish(
     task = claim.task_number or 0
     cells = [("new", task, right, images)]
     folder: Path = desk.result({"head": f"h{task}"}, cells, classes=["1a", "1b", "1c"], **more)
-    files = [file.to_json() for file in kept_answers.files(folder, {("new", task): answers(pairs)})]
+    files = [file.to_json() for file in kept_answers.write_files(folder, {("new", task): answers(pairs)})]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
-    published = publish(desk.db, desk.store, claim, folder)
+    published = publish_result(desk.db, desk.store, claim, folder)
     (row,) = desk.all(Version, model_id=model, number=published.number)
     warnings: list[str] = row.warnings
     return warnings
@@ -112,7 +112,7 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
     catalogue = load_catalogue(desk.settings)
-    settling.relearn(desk.db, catalogue, desk.actor, model, 3, None)
+    settling.relearn_task(desk.db, catalogue, desk.actor, model, 3, None)
     claim = desk.claim()
     assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from core.db.answers import forget
+from core.db.answers import remove_predictions
 from core.db.tables import Part, Result, Task
-from core.ingest.answers import Place, open_answers, unseal
+from core.ingest.answers import Place, open_answers, unseal_file
 from core.learn import kept_answers
 from core.learn.evaluate import answers_of
 from core.store.folder import FolderStore
 from core.work import publish as publishing
-from core.work.prepare import prepare
-from core.work.publish import publish
+from core.work.prepare import prepare_job
+from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
 
 IMAGES = 6
@@ -58,12 +58,12 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     kept = {("new", task): answers_for(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
-    files = kept_answers.files(result, kept)
+    files = kept_answers.write_files(result, kept)
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
     left = {file.task: (result / file.file).read_bytes() for file in files}
-    publish(desk.db, desk.store, claim, result, desk.settings.folder("cache"))
+    publish_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
     return left
 
 
@@ -84,11 +84,13 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     cells, keys = cells_of(desk, model, 3), keys_of(desk, model)
     (digest,) = {cell.answers for cell in cells.values()}
     assert digest is not None and len(set(keys.values())) == 3
-    blob = desk.blobs.fetch(digest)
-    assert {task: unseal(blob, Place(3, task, key)) for task, key in keys.items()} == left
+    blob = desk.blobs.fetch_file(digest)
+    assert {task: unseal_file(blob, Place(3, task, key)) for task, key in keys.items()} == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
-        assert forget(session, model, 1) == sorted({cells_of(desk, model, n)[1].answers for n in (1, 2, 3)})
+        assert remove_predictions(session, model, 1) == sorted(
+            {cells_of(desk, model, n)[1].answers for n in (1, 2, 3)}
+        )
     assert {task: key is None for task, key in keys_of(desk, model).items()} == {1: True, 2: False, 3: False}
     assert {task: cell.answers is None for task, cell in cells_of(desk, model, 3).items()} == {
         1: True,
@@ -96,7 +98,7 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        unseal(blob, Place(3, 1, None))
+        unseal_file(blob, Place(3, 1, None))
     assert open_answers(blob, Place(3, 2, keys[2]))[0].tolist() == answers_for(3, 2).rows.tolist()
 
 
@@ -110,7 +112,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
         session.get_one(Result, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
-        prepare(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
+        prepare_job(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
     )
     assert {task["number"]: Path(task["answers"]).read_bytes() for task in spec["history"]} == left
 
@@ -120,10 +122,10 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
     learn(desk, model)
     digest = cells_of(desk, model, 1)[1].answers
     assert digest is not None
-    desk.store.put_bytes(desk.blobs.key(digest), b"rot")
+    desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
     desk.submit(model)
     spec = json.loads(
-        prepare(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
+        prepare_job(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
     )
     assert spec["history"][0]["answers"] is None and spec["history"][0]["held_out"]
 
@@ -159,7 +161,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(desk: Desk, monkeypatch: p
     desk.store = store
     model = desk.model()
     learn(desk, model)
-    hold, add = publishing.hold, publishing.stored_bytes.add
+    hold, add = publishing.lock_claimed_job, publishing.stored_bytes.add_size
     asked: list[int] = []
 
     def lock(session: Any, claim: Any) -> Any:
@@ -170,7 +172,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(desk: Desk, monkeypatch: p
         asked.append(sum(store.requests.values()))
         add(*args)
 
-    monkeypatch.setattr(publishing, "hold", lock)
-    monkeypatch.setattr(publishing.stored_bytes, "add", end)
+    monkeypatch.setattr(publishing, "lock_claimed_job", lock)
+    monkeypatch.setattr(publishing.stored_bytes, "add_size", end)
     learn(desk, model)
     assert asked == [0]

@@ -12,10 +12,10 @@ from core.db.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.ids import new_id
 from core.requests.actor import Actor
-from core.requests.job_story import Best, story
+from core.requests.job_story import Best, read_story
 from core.work import anytime
 from core.work import claim as claims
-from core.work.publish import publish
+from core.work.publish import publish_result
 
 DAY_S = 86_400.0
 
@@ -104,7 +104,7 @@ def test_a_zombie_cannot_register_or_remove_a_state(desk: Any, job: Any) -> None
         with pytest.raises(LeaseLost):
             register(desk, zombie, 9, content="late")
         assert desk.job(job_id).anytime == before and desk.keys("anytime/") == keys
-        claims.claim(desk.db, "owner", 60)
+        claims.claim_job(desk.db, "owner", 60)
 
 
 def test_what_a_crash_before_the_row_left_goes_with_the_next_state(
@@ -114,7 +114,7 @@ def test_what_a_crash_before_the_row_left_goes_with_the_next_state(
     register(desk, claim, 5)
     before = desk.job(job_id).anytime
     with monkeypatch.context() as patched:
-        patched.setattr(anytime, "hold", lambda *_: 1 / 0)
+        patched.setattr(anytime, "lock_claimed_job", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             register(desk, claim, 6)
     assert desk.job(job_id).anytime == before and len(desk.keys("anytime/")) == 4
@@ -144,13 +144,13 @@ def test_publishing_removes_it(desk: Any, job: Any) -> None:
 def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) -> None:
     job_id, claim = job
     actor = Actor(desk.owner, None, "read")
-    assert story(desk.db, actor, job_id).best is None
+    assert read_story(desk.db, actor, job_id).best is None
     for correct, step in ((7, 12), (9, 20)):
         register(desk, claim, correct, step=step)
-    assert story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
+    assert read_story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
     desk.act(job_id, Action.CANCEL)
-    claims.stopped(desk.db, claim)
-    assert story(desk.db, actor, job_id).best is None
+    claims.complete_stop(desk.db, claim)
+    assert read_story(desk.db, actor, job_id).best is None
 
 
 @pytest.mark.parametrize("gone", ["model", "data"])
@@ -191,7 +191,7 @@ def with_curve(desk: Any) -> Path:
 
 
 def test_the_curve_becomes_part_of_the_versions_manifest(desk: Any, job: Any) -> None:
-    publish(desk.db, desk.store, job[1], with_curve(desk))
+    publish_result(desk.db, desk.store, job[1], with_curve(desk))
     adp = desk.manifests(job[1].model_id)[-1]["adp"]
     assert adp["mean"] == {"1": 0.25, "2": 0.75} and adp["curve"][0]["best_step"] == 1
 
@@ -203,7 +203,7 @@ def test_the_curve_is_published_without_tasks_whose_data_was_deleted(desk: Any) 
     with desk.db.write() as session:
         session.scalars(select(Task).where(Task.model_id == model)).one().data_deleted_at = 1.0
     desk.submit(model)
-    publish(desk.db, desk.store, desk.claim(), with_curve(desk))
+    publish_result(desk.db, desk.store, desk.claim(), with_curve(desk))
     adp = desk.manifests(model)[2]["adp"]
     assert adp["mean"] == {"2": 0.75}
     assert [point["accuracy"] for point in adp["curve"]] == [{"2": 0.75}]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from core.ingest.ingest import Ingested
-from core.work.batch_lines import decoded, left_out
+from core.work.batch_lines import describe_decoded, left_out
 
 
 def test_a_clean_batch_is_one_line() -> None:
@@ -11,7 +11,7 @@ def test_a_clean_batch_is_one_line() -> None:
     made = Ingested(
         Path("t"), Path("h"), Path("r"), {"cat": 1000, "dog": 234}, ["cat", "dog"], 1049, 185, report, []
     )
-    assert decoded(made) == [
+    assert describe_decoded(made) == [
         ("info", "Decoded 1,234 images of 2 classes: 1,049 to learn from, 185 held out to measure.")
     ]
 
@@ -40,7 +40,7 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
     made = Ingested(
         Path("t"), Path("h"), Path("r"), {"cat": 1}, ["cat"], 1, 0, {}, ["No held-out image of cat."]
     )
-    assert decoded(made) == [
+    assert describe_decoded(made) == [
         ("info", "Decoded 1 image of 1 class: 1 to learn from, none held out to measure."),
         ("warning", "No held-out image of cat."),
     ]

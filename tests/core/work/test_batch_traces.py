@@ -14,7 +14,7 @@ from core.ingest.batch_data import near_duplicates
 from core.ingest.dataset import write_dataset
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, Ingested
 from core.ingest.traces import Traces, write_traces
-from core.work.batch_traces import compared
+from core.work.batch_traces import compare_with_earlier
 
 SHAPE = (8, 8, 3)
 
@@ -27,7 +27,7 @@ def draw(*numbers: int) -> np.ndarray:
 def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
     classes = sorted(set(labels))
     return Traces(
-        near.hashes(images),
+        near.hash_images(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
         contradictions.digest_pixels(images),
@@ -44,7 +44,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> Ingested:
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
     write_traces(folder / TRACES, traces)
     found: Any = {"data": {"near_duplicates": near_duplicates(traces, np.zeros(len(images), np.bool_))}}
-    found |= contradictions.find_within(traces, lambda row: images[row]).reported()
+    found |= contradictions.find_within(traces, lambda row: images[row]).to_report()
     found["conflicts_policy"] = "reject"
     paths = folder / TRAIN, folder / HELD_OUT, folder / TRACES
     return Ingested(*paths, {}, traces.classes, len(images), 0, found, [])
@@ -67,7 +67,7 @@ def batch(tmp_path: Path) -> Ingested:
 
 def compare(desk: Any, model_id: str, batch: Ingested) -> Any:
     (model,) = desk.all(Model, id=model_id)
-    return compared(desk.db, desk.blobs, model, None, batch)
+    return compare_with_earlier(desk.db, desk.blobs, model, None, batch)
 
 
 STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)

@@ -8,8 +8,8 @@ import pytest
 
 from core.db.tables import Event, Model, Version
 from core.protocol.job_result import JobResult
-from core.work.biased_head import warning
-from core.work.publish import publish
+from core.work.biased_head import find_warning
+from core.work.publish import publish_result
 
 MODEL = Model(
     name="photos", scenario="class", architecture={"name": "small-cnn"}, image={"size": 32, "channels": 3}
@@ -41,12 +41,12 @@ def result(own: int, ncm: int, lda: int | None, total: int = 100, **more: Any) -
 
 
 def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None:
-    told = warning(MODEL, 3, result(48, 71, None), ["head"])
+    told = find_warning(MODEL, 3, result(48, 71, None), ["head"])
     assert told is not None and told.startswith(
         "The features of version 3 tell the classes apart better than its head does: 71 % by nearest class mean, "
         "48 % by the head, of the same 100 held-out images. Start a model"
     )
-    other = warning(MODEL, 3, result(48, 71, 80), ["head"])
+    other = find_warning(MODEL, 3, result(48, 71, 80), ["head"])
     assert other is not None and "80 % by linear discriminants" in other
 
 
@@ -60,11 +60,11 @@ def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None
     ],
 )
 def test_five_points_that_are_not_chance_are_needed(own: int, ncm: int, total: int, said: bool) -> None:
-    assert (warning(MODEL, 1, result(own, ncm, None, total), []) is not None) == said
+    assert (find_warning(MODEL, 1, result(own, ncm, None, total), []) is not None) == said
 
 
 def test_nothing_is_said_where_nothing_was_measured() -> None:
-    assert warning(MODEL, 1, result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []) is None
+    assert find_warning(MODEL, 1, result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
     ids=("buffer", "exemplars", "no-images", "no-head", "another-family"),
 )
 def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(part_types, more, rebalance) -> None:
-    told = warning(MODEL, 2, result(40, 80, None, **more), part_types)
+    told = find_warning(MODEL, 2, result(40, 80, None, **more), part_types)
     assert told is not None
     assert ('Perennial-Recipe: {"rebalance": {"epochs": 5}}' in told) == rebalance
     assert "method `analytic`" in told
@@ -87,7 +87,7 @@ def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(part_types,
 
 def test_another_head_is_named_where_the_method_is_analytic_already() -> None:
     made = {"method": {"name": "analytic", "hyper": {"head": "ncm"}}}
-    told = warning(MODEL, 2, result(40, 60, 90, **made), [])
+    told = find_warning(MODEL, 2, result(40, 60, 90, **made), [])
     assert told is not None and '{"method": {"name": "analytic", "head": "lda"}}' in told
 
 
@@ -99,7 +99,7 @@ def test_a_published_version_its_job_and_its_log_say_it(desk: Any) -> None:
     beside = result(48, 71, 60).to_json()
     figures = {name: beside[name] for name in ("baseline_ncm", "baseline_lda")}
     (folder / "result.json").write_text(json.dumps({**document, **figures}))
-    publish(desk.db, desk.store, desk.claim(), folder)
+    publish_result(desk.db, desk.store, desk.claim(), folder)
     (told,) = desk.job(job_id).warnings
     assert told.startswith("The features of version 1 tell the classes apart")
     assert desk.all(Version, model_id=model)[1].warnings == [told]

@@ -15,9 +15,9 @@ from tests.core.at_once import run_at_once
 
 @pytest.mark.both_databases
 def test_an_empty_queue_gives_no_claim_also_while_another_writes(desk: Any) -> None:
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
     with desk.db.write():  # SQLite has one writer: whoever wants to write as well waits until he ends
-        assert claims.claim(desk.db, "w", 60) is None
+        assert claims.claim_job(desk.db, "w", 60) is None
 
 
 @pytest.mark.both_databases
@@ -56,21 +56,21 @@ def test_an_unfinished_job_holds_its_place(desk: Any, state: str) -> None:
     model = desk.model()
     first, _ = desk.submit(model), desk.submit(model)
     desk.set(first, state=state, lease_until=9e9)
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
 
 
 def test_a_resumed_job_runs_before_those_behind_it(desk: Any) -> None:
     model = desk.model()
     first, _ = desk.submit(model), desk.submit(model)
     desk.act(first, Action.PAUSE)
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
     desk.act(first, Action.RESUME)
     assert desk.claim().job_id == first
 
 
 def test_a_job_that_is_put_off_waits(desk: Any) -> None:
     job_id = desk.submit(desk.model(), not_before=9e9)
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
     desk.set(job_id, not_before=1.0)
     assert desk.claim().job_id == job_id
 
@@ -78,7 +78,7 @@ def test_a_job_that_is_put_off_waits(desk: Any) -> None:
 def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    claims.stopped(desk.db, desk.claim())
+    claims.complete_stop(desk.db, desk.claim())
     desk.change(Alias, (model, "production"), version=7)
     assert desk.claim().parent_version == 0
     assert desk.job(job_id).parent_version == 0
@@ -91,7 +91,7 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     for _ in range(3):
         claim = desk.claim()
         fences.append(claim.fence)
-        claims.stopped(desk.db, claim)
+        claims.complete_stop(desk.db, claim)
     assert fences == sorted(set(fences))
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
@@ -100,12 +100,12 @@ def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence
     desk.submit(desk.model())
     claim = desk.claim(lease_s=5)
     before = desk.job(claim.job_id)
-    assert claims.heartbeat(desk.db, claim.job_id, claim.fence, 60) is State.RUNNING
+    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is State.RUNNING
     assert desk.job(claim.job_id).lease_until > before.lease_until + 50
     assert desk.job(claim.job_id).revision == before.revision
     desk.act(claim.job_id, Action.CANCEL)
-    assert claims.heartbeat(desk.db, claim.job_id, claim.fence, 60) is State.CANCELLING
-    assert claims.heartbeat(desk.db, claim.job_id, claim.fence - 1, 60) is None
+    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is State.CANCELLING
+    assert claims.renew_lease(desk.db, claim.job_id, claim.fence - 1, 60) is None
 
 
 @pytest.mark.both_databases
@@ -113,16 +113,16 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     dead, alive = desk.submit(desk.model()), desk.submit(desk.model())
     first, second = desk.claim(), desk.claim()
     desk.expire(first if first.job_id == dead else second)
-    assert claims.reap(desk.db) == [dead]
+    assert claims.reap_expired(desk.db) == [dead]
     assert (desk.state(dead), desk.state(alive)) == (State.QUEUED, State.RUNNING)
-    assert claims.reap(desk.db) == []
+    assert claims.reap_expired(desk.db) == []
 
 
 @pytest.mark.both_databases
 def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strike(desk: Any) -> None:
     dead, other = desk.submit(desk.model()), desk.submit(desk.model())
-    claim = claims.claim(desk.db, "dead", 600.0)
-    assert claim is not None and claims.claim(desk.db, "other", 600.0) is not None
+    claim = claims.claim_job(desk.db, "dead", 600.0)
+    assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
     assert claim.job_id == dead
     assert claims.reap_worker(desk.db, "dead") == [dead]
     assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
@@ -133,7 +133,7 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
 
 
 @pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
-@pytest.mark.parametrize("how", ["reap", "stopped", "requeue"])
+@pytest.mark.parametrize("how", ["reap", "complete_stop", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     desk: Any, asked: Action, ends: State, how: str
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
 def test_a_job_that_is_given_back_in_order_has_no_strike(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for _ in range(5):
-        claims.stopped(desk.db, desk.claim())
+        claims.complete_stop(desk.db, desk.claim())
     assert desk.state(job_id) is State.QUEUED
     assert (desk.job(job_id).attempt, desk.job(job_id).strikes) == (5, 0)
 
@@ -161,7 +161,7 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for expected in (State.QUEUED, State.QUEUED, State.FAILED):
         desk.expire(desk.claim())
-        claims.reap(desk.db)
+        claims.reap_expired(desk.db)
         assert desk.state(job_id) is expected
     assert desk.job(job_id).error["kind"] == "lost"
     assert desk.job(job_id).finished_at is not None
@@ -183,7 +183,7 @@ def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claims.requeue(desk.db, desk.claim(), "store out", counts=False)
     assert desk.job(job_id).strikes == 0
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
 
 
 def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "more"),
     [
-        (claims.stopped, ()),
+        (claims.complete_stop, ()),
         (claims.requeue, ("x",)),
         (claims.fail, ("code", "x")),
         (claims.reject, (Rejected("x"),)),
@@ -241,7 +241,7 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
     def worker(name: str) -> None:
         idle = 0
         while idle < 20:
-            claim = claims.claim(desk.db, name, 60)
+            claim = claims.claim_job(desk.db, name, 60)
             if claim is None:
                 idle += 1
                 threading.Event().wait(0.002)

@@ -29,7 +29,9 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
 
 
 def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
-    files = [file.to_json() for file in kept_answers.files(path, {("new", t): a for t, a in by_task.items()})]
+    files = [
+        file.to_json() for file in kept_answers.write_files(path, {("new", t): a for t, a in by_task.items()})
+    ]
     document = result(1, 1, None, classes=CLASSES, answers=files, **more)
     return ResultFolder(document, [], path)
 

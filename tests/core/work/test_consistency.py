@@ -51,7 +51,7 @@ def desk(desk: Any, settings: Settings) -> Any:
 
 
 def blobs(desk: Any) -> Blobs:
-    return Blobs(desk.store, desk.settings.folder("cache"))
+    return Blobs(desk.store, desk.settings.make_folder("cache"))
 
 
 def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
@@ -75,12 +75,12 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 def part(desk: Any, name: str) -> str:
     with desk.db.read() as session:
-        return Blobs.key(session.query(Part).filter_by(name=name).one().sha256)
+        return Blobs.make_key(session.query(Part).filter_by(name=name).one().sha256)
 
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
     assert check(desk, verify=True) == []
-    keys = {one.key for one in consistency.named(desk.db)}
+    keys = {one.key for one in consistency.iterate_named(desk.db)}
     assert {key.split("/")[0] for key in keys} == {"blobs", "archives", "snapshots"}
     for key in keys:
         desk.store.delete(key)
@@ -99,7 +99,7 @@ def test_wrong_sizes_are_told_at_once_and_wrong_bytes_when_all_is_read(desk: Any
 def test_a_part_comes_back_from_this_machines_sound_copy_alone(desk: Any) -> None:
     head, buffer = part(desk, "head"), part(desk, "buffer")
     for key, copy in ((head, b"h"), (buffer, b"wrong")):
-        path = desk.settings.folder("cache") / key
+        path = desk.settings.make_folder("cache") / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(copy)
         desk.store.delete(key)
@@ -115,7 +115,7 @@ def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> Non
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
-    key = Blobs.key(desk.download)
+    key = Blobs.make_key(desk.download)
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
     assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
     assert repaired(desk) == []
@@ -127,7 +127,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
     key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")
     assert repaired(desk) == [("digest", key)]
-    claims.stopped(desk.db, desk.running_claim)
+    claims.complete_stop(desk.db, desk.running_claim)
     assert repaired(desk) == []
     assert desk.job(desk.running).snapshot is None
 
@@ -135,7 +135,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
 def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orphan = Blobs.key(desk.blob("left by a crash"))
+    orphan = Blobs.make_key(desk.blob("left by a crash"))
     desk.store.put_bytes("archives/tsk_never", b"left by a crash")
     desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
     desk.store.put_bytes("else/where", b"not ours")
@@ -161,7 +161,7 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing and the rows are older than the truth: a sweep went on meanwhile."""
-    real: Callable[[Database], Any] = consistency.named
+    real: Callable[[Database], Any] = consistency.iterate_named
 
     def then_deleted(db: Database) -> Any:
         found = list(real(db))
@@ -171,5 +171,5 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
         return iter(found)
 
     buffer = part(desk, "buffer")
-    monkeypatch.setattr(consistency, "named", then_deleted)
+    monkeypatch.setattr(consistency, "iterate_named", then_deleted)
     assert check(desk, verify=True) == []

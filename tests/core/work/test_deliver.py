@@ -34,7 +34,7 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     desk.submit(model)
     claim = desk.claim()
     result = desk.result({"backbone": "b", "head": "h"}, [("new", 1, 3, 4)])
-    published = publish.publish(desk.db, desk.store, claim, result)
+    published = publish.publish_result(desk.db, desk.store, claim, result)
     post.empty()
     told = [one.verified(secret) for one in receiver.of("/all")]
     assert [one["type"] for one in told] == [
@@ -73,7 +73,7 @@ def test_a_message_for_people_is_signed_too_and_the_payload_is_kept(
     [sent] = receiver.seen
     said = sent.verified(secret)
     payload = json.loads(post.rows(hook)[0].payload)
-    assert said == json.loads(chat_messages.write(format, payload, "https://perennial.example.org"))
+    assert said == json.loads(chat_messages.build_body(format, payload, "https://perennial.example.org"))
     assert "birds: production is version 3 now." in sent.body.decode()
     assert payload["type"] == "alias.moved" and payload["data"]["version"] == 3
 
@@ -128,7 +128,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
     def work() -> None:
         sender = Deliverer(post.db, post.settings)
         while time.monotonic() < end and any(row.due_at is not None for row in post.desk.all(Webhook)):
-            sender.look()
+            sender.serve_due()
             time.sleep(0.01)
 
     workers = [threading.Thread(target=work) for _ in range(3)]
@@ -159,7 +159,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     post.happen(model, 3)
     assert [one.state for one in post.rows(hook)] == ["failed", "pending"]
     with pytest.raises(WrongState, match="disabled"):
-        webhooks.test(post.db, post.actor(), hook)
+        webhooks.send_test(post.db, post.actor(), hook)
     receiver.status = lambda path, number: 200
     webhooks.change(post.db, post.settings, post.actor(), hook, {"enabled": True})
     post.empty()
@@ -190,7 +190,7 @@ def test_five_days_of_failures_disable_and_one_success_ends_them(post: Post, rec
 def test_for_a_day_after_a_rotation_both_secrets_verify(post: Post, receiver: Receiver) -> None:
     model = post.desk.model()
     hook, old = post.hook(f"{receiver.url}/")
-    new = webhooks.rotate(post.db, post.settings, post.actor(), hook)["secret"]
+    new = webhooks.rotate_secret(post.db, post.settings, post.actor(), hook)["secret"]
     post.happen(model, 1)
     post.empty()
     (one,) = receiver.seen
@@ -210,7 +210,7 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
     hook, secret = post.hook(f"{receiver.url}/")
     post.happen(post.desk.model(), 1)
     row = post.row(hook)
-    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.digest(secret)
+    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.hash_secret(secret)
     file = post.settings.data_dir / webhook_secret.KEY_NAME
     assert file.stat().st_mode & 0o777 == 0o600
     right = file.read_text()
@@ -258,7 +258,7 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     post.set(hook, url="https://receiver.test/")
     post.happen(post.desk.model(), 1)
     sender = Deliverer(post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"])
-    sender.look()
+    sender.serve_due()
     while sender._serving:
         time.sleep(0.01)
     assert "169.254.169.254 is a link-local address" in (post.rows(hook)[0].error or "")
@@ -267,8 +267,8 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
 
 def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -> None:
     hook, secret = post.hook(f"{receiver.url}/")
-    test = webhooks.test(post.db, post.actor(), hook)
-    assert webhooks.test(post.db, post.actor(), hook)["id"] == test["id"]
+    test = webhooks.send_test(post.db, post.actor(), hook)
+    assert webhooks.send_test(post.db, post.actor(), hook)["id"] == test["id"]
     post.empty()
     asked = webhook_deliveries.redeliver(post.db, post.actor(), hook, test["id"])
     assert (asked["state"], asked["attempts"]) == ("pending", 0)
@@ -292,7 +292,9 @@ def test_what_a_receiver_says_is_kept_for_administrators_alone(post: Post, recei
 def test_the_key_of_one_machine_is_made_once_by_whoever_is_first(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     found: list[bytes] = []
-    makers = [threading.Thread(target=lambda: found.append(webhook_secret.key(settings))) for _ in range(8)]
+    makers = [
+        threading.Thread(target=lambda: found.append(webhook_secret.load_key(settings))) for _ in range(8)
+    ]
     for maker in makers:
         maker.start()
     for maker in makers:

@@ -89,12 +89,12 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     post.happen(post.desk.model(), 1)
     zombie = post.lease(hook)
     sent = deliveries.next_of(post.db, zombie)
-    assert sent is not None and deliveries.take(post.db, (), 8, 8) == []
+    assert sent is not None and deliveries.lease_webhooks(post.db, (), 8, 8) == []
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
     assert deliveries.next_of(post.db, zombie) is None
-    deliveries.note(post.db, zombie, sent, Outcome(200, None, None, 0.1))
-    deliveries.leave(post.db, zombie)
+    deliveries.record_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
+    deliveries.release_webhook(post.db, zombie)
     again = deliveries.next_of(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None
@@ -107,9 +107,9 @@ def test_an_owner_takes_at_most_half_of_the_places(post: Post) -> None:
         for number in range(6):
             post.hook(f"http://127.0.0.1:9/{number}", owner=owner)
         post.happen(model, 1, owner=owner)
-    taken = deliveries.take(post.db, (), deliver.AT_ONCE, deliver.SLOW_AT_ONCE)
+    taken = deliveries.lease_webhooks(post.db, (), deliver.AT_ONCE, deliver.SLOW_AT_ONCE)
     assert sorted(one.owner_id for one in taken) == sorted([post.desk.owner] * 4 + [other] * 4)
-    assert deliveries.take(post.db, taken, deliver.AT_ONCE, deliver.SLOW_AT_ONCE) == []
+    assert deliveries.lease_webhooks(post.db, taken, deliver.AT_ONCE, deliver.SLOW_AT_ONCE) == []
 
 
 def test_beyond_the_bound_events_are_counted_and_the_change_is_made(

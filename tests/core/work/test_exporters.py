@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core.db.exporters import there
+from core.db.exporters import has_worker
 from core.db.tables import Exporter, ExportJob, Job, Model, Version
 from core.requests.jobs import beside_the_line
 from core.work import claim as claims
 from core.work import exporters
-from core.work.exporting import wanted
+from core.work.exporting import read_requested_export
 from core.work.kinds import KINDS
 from core.work.kinds.export import EXPORT
 from core.work.put_off import PutOff
@@ -36,7 +36,7 @@ def test_a_worker_without_the_packages_leaves_exports_to_others(
     job = asked(desk, desk.model())
     with monkeypatch.context() as lacking:
         lacking.setitem(KINDS, "export", replace(EXPORT, able=lambda: False))
-        assert claims.claim(desk.db, "w1", 60.0) is None
+        assert claims.claim_job(desk.db, "w1", 60.0) is None
     assert desk.claim().job_id == job
 
 
@@ -58,8 +58,8 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     with pytest.raises(PutOff, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"):
         exporters.take_turn(desk.db, two, 1)
     claims.put_off(desk.db, two, "later", 100.0)
-    assert claims.claim(desk.db, "w2", 60.0) is None
-    exporters.leave(desk.db, one)
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
+    exporters.end_turn(desk.db, one)
     again = desk.claim("w2")
     exporters.take_turn(desk.db, again, 1)
 
@@ -70,38 +70,38 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     one, two = desk.claim("w1"), desk.claim("w2")
     exporters.take_turn(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
-    assert claims.reap(desk.db) == [one.job_id]
+    assert claims.reap_expired(desk.db) == [one.job_id]
     exporters.take_turn(desk.db, two, 1)
 
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     desk.model()
-    exporters.tell(desk.db, "w1")
-    exporters.tell(desk.db, "w1")
+    exporters.report_worker(desk.db, "w1")
+    exporters.report_worker(desk.db, "w1")
     with desk.db.read() as session:
-        assert there(session, desk.db.now(session))
+        assert has_worker(session, desk.db.now(session))
         assert [row.worker for row in session.query(Exporter)] == ["w1"]
 
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
-    monkeypatch.setattr(exporters, "installed", lambda: False)
-    exporters.tell(desk.db, "w1")
+    monkeypatch.setattr(exporters, "has_packages", lambda: False)
+    exporters.report_worker(desk.db, "w1")
     with desk.db.read() as session:
-        assert not there(session, desk.db.now(session))
+        assert not has_worker(session, desk.db.now(session))
 
 
 def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
     model = desk.model()
     asked(desk, model)
-    found = wanted(desk.db, desk.claim())
+    found = read_requested_export(desk.db, desk.claim())
     assert (found.number, found.format, found.model_id, found.held_out) == (0, "onnx", model, [])
 
 
 def test_what_a_bound_says_is_about_exports() -> None:
-    assert "PERENNIAL_MAX_EXPORT_S" in causes.overtime(
+    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_overtime(
         600.0, EXPORT.advice
-    ) and "epochs" not in causes.overtime(1, EXPORT.advice)
-    assert "format=safetensors" in causes.outgrown(10**9, EXPORT.advice)
-    assert "fewer epochs" in causes.overtime(600.0, KINDS["learn"].advice)
+    ) and "epochs" not in causes.explain_overtime(1, EXPORT.advice)
+    assert "format=safetensors" in causes.explain_outgrown(10**9, EXPORT.advice)
+    assert "fewer epochs" in causes.explain_overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from core.requests.pretrained import Terms
 from core.work import claim as claims
 from core.work.kinds import fetch
 from core.work.put_off import PutOff
-from core.work.weights import leave, stored_or_mine
+from core.work.weights import end_turn, stored_or_mine
 from tests.core.at_once import run_at_once
 from worker.loop import Worker
 
@@ -69,11 +69,11 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
             raise Died
 
     with monkeypatch.context() as dying:
-        dying.setattr(fetch, "hit", die)
+        dying.setattr(fetch, "hit_failpoint", die)
         with pytest.raises(Died):
             worker().work(lambda: False)
     desk.set(job, lease_until=1.0)
-    assert claims.reap(desk.db) == [job]
+    assert claims.reap_expired(desk.db) == [job]
     assert worker().work(lambda: False) == 1
     assert desk.state(job) is State.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
@@ -89,7 +89,7 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(desk: Any, worker: Call
     model, job = begun(desk)
     task = desk.submit(model)
     assert desk.claim().job_id == job
-    assert claims.claim(desk.db, "w2", 60.0) is None
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
     desk.set(job, state="queued", fence=None, worker=None, lease_until=None)
     worker().work(lambda: desk.state(job) is State.SUCCEEDED)
     assert desk.claim().job_id == task
@@ -103,8 +103,8 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     with pytest.raises(PutOff, match="another job brings the same weights") as later:
         stored_or_mine(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off(desk.db, second, str(later.value), later.value.seconds)
-    assert claims.claim(desk.db, "w2", 60.0) is None
-    leave(desk.db, first)
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
+    end_turn(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
     assert stored_or_mine(desk.db, desk.blobs, again, REPOSITORY, 2) is None
@@ -182,7 +182,7 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
         if at == "fetch-stored":
             desk.act(job, Action.CANCEL)
 
-    monkeypatch.setattr(fetch, "hit", cancel)
+    monkeypatch.setattr(fetch, "hit_failpoint", cancel)
     worker().work(lambda: False)
     assert desk.state(job) is State.CANCELLED
     assert desk.all(Version, model_id=model) == []
@@ -196,7 +196,7 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     model, _ = begun(desk)
     worker().work(lambda: False)
     with desk.db.read() as session:
-        assert references.used(session, [digest()]) == {digest()}
+        assert references.find_used(session, [digest()]) == {digest()}
     model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")

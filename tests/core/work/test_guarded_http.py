@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import receiver as receivers
 
-from core.public_address import networks, target_of
+from core.public_address import parse_networks, target_of
 from core.work import guarded_http
 from core.work.guarded_http import NotSent, Way, post
 from tests.security import addresses
 
-LOOPBACK = networks("127.0.0.0/8")
+LOOPBACK = parse_networks("127.0.0.0/8")
 WAY = Way(LOOPBACK, 5.0)
 SHORT = Way(LOOPBACK, 0.6)
 
@@ -105,7 +105,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
         port = receiver.url.rpartition(":")[2]
         with pytest.raises(NotSent, match="certificate is not trusted"):
             post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way)
-        monkeypatch.setattr(guarded_http, "_trust", lambda: trust)
+        monkeypatch.setattr(guarded_http, "_load_tls_context", lambda: trust)
         assert post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way).status == 204
         with pytest.raises(NotSent, match="certificate is not trusted"):
             post(target_of(f"https://other.test:{port}/"), {}, b"{}", way)

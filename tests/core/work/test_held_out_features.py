@@ -13,8 +13,8 @@ from core.damage import Marks
 from core.db import references, usage
 from core.db.tables import Model, Part, Task
 from core.requests.tasks import delete_data
-from core.work.prepare import prepare
-from core.work.publish import publish
+from core.work.prepare import prepare_job
+from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
 
 SAME = {"backbone.1": "never moves", "head": "h"}
@@ -29,7 +29,7 @@ def learn(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.
     (result / "features").mkdir()
     path = result / "features" / "1.safetensors"
     save_file({"features": torch.full((2, 3), fill + number)}, path)
-    publish(desk.db, desk.store, claim, result)
+    publish_result(desk.db, desk.store, claim, result)
     return desk.blobs.put_file(path)[0] if desk.task_of(model, number).held_out_deleted_at is None else ""
 
 
@@ -37,7 +37,7 @@ def spec_of(desk: Desk, model: str) -> list[dict[str, Any]]:
     """History in the specification of the model's next job, which is then taken back."""
     desk.submit(model)
     claim = desk.claim()
-    path = prepare(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
     found: list[dict[str, Any]] = json.loads(path.read_text())["history"]
     return found
 
@@ -46,12 +46,14 @@ def test_a_job_gets_the_features_of_its_own_model_by_the_backbone_of_its_parent(
     model, other = desk.model(), desk.model()
     digests = [learn(desk, model), learn(desk, model)]
     learn(desk, other)
-    stored = desk.blobs.fetch
+    stored = desk.blobs.fetch_file
     assert [Path(task["features"]).name for task in spec_of(desk, model)] == [
         stored(digest).name for digest in digests
     ]
     (elsewhere,) = spec_of(desk, other)
-    assert elsewhere["features"] == str(desk.blobs.fetch(digests[0]))  # equal bytes, named by its own task
+    assert elsewhere["features"] == str(
+        desk.blobs.fetch_file(digests[0])
+    )  # equal bytes, named by its own task
 
 
 @pytest.mark.parametrize("change", ["backbone", "images", "damage", "mark"])
@@ -65,9 +67,9 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
     elif change == "mark":
-        Marks(desk.db).add(desk.blobs.key(digest))
+        Marks(desk.db).add(desk.blobs.make_key(digest))
     else:
-        desk.store.put_bytes(desk.blobs.key(digest), b"rot")
+        desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
     first = spec_of(desk, model)[0]
     assert first["features"] is None and first["held_out"] is not None
 
@@ -83,7 +85,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
     size = desk.task_of(model, 1).features_bytes
     with desk.db.read() as session:
         before = datasets(session)
-        assert references.used(session, [digest]) == {digest}
+        assert references.find_used(session, [digest]) == {digest}
     with desk.db.write() as session:
         session.get_one(Task, desk.task_of(model, 1).id).features_sha256 = None
         session.flush()
@@ -91,7 +93,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
         session.rollback()
     delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     with desk.db.read() as session:
-        assert not references.used(session, [digest])
+        assert not references.find_used(session, [digest])
     assert not desk.blobs.has(digest)
     assert spec_of(desk, model)[0]["features"] is None
 

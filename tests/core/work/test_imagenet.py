@@ -14,14 +14,14 @@ from core import imagenet_base
 from core.catalogue import load_catalogue
 from core.db.states import State
 from core.db.tables import Version
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from core.ingest.resizing import Resizing
 from core.learn.networks.backbone import ImageSpec
 from core.learn.networks.timm_backbone import TimmBackbone
-from core.learn.networks.timm_names import pretrained
+from core.learn.networks.timm_names import find_pretrained
 from core.requests import models
 from core.requests.pretrained import Terms
-from core.work.imagenet import convert
+from core.work.imagenet import convert_checkpoint
 from worker.loop import Worker
 
 PHOTOS = Path(sklearn.datasets.__file__).parent / "images"
@@ -39,16 +39,16 @@ def checkpoint() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
-    made = TimmBackbone(pretrained(imagenet_base.MODEL), ImageSpec(224, 3))
-    made.load_state_dict(convert(checkpoint))
+    made = TimmBackbone(find_pretrained(imagenet_base.MODEL), ImageSpec(224, 3))
+    made.load_state_dict(convert_checkpoint(checkpoint))
     return made.eval()
 
 
 def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
-    known = pretrained(imagenet_base.MODEL)
+    known = find_pretrained(imagenet_base.MODEL)
     resizing = Resizing(float(known.crop), known.interpolation)
-    pixels = decode((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
+    pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
 
 
@@ -89,7 +89,7 @@ def test_the_first_layers_are_the_checkpoints_tensors_applied_by_hand(
 def test_a_tensor_of_another_shape_is_refused(checkpoint: dict[str, Tensor]) -> None:
     wrong = {**checkpoint, "_bn0.weight": checkpoint["_bn0.weight"][:-1]}
     with pytest.raises(ValueError, match=r"_bn0\.weight has the shape \[31\], and bn1\.weight \[32\]"):
-        convert(wrong)
+        convert_checkpoint(wrong)
 
 
 def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:

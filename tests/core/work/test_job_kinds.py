@@ -43,7 +43,7 @@ def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
     waiting = desk.submit(model)
     check = desk.check(model)
     assert desk.claim().job_id == check
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
     assert desk.state(waiting) is State.QUEUED
 
 
@@ -52,7 +52,7 @@ def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any)
     first, check = desk.submit(model), desk.check(model)
     second_check = desk.check(model)
     assert {desk.claim(f"w{n}").job_id for n in range(3)} == {first, check, second_check}
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
     assert {desk.state(job) for job in (check, second_check)} == {State.VALIDATING}
 
 
@@ -108,7 +108,7 @@ def test_the_checks_of_one_owner_do_not_overtake_the_batches_of_another(desk: An
 
 def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> None:
     desk.check(desk.model(), kind="unlearn")
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
 
 
 def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     desk.act(check, Action.CANCEL)
     with pytest.raises(WrongState):
         claims.finish(desk.db, claim, Done({"valid": True}))
-    assert claims.stopped(desk.db, claim) is State.CANCELLED
+    assert claims.complete_stop(desk.db, claim) is State.CANCELLED
 
 
 def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
@@ -135,7 +135,7 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
     check = desk.check(model)
     for _ in range(claims.MAX_STRIKES):
         desk.expire(desk.claim())
-        assert claims.reap(desk.db) == [check]
+        assert claims.reap_expired(desk.db) == [check]
     assert desk.state(check) is State.FAILED
     assert desk.job(check).error["code"] == "job-lost"
     job = desk.submit(model)
@@ -176,7 +176,7 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(desk: Any, by
 
 def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
-    named = {one.key: one for one in consistency.named(desk.db)}
+    named = {one.key: one for one in consistency.iterate_named(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
     assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
     desk.store.put_bytes(f"archives/{check}", b"zap")
@@ -190,9 +190,9 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     desk.store.put_bytes(f"archives/{check}", b"zap")
     Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).round()
     with desk.db.read() as session:
-        assert [row.key for row in damage.marked(session, 9)] == [f"archives/{check}"]
+        assert [row.key for row in damage.list_marks(session, 9)] == [f"archives/{check}"]
         error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
-        assert "Send it again" in damage.explained(session, model, error).detail
+        assert "Send it again" in damage.explain_error(session, model, error).detail
 
 
 def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) -> None:
@@ -243,7 +243,7 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
-    claims.stopped(desk.db, claim)
+    claims.complete_stop(desk.db, claim)
     uploads.forget(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
@@ -275,7 +275,7 @@ def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any)
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     check = desk.check(desk.model())
-    assert sweep.unrung(desk.db) == [check]
+    assert sweep.find_unrung(desk.db) == [check]
 
 
 @pytest.mark.both_databases

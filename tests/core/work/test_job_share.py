@@ -10,7 +10,7 @@ from core.protocol.job_event import AliveEvent, JobEvent, PhaseEvent, ProgressEv
 from core.requests.job_answer import to_json
 from core.work import job_share
 from core.work.claim import Claim
-from core.work.progress import record
+from core.work.progress import record_events
 
 PHASES = ("validate", "prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish")
 
@@ -25,7 +25,7 @@ def told(desk: Any, claim: Claim, event: JobEvent, *, after_s: float = 0.0) -> d
     if progress:
         moved = {name: progress[name] - after_s for name in ("at", "heard_at") if name in progress}
         desk.set(claim.job_id, progress={**progress, **moved})
-    record(desk.db, claim, [event])
+    record_events(desk.db, claim, [event])
     found: dict[str, Any] = desk.job(claim.job_id).progress
     return found
 
@@ -147,13 +147,13 @@ def test_a_sign_of_life_moves_a_phase_whose_steps_are_not_counted(desk: Any) -> 
 
 def test_a_sign_of_life_before_the_first_phase_says_nothing(desk: Any) -> None:
     job, claim = desk.begin()
-    record(desk.db, claim, [AliveEvent()])
+    record_events(desk.db, claim, [AliveEvent()])
     assert desk.job(job).progress == {}
 
 
 def test_the_last_report_of_a_batch_has_the_share_of_the_job(desk: Any) -> None:
     job, claim = desk.begin()
-    record(desk.db, claim, [at_step(1), at_step(2)])
+    record_events(desk.db, claim, [at_step(1), at_step(2)])
     first, second = (event.data for event in desk.all(Event, job_id=job, type="progress"))
     assert "done" not in first and second["done"] == desk.job(job).progress["done"]
 

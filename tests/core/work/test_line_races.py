@@ -17,7 +17,7 @@ from core.errors import LeaseLost, PerennialError
 from core.requests import aliases, jobs, retries, settling
 from core.requests.actor import Actor
 from core.work import claim as claims
-from core.work.publish import publish
+from core.work.publish import publish_result
 from tests.core.requests.batches import CATALOGUE
 
 pytestmark = pytest.mark.both_databases
@@ -39,7 +39,7 @@ def failed_and_waiting(desk: Any) -> tuple[str, str]:
 
 def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
     """A claim between whose look at the queue and whose lock of the model somebody retries `job`."""
-    locked, thread = claims.line.locked, None
+    locked, thread = claims.line.lock_model, None
 
     def retry() -> None:
         retries.retry(desk.db, CATALOGUE, actor, job, None)
@@ -52,8 +52,8 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
             thread.join(0.1 if desk.db.dialect == "sqlite" else 60)  # SQLite lets no second writer in
         return locked(session, model_id)
 
-    monkeypatch.setattr(claims.line, "locked", locked_late)
-    found = claims.claim(desk.db, "w", 60)
+    monkeypatch.setattr(claims.line, "lock_model", locked_late)
+    found = claims.claim_job(desk.db, "w", 60)
     assert thread is not None
     thread.join()
     return found
@@ -65,7 +65,7 @@ def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
     first, second = failed_and_waiting(desk)
     found = claim_beside_a_retry(desk, actor, monkeypatch, first)
     assert found.job_id == (second if desk.db.dialect == "sqlite" else first)
-    assert claims.claim(desk.db, "w2", 60) is None, "one job of a model at a time"
+    assert claims.claim_job(desk.db, "w2", 60) is None, "one job of a model at a time"
     assert desk.state(first) in (State.QUEUED, State.RUNNING)
 
 
@@ -83,7 +83,7 @@ def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_hol
     """The other waits for the model: waiting for him in turn would be a deadlock."""
     job = desk.submit(desk.model())
     with desk.db.write() as retrying:
-        assert job_rows.locked(retrying, job) is not None
+        assert job_rows.lock_job(retrying, job) is not None
         with desk.db.write() as promoting:
             promoting.execute(text("SET LOCAL lock_timeout = '3s'"))
             promoting.add(Event(job_id=job, type="log", data={}, at=0.0))
@@ -104,7 +104,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     def worker(seed: int) -> None:
         draw = random.Random(seed)
         while not over.is_set():
-            claim = claims.claim(desk.db, f"w{seed}", 60)
+            claim = claims.claim_job(desk.db, f"w{seed}", 60)
             if claim is None:
                 over.wait(0.005)
                 continue
@@ -113,13 +113,13 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 if way < 0.7:
                     correct = 9 if draw.random() < 0.6 else 1
                     result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
-                    publish(desk.db, desk.store, claim, result)
+                    publish_result(desk.db, desk.store, claim, result)
                 elif way < 0.85:
                     claims.fail(desk.db, claim, "code", "no")
                 else:
                     claims.requeue(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
-                claims.stopped(desk.db, claim)
+                claims.complete_stop(desk.db, claim)
 
     def person(seed: int) -> None:
         draw = random.Random(seed)
@@ -131,12 +131,12 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             job = draw.choice(desk.all(Job, model_id=model)).id
             asks: list[Callable[[], object]] = [
                 lambda: settling.go_on(desk.db, actor, model, number, None),  # noqa: B023
-                lambda: settling.discard(desk.db, actor, model, number, None),  # noqa: B023
-                lambda: settling.relearn(desk.db, CATALOGUE, actor, model, number, None),  # noqa: B023
+                lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
+                lambda: settling.relearn_task(desk.db, CATALOGUE, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
-                lambda: jobs.act(desk.db, actor, job, Action.CANCEL),  # noqa: B023
+                lambda: jobs.apply_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
                 lambda: aliases.rollback(desk.db, actor, model, "production", reason=None),  # noqa: B023
-                lambda: aliases.follow(desk.db, actor, model, "production"),  # noqa: B023
+                lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(
                     desk.db,
                     actor,

@@ -14,7 +14,7 @@ from core.learn import kept_answers
 from core.learn.evaluate import Answers, find_leaders, smallest_integers
 from core.line.checks import NEW_GATE
 from core.store import Blobs
-from core.work.publish import publish
+from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
 
 IMAGES = 30
@@ -46,14 +46,14 @@ class Stream:
         answers = {("new", task): self._answers(number, task, ranked) for task in range(1, number + 1)}
         answers |= {("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)}
         result = self._result(number, answers)
-        published = publish(self.desk.db, self.desk.store, claim, result)
+        published = publish_result(self.desk.db, self.desk.store, claim, result)
         return self._counted(published.number)
 
     def _result(self, number: int, answers: Any) -> Path:
         cells = [("new", task, self._right(number, task), IMAGES) for task in range(1, number + 1)]
         classes = [label for of in CLASSES[:number] for label in of]
         result = self.desk.result({"head": f"h{number}"}, cells, classes=classes)
-        files = [file.to_json() for file in kept_answers.files(result, answers)]
+        files = [file.to_json() for file in kept_answers.write_files(result, answers)]
         document = json.loads((result / "result.json").read_text())
         (result / "result.json").write_text(json.dumps({**document, "answers": files}))
         return result
@@ -203,7 +203,7 @@ def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> No
     stream.learn()
     for cell in stream.desk.all(Result, model_id=stream.model):
         if cell.answers is not None:
-            stream.desk.store.delete(Blobs.key(cell.answers))
+            stream.desk.store.delete(Blobs.make_key(cell.answers))
     counted = stream.learn()  # production is the parent, whose answers the job has
     assert counted["forgotten"]["images"] == 2 * IMAGES
     assert {one["against"] for one in counted["drifted"]["tasks"]} <= {2}

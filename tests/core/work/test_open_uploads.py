@@ -36,7 +36,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
         session.add(row)
         session.flush()
         for fence, data in enumerate(pieces):
-            key = chunks.key(upload_id, row.offset, fence)
+            key = chunks.make_key(upload_id, row.offset, fence)
             desk.store.put_bytes(key, data)
             sha256 = hashlib.sha256(data).hexdigest()
             session.add(
@@ -48,7 +48,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
 
 def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
     """A piece that nothing names, so many days old."""
-    key = chunks.key(upload_id, 9, 99)
+    key = chunks.make_key(upload_id, 9, 99)
     desk.store.put_bytes(key, b"orphan")
     path = desk.store.root / key
     os.utime(path, (path.stat().st_mtime - days * DAY_S,) * 2)
@@ -65,13 +65,17 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     young, old = left_by_a_crash(desk, kept, 0.5), left_by_a_crash(desk, over, 1.5)
     told = {one.object: one.reason for one in dry_run(desk.db, desk.store, desk.settings)}
     assert told == {
-        **dict.fromkeys((chunks.key(over, 0, 0), chunks.key(over, 2, 1)), "upload whose time is over"),
+        **dict.fromkeys(
+            (chunks.make_key(over, 0, 0), chunks.make_key(over, 2, 1)), "upload whose time is over"
+        ),
         "1 rows of uploads": "upload whose time is over",
         old: "piece of an upload that nothing names",
     }
     desk.sweep()
     assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(Chunk)) == 2
-    assert sorted(desk.keys("uploads/")) == sorted([chunks.key(kept, 0, 0), chunks.key(kept, 2, 1), young])
+    assert sorted(desk.keys("uploads/")) == sorted(
+        [chunks.make_key(kept, 0, 0), chunks.make_key(kept, 2, 1), young]
+    )
     assert dry_run(desk.db, desk.store, desk.settings) == []
 
 
@@ -92,7 +96,7 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
     desk.model()
     one = upload(desk, b"ab", b"cd", b"ef", b"gh")
     assert checked(desk, verify=True) == []
-    missing, short, damaged = (chunks.key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2)))
+    missing, short, damaged = (chunks.make_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2)))
     desk.store.delete(missing)
     desk.store.put_bytes(short, b"c")
     desk.store.put_bytes(damaged, b"xx")
@@ -113,9 +117,9 @@ def test_an_upload_that_a_sweep_should_have_removed_a_day_ago_is_drift(desk: Any
 
 def test_pieces_count_among_the_bytes_of_their_owner(desk: Any) -> None:
     desk.model()
-    before = stored_bytes.measured(desk.db, desk.owner)
+    before = stored_bytes.measure_owner(desk.db, desk.owner)
     upload(desk, b"ab", b"cde")
-    assert stored_bytes.measured(desk.db, desk.owner) == before + 5
+    assert stored_bytes.measure_owner(desk.db, desk.owner) == before + 5
 
 
 @pytest.fixture
@@ -132,15 +136,15 @@ def test_a_backup_holds_uploads_and_a_restore_brings_them_back(
     desk.model()
     one = upload(desk, b"ab", b"cd")
     left_by_a_crash(desk, one, 0)
-    backup.backup(small, tmp_path / "backup")
+    backup.create_backup(small, tmp_path / "backup")
     empty = Settings(data_dir=tmp_path / "restored")
-    backup.restore(empty, tmp_path / "backup")
+    backup.restore_backup(empty, tmp_path / "backup")
     found = Database(empty.resolved_database_url)
     with found.read() as session:
         assert session.get_one(Upload, one).offset == 4
     found.close()
     there = sorted(path.name for path in (empty.data_dir / "store" / "uploads" / one).iterdir())
-    assert there == [chunks.key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))]
+    assert there == [chunks.make_key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))]
 
 
 def test_many_uploads_whose_time_is_over_go_in_few_transactions(

@@ -10,11 +10,11 @@ from core import damage
 from core.db.tables import Part, Task
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.store import Blobs
-from core.work.prepare import prepare
+from core.work.prepare import prepare_job
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
-    path = prepare(desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}")
+    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}")
     return json.loads(path.read_text())
 
 
@@ -65,7 +65,7 @@ def test_tasks_bring_the_hashes_of_their_images_where_these_are_kept(desk: Any, 
     desk.change(Task, past.id, traces_sha256=digest, held_out_deleted_at=1.0 if gone else None)
     desk.submit(model)
     (found,) = spec_of(desk, desk.claim())["history"]
-    assert found["traces"] == (None if gone else str(desk.blobs.fetch(digest)))
+    assert found["traces"] == (None if gone else str(desk.blobs.fetch_file(digest)))
 
 
 def test_only_what_the_parent_was_taught_is_history(desk: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     job_id, claim = desk.begin()
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
-        damage.mark(session, Blobs.key(desk.task(job_id).train_sha256), "digest", "", 1.0)
+        damage.mark_damaged(session, Blobs.make_key(desk.task(job_id).train_sha256), "digest", "", 1.0)
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
         spec_of(desk, claim)
 

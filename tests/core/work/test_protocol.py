@@ -139,7 +139,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(target=held, worker=st.sampled_from("ab"))
     def claim(self, worker: str) -> Claim | None:
         heads = {job for line in self.lines.values() if (job := self.head(line)) is not None}
-        found = claims.claim(self.desk.db, worker, LONG)
+        found = claims.claim_job(self.desk.db, worker, LONG)
         if found is None:
             assert not heads, f"{heads} may be claimed"
             return None
@@ -155,7 +155,7 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         now = self.expected[claim.job_id]
-        answer = claims.heartbeat(self.desk.db, claim.job_id, claim.fence, LONG)
+        answer = claims.renew_lease(self.desk.db, claim.job_id, claim.fence, LONG)
         assert answer == (now.state if now.owner == claim else None)
 
     @rule(claim=held)
@@ -166,7 +166,7 @@ class Protocol(RuleBasedStateMachine):
 
         def go() -> int:
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, 9, 10)])
-            return publish.publish(self.desk.db, self.desk.store, claim, result).number
+            return publish.publish_result(self.desk.db, self.desk.store, claim, result).number
 
         if now.version is not None:
             assert go() == now.version, "published twice is published once"
@@ -187,7 +187,7 @@ class Protocol(RuleBasedStateMachine):
             return
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
-            "stopped": lambda: claims.stopped(db, claim),
+            "stopped": lambda: claims.complete_stop(db, claim),
             "requeue": lambda: claims.requeue(db, claim, "died"),
             "outage": lambda: claims.requeue(db, claim, "away", counts=False),
             "fail": lambda: claims.fail(db, claim, "code", "no"),
@@ -207,9 +207,9 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         self.desk.expire(claim)
-        assert claims.reap(self.desk.db) == [claim.job_id]
+        assert claims.reap_expired(self.desk.db) == [claim.job_id]
         self.ended(claim.job_id, strike=True)
-        assert claims.reap(self.desk.db) == []
+        assert claims.reap_expired(self.desk.db) == []
 
     @rule(
         pick=st.integers(0, 9),
@@ -271,7 +271,7 @@ class Protocol(RuleBasedStateMachine):
         now.state = asked.get(now.state, State.FAILED if over else State.QUEUED)
 
     def act(self, job: str, action: Action) -> None:
-        jobs.act(self.desk.db, self.actor, job, action)
+        jobs.apply_action(self.desk.db, self.actor, job, action)
 
     def refused(self, call: Callable[[], object]) -> None:
         with pytest.raises(WrongState):

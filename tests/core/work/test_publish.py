@@ -13,7 +13,7 @@ from core.db.tables import AliasMove, Audit, Event, Model, Part, Result, Task, V
 from core.errors import LeaseLost, WrongState
 from core.work import claim as claims
 from core.work import publish as publishing
-from core.work.publish import Published, publish
+from core.work.publish import Published, publish_result
 from tests.core.at_once import run_at_once
 
 FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
@@ -102,14 +102,20 @@ def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
 
 def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> None:
     _, claim, result = ready
-    first, again = publish(desk.db, desk.store, claim, result), publish(desk.db, desk.store, claim, result)
+    first, again = (
+        publish_result(desk.db, desk.store, claim, result),
+        publish_result(desk.db, desk.store, claim, result),
+    )
     assert first == again == Published(1, "published")
     assert len(desk.all(Version)) == 2
     assert len(desk.all(Event, type="state")) == 2
-    assert publish(desk.db, desk.store, claim, desk.folder / "gone") == first  # the commit is enough
+    assert publish_result(desk.db, desk.store, claim, desk.folder / "gone") == first  # the commit is enough
 
 
-@pytest.mark.parametrize("step", ["write_measured", "judge", "_version", "_end", "move", "hold"])
+@pytest.mark.parametrize(
+    "step",
+    ["write_measured", "judge_version", "_add_version", "_end_job", "change_state", "lock_claimed_job"],
+)
 def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
     desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -123,12 +129,12 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
 
         patched.setattr(publishing, step, crash)
         with pytest.raises(KeyboardInterrupt):
-            publish(desk.db, desk.store, claim, result)
+            publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.RUNNING
     assert len(desk.all(Version)) == 1
     assert not desk.all(Part) and not desk.all(Result) and not desk.all(AliasMove) and not desk.all(Audit)
     assert desk.all(Model)[0].next_version == 1
-    assert publish(desk.db, desk.store, claim, result).number == 1
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
 
 
 def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
@@ -144,8 +150,8 @@ def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
 
         patched.setattr(Session, "commit", committed_but_not_told)
         with pytest.raises(ConnectionError):
-            publish(desk.db, desk.store, claim, result)
-    assert publish(desk.db, desk.store, claim, result).number == 1
+            publish_result(desk.db, desk.store, claim, result)
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
     assert learn(desk, claim.model_id) == 2
     assert [version.number for version in desk.all(Version)] == [0, 1, 2]
 
@@ -156,12 +162,12 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
     job_id, claim, result = ready
     desk.register(claim)
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "_clean", lambda *_: 1 / 0)
+        patched.setattr(publishing, "_clean_up", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            publish(desk.db, desk.store, claim, result)
+            publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.SUCCEEDED
     assert desk.keys("snapshots/")
-    assert publish(desk.db, desk.store, claim, result).number == 1
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
     assert not desk.keys("snapshots/")
 
 
@@ -187,9 +193,9 @@ def test_a_stop_that_came_first_wins_over_publishing(
     job_id, claim, result = ready
     desk.act(job_id, asked)
     with pytest.raises(WrongState):
-        publish(desk.db, desk.store, claim, result)
+        publish_result(desk.db, desk.store, claim, result)
     assert len(desk.all(Version)) == 1
-    assert claims.stopped(desk.db, claim) is ends
+    assert claims.complete_stop(desk.db, claim) is ends
 
 
 @pytest.mark.both_databases
@@ -199,7 +205,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, 
         job_id, claim = desk.begin()
         result = desk.result(FIRST, CELLS)
         ways = {
-            "published": partial(publish, desk.db, desk.store, claim, result),
+            "published": partial(publish_result, desk.db, desk.store, claim, result),
             "stopped": partial(desk.act, job_id, asked),
         }
 
@@ -209,7 +215,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, 
                 return way
             except WrongState:
                 if way == "published":
-                    claims.stopped(desk.db, claim)
+                    claims.complete_stop(desk.db, claim)
                 return None
 
         (outcome,) = filter(None, run_at_once(does, ways))
@@ -225,7 +231,7 @@ def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
     desk.submit(model)
     claim = desk.claim()
     with pytest.raises(ValueError, match="complete result"):
-        publish(desk.db, desk.store, claim, desk.folder / "nothing")
+        publish_result(desk.db, desk.store, claim, desk.folder / "nothing")
     claims.fail(desk.db, claim, "code", "x")
     assert learn(desk, model) == 2
 
@@ -263,7 +269,7 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
     assert any("is held by its gate: forgetting of earlier tasks is 0.6" in text for text in logged)
     # The line waits; the next task will not start from what was held.
     desk.submit(model)
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
 
 
 def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
@@ -352,4 +358,4 @@ def test_a_part_must_be_a_file_of_the_result(desk: Any, file: str) -> None:
     text = (result / "result.json").read_text().replace("parts/head.safetensors", file)
     (result / "result.json").write_text(text)
     with pytest.raises(ValueError, match="not a file of its result"):
-        publish(desk.db, desk.store, desk.claim(), result)
+        publish_result(desk.db, desk.store, desk.claim(), result)

@@ -15,7 +15,7 @@ CPU, GPU, TWO = Offer("cpu", 0), Offer("cuda", 1), Offer("cuda", 2)
 
 
 def take(desk: Any, offer: Offer) -> Any:
-    return claims.claim(desk.db, "w", 60, offer)
+    return claims.claim_job(desk.db, "w", 60, offer)
 
 
 @pytest.mark.both_databases
@@ -103,11 +103,11 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
 
     def after_report(problem: str | None, ago_s: float) -> Any:
         with desk.db.write() as session:
-            workers.report(session, "w", Device("cuda", 1, problem), desk.now() - ago_s)
+            workers.record_presence(session, "w", Device("cuda", 1, problem), desk.now() - ago_s)
             return waits_for(session)
 
     def waits_for(session: Any) -> Any:
-        return job_answer.shown(session, desk.job(job_id))["waiting_for"]
+        return job_answer.build_job_response(session, desk.job(job_id))["waiting_for"]
 
     with desk.db.write() as session:
         never = waits_for(session)
@@ -117,24 +117,24 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
     assert after_report(None, 0.0) is None
     assert after_report("ECC", 0.0)["kind"] == "device"
     with desk.db.read() as session:
-        assert workers.status(session, desk.now()) == "device lost"
-        assert workers.count(session, desk.now())["cuda", "lost"] == 1
+        assert workers.read_status(session, desk.now()) == "device lost"
+        assert workers.count_present(session, desk.now())["cuda", "lost"] == 1
 
 
 def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
     with desk.db.write() as session:
-        workers.report(session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1)
-        workers.report(session, "new", Device("cpu"), desk.now())
+        workers.record_presence(session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1)
+        workers.record_presence(session, "new", Device("cpu"), desk.now())
         assert workers.cuda_workers(session) == []
-        assert workers.status(session, desk.now()) == "up"
+        assert workers.read_status(session, desk.now()) == "up"
 
 
 @pytest.mark.both_databases
 def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: Any) -> None:
     now = desk.now()
     with desk.db.write() as session:
-        workers.report(session, "dead", Device("cpu"), now - 100, now - 900)
-        workers.report(session, "young", Device("cpu"), now - 5, now - 20)
-        workers.report(session, "older code", Device("cpu"), now - 5)
+        workers.record_presence(session, "dead", Device("cpu"), now - 100, now - 900)
+        workers.record_presence(session, "young", Device("cpu"), now - 5, now - 20)
+        workers.record_presence(session, "older code", Device("cpu"), now - 5)
         assert workers.answers_since(session, now - 10, now) == now - 20
         assert workers.answers_since(session, now - 1, now) is None

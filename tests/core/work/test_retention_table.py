@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from core.db.jobs import locked, move
+from core.db.jobs import change_state, lock_job
 from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Event, Export, Idempotency, Model, Task, Version
@@ -98,7 +98,7 @@ def cancelled(desk: Any) -> Callable[[], bool]:
     job = desk.submit(desk.model())
     claim = desk.claim()
     desk.set(job, state="cancelling")
-    claims.stopped(desk.db, claim)
+    claims.complete_stop(desk.db, claim)
     return kept(desk)
 
 
@@ -178,17 +178,20 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             desk.register(claim)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
-            files = snapshots.upload(desk.store, key, sorted(desk.snapshot().iterdir()))
+            files = snapshots.upload_files(desk.store, key, sorted(desk.snapshot().iterdir()))
             best = {"key": key, "files": files, "fence": claim.fence, "number": 1, "step": 4, "correct": 3}
             desk.set(job, anytime=StoredAnytime.from_json(best))
         if end == "failed":
             claims.fail(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
             with desk.db.write() as session:
-                move(
-                    session, locked(session, job), Action.CANCEL if end == "cancelled" else Action.PAUSE, 1.0
+                change_state(
+                    session,
+                    lock_job(session, job),
+                    Action.CANCEL if end == "cancelled" else Action.PAUSE,
+                    1.0,
                 )
-            claims.stopped(desk.db, claim)
+            claims.complete_stop(desk.db, claim)
 
         def look() -> bool:
             stored = bool(desk.keys(f"{'snapshots' if kind == 'snapshot' else 'anytime'}/"))

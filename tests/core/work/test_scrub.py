@@ -19,7 +19,7 @@ from core.errors import Unavailable
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
-from core.work.consistency import named
+from core.work.consistency import iterate_named
 from core.work.scrub import LOOK_AGAIN_S, Scrubber
 from tests.core.at_once import run_at_once
 
@@ -69,7 +69,7 @@ def scrubber(
 
 def marks(desk: Any) -> dict[str, str]:
     with desk.db.read() as session:
-        return {row.key: row.kind for row in damage.marked(session, 1000)}
+        return {row.key: row.kind for row in damage.list_marks(session, 1000)}
 
 
 def row(desk: Any) -> Scrub:
@@ -77,7 +77,7 @@ def row(desk: Any) -> Scrub:
 
 
 def part(desk: Any, name: str) -> str:
-    return Blobs.key(next(p.sha256 for p in desk.all(Part) if p.name == name))
+    return Blobs.make_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
 
 
 def forget(desk: Any, name: str) -> None:
@@ -94,9 +94,9 @@ def add_bases(desk: Any, count: int) -> None:
 
 
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
-    unnamed = Blobs.key(desk.blob("nothing names this"))
+    unnamed = Blobs.make_key(desk.blob("nothing names this"))
     scrubber(desk).round()
-    wanted = {one.key for one in named(desk.db)}
+    wanted = {one.key for one in iterate_named(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
     assert {key.split("/")[0] for key in wanted} == {"archives", "blobs"}
     assert marks(desk) == {} and row(desk).objects == len(wanted) and row(desk).ended_at is not None
@@ -149,22 +149,22 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     blobs = Blobs(desk.store.inner, desk.folder / "cache", marks=damage.Marks(desk.db))
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
-        damage.mark(session, Blobs.key(sha256), "digest", "as it is now", desk.db.now(session))
-    inode = desk.store.local_path(Blobs.key(sha256)).stat().st_ino
+        damage.mark_damaged(session, Blobs.make_key(sha256), "digest", "as it is now", desk.db.now(session))
+    inode = desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino
     blobs.put_file(path)
     assert marks(desk) == {}
-    assert desk.store.local_path(Blobs.key(sha256)).stat().st_ino != inode, "it was not written anew"
+    assert desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino != inode, "it was not written anew"
 
 
 def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(desk: Any) -> None:
-    desk.store.put_bytes(Blobs.key(desk.download), b"A download")
+    desk.store.put_bytes(Blobs.make_key(desk.download), b"A download")
     scrubber(desk).round()
     assert desk.all(Export) == [] and marks(desk) == {}
-    assert desk.store.stat(Blobs.key(desk.download)) is None
+    assert desk.store.stat(Blobs.make_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(Export(version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9))
-        damage.mark(session, part(desk, "head"), "digest", "", 0.0)
+        damage.mark_damaged(session, part(desk, "head"), "digest", "", 0.0)
     assert desk.all(Export) == []
 
 
@@ -222,7 +222,7 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
         return False
 
     monkeypatch.setattr("core.work.scrub.time.monotonic", lambda: now[0])
-    desk.store.put_bytes(Blobs.key(desk.base), b"x" * 1_000_000)
+    desk.store.put_bytes(Blobs.make_key(desk.base), b"x" * 1_000_000)
     scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).round()
     # The base is damaged now: it is read twice before it is marked.
     wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000

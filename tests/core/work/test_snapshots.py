@@ -56,7 +56,7 @@ def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
             desk.register(zombie, "late")
         assert desk.job(job_id).snapshot == before
         assert desk.keys("snapshots/") == sorted(before.keys)
-        owner = claims.claim(desk.db, "owner", 60)
+        owner = claims.claim_job(desk.db, "owner", 60)
         assert owner is None or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
 
 
@@ -79,7 +79,7 @@ def test_a_crash_before_the_row_leaves_the_earlier_snapshot_in_force(
     desk.register(claim, "one")
     before = desk.job(job_id).snapshot
     with monkeypatch.context() as patched:
-        patched.setattr(snapshots, "hold", lambda *_: 1 / 0)
+        patched.setattr(snapshots, "lock_claimed_job", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             desk.register(claim, "two")
     assert desk.job(job_id).snapshot == before
@@ -134,7 +134,7 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     model = desk.model()
     desk.submit(model)
     result = desk.result({"head": "1"}, [("new", 1, 9, 10)])
-    publish.publish(desk.db, desk.store, desk.claim(), result)
+    publish.publish_result(desk.db, desk.store, desk.claim(), result)
     job_id, claim = desk.begin(model)
     desk.register(claim)
     snapshot_of_before(desk, job_id, code_version() if code == "the parent's" else code)

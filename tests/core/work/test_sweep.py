@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from core.db.jobs import move
+from core.db.jobs import change_state
 from core.db.states import Action
 from core.db.tables import Export, Job, Model, Part, Task, Version
 from core.work import claim as claims
 from core.work import snapshots
-from core.work.sweep import unrung
+from core.work.sweep import find_unrung
 
 DAY_S = 86_400.0
 
@@ -18,16 +18,16 @@ DAY_S = 86_400.0
 def test_a_job_that_waits_without_a_ring_is_rung_again(desk: Any) -> None:
     model = desk.model()
     waiting, behind = desk.submit(model), desk.submit(model)
-    assert unrung(desk.db) == [waiting]
+    assert find_unrung(desk.db) == [waiting]
     with desk.db.read() as session:
         now = desk.db.now(session)
     desk.set(waiting, rung_at=now)
-    assert unrung(desk.db) == []
+    assert find_unrung(desk.db) == []
     desk.set(waiting, rung_at=now - 6)
-    assert unrung(desk.db) == [waiting]
+    assert find_unrung(desk.db) == [waiting]
     desk.set(waiting, created_at=now)
-    assert unrung(desk.db) == []
-    assert behind not in unrung(desk.db, 0)
+    assert find_unrung(desk.db) == []
+    assert behind not in find_unrung(desk.db, 0)
 
 
 def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -> None:
@@ -90,11 +90,11 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
     claim = desk.claim()
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
-        move(session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session))
+        change_state(session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session))
     parts = {part.sha256 for part in desk.all(Part)}
     desk.sweep()
     assert parts and all(desk.blobs.has(sha256) for sha256 in parts)  # the job may still read its parent
-    claims.stopped(desk.db, claim)
+    claims.complete_stop(desk.db, claim)
     desk.sweep()
     assert not any(desk.blobs.has(sha256) for sha256 in parts)
 
@@ -127,7 +127,7 @@ def test_archives_of_batches_that_were_never_accepted_go_after_a_day(desk: Any) 
 def test_unused_blobs_are_looked_for_once_a_day(desk: Any) -> None:
     desk.sweep()
     orphan = desk.blob("left by a crash")
-    os.utime(desk.folder / "store" / desk.blobs.key(orphan), (1.0, 1.0))
+    os.utime(desk.folder / "store" / desk.blobs.make_key(orphan), (1.0, 1.0))
     desk.sweep()
     assert desk.blobs.has(orphan)
 
@@ -137,19 +137,19 @@ def test_a_crash_between_marking_and_deleting_is_repaired(desk: Any, monkeypatch
 
     desk.submit(desk.model(training_data_days=0.0))
     with monkeypatch.context() as patched:
-        patched.setattr(retention, "drop", lambda *_: 1 / 0)
+        patched.setattr(retention, "drop_unused", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             desk.publish()
     train = desk.all(Task)[0].train_sha256
     assert desk.blobs.has(train)
-    os.utime(desk.folder / "store" / desk.blobs.key(train), (1.0, 1.0))
+    os.utime(desk.folder / "store" / desk.blobs.make_key(train), (1.0, 1.0))
     desk.sweep()
     assert not desk.blobs.has(train)
 
 
 def test_an_attempt_keeps_what_it_has_not_registered_yet(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.stopped(desk.db, desk.claim())
+    claims.complete_stop(desk.db, desk.claim())
     claim = desk.claim()
     for fence in (claim.fence - 1, claim.fence):
         desk.store.put_bytes(f"snapshots/{job_id}/{fence:08d}-000001/tensors", b"x")
@@ -166,7 +166,7 @@ def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
     head, buffer = desk.all(Part)
     with monkeypatch.context() as hidden:  # as if the store had no files here
         hidden.setattr(desk.store, "local_path", lambda key: None)
-        copies = [desk.blobs.fetch(part.sha256) for part in (head, buffer)]
+        copies = [desk.blobs.fetch_file(part.sha256) for part in (head, buffer)]
     with desk.db.write() as session:
         session.get_one(Part, (buffer.version_id, buffer.name)).deleted_at = 1.0
     desk.sweep()
@@ -182,7 +182,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(desk: Any, prefi
     elif end == "failed":
         claims.fail(desk.db, claim, "code", "x")
     else:
-        claims.stopped(desk.db, claim)
+        claims.complete_stop(desk.db, claim)
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
     desk.sweep()
     assert not desk.keys(f"{prefix}/")
@@ -191,7 +191,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(desk: Any, prefi
 @pytest.mark.parametrize("of", ["uploads", "writers of the store"])
 def test_files_that_a_crash_left_half_written_go_after_a_day(desk: Any, of: str) -> None:
     """Only the worker starts again after a crash of a worker: nobody else looks there."""
-    folder = desk.settings.folder("spool") if of == "uploads" else desk.store.root / ".incoming"
+    folder = desk.settings.make_folder("spool") if of == "uploads" else desk.store.root / ".incoming"
     for name in ("old", "new"):
         (folder / name).write_text("images")
     os.utime(folder / "old", (1.0, 1.0))

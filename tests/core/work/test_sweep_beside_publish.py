@@ -12,14 +12,14 @@ import pytest
 from core.db.tables import Part, Version
 from core.work import claim as claims
 from core.work import consistency, publish
-from core.work.sweep import sweep
+from core.work.sweep import run_sweep
 
 CELLS = [("new", 1, 1, 2)]
 
 
 def sweep_all(desk: Any) -> None:
     """As a worker whose grace is over for everything."""
-    sweep(desk.db, desk.store, desk.blobs, desk.settings, grace_days=-1.0, whole=True)
+    run_sweep(desk.db, desk.store, desk.blobs, desk.settings, grace_days=-1.0, whole=True)
 
 
 @pytest.mark.parametrize("point", ["part-stored", "publish-stored"])
@@ -35,7 +35,7 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
             sweep_all(desk)
             deleted.append(before - len(desk.keys("blobs/")))
 
-    monkeypatch.setattr(publish, "hit", hit)
+    monkeypatch.setattr(publish, "hit_failpoint", hit)
     desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
@@ -55,7 +55,7 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
             sweeper.join(0.3)
             assert sweeper.is_alive()
 
-    monkeypatch.setattr(publish, "hit", hit)
+    monkeypatch.setattr(publish, "hit_failpoint", hit)
     desk.publish()
     sweeper.join(60)
     assert not sweeper.is_alive()
@@ -101,9 +101,9 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     ]
 
     def learn() -> int:
-        while (claim := claims.claim(desk.db, "w", 60.0)) is None:
+        while (claim := claims.claim_job(desk.db, "w", 60.0)) is None:
             time.sleep(0.01)  # the jobs that are left are all of a model that has one under way
-        number = publish.publish(desk.db, desk.store, claim, results.pop()).number
+        number = publish.publish_result(desk.db, desk.store, claim, results.pop()).number
         missing = [
             part.name for part in desk.all(Part) if not part.deleted_at and not desk.blobs.has(part.sha256)
         ]
@@ -124,7 +124,9 @@ def test_a_planted_publish_that_does_not_look_again_is_found(
     """The test above can fail: without the look inside the transaction a named blob is missing."""
     desk.submit(desk.model())
     monkeypatch.setattr(publish.Blobs, "has", lambda self, sha256: True)
-    monkeypatch.setattr(publish, "hit", lambda name: sweep_all(desk) if name == "publish-stored" else None)
+    monkeypatch.setattr(
+        publish, "hit_failpoint", lambda name: sweep_all(desk) if name == "publish-stored" else None
+    )
     desk.publish()
     found = consistency.check(desk.db, desk.store, desk.settings)
     assert [drift.kind for drift in found] == ["missing"]

@@ -31,7 +31,7 @@ def litter(desk: Any) -> None:
         )
     desk.set(failed, finished_at=1.0)
     orphan = desk.blob("left by a crash")
-    os.utime(desk.store.root / desk.blobs.key(orphan), (1.0, 1.0))
+    os.utime(desk.store.root / desk.blobs.make_key(orphan), (1.0, 1.0))
     desk.store.put_bytes("snapshots/job_gone/00000001-000001/x", b"1234")
 
 
@@ -67,9 +67,11 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
 def test_the_grace_counts(desk: Any) -> None:
     desk.model()
     orphan = desk.blob("left by a crash")
-    path = desk.store.root / desk.blobs.key(orphan)
+    path = desk.store.root / desk.blobs.make_key(orphan)
     os.utime(path, (path.stat().st_mtime - 7200,) * 2)
     assert dry_run(desk.db, desk.store, desk.settings) == []
     assert dry_run(desk.db, desk.store, desk.settings, grace_days=3 / 24) == []
     found = dry_run(desk.db, desk.store, desk.settings, grace_days=1 / 24)
-    assert [(one.object, one.bytes) for one in found] == [(desk.blobs.key(orphan), len("left by a crash"))]
+    assert [(one.object, one.bytes) for one in found] == [
+        (desk.blobs.make_key(orphan), len("left by a crash"))
+    ]

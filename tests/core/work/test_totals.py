@@ -11,8 +11,8 @@ from core.db import references, usage
 from core.db.tables import Model
 from core.requests import memory
 from core.requests.tasks import delete_data
-from core.work.prepare import prepare
-from core.work.publish import publish
+from core.work.prepare import prepare_job
+from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
 
 METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
@@ -28,7 +28,7 @@ def learn(desk: Desk, model: str, **values: Any) -> str:
     )
     content = f"{model} up to {number}"
     (result / "totals.safetensors").write_text(content)
-    publish(desk.db, desk.store, claim, result)
+    publish_result(desk.db, desk.store, claim, result)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -36,7 +36,7 @@ def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
     """Names of the parts, but for the head, that the model's next job reads."""
     desk.submit(model, recipe={"method": {"name": method}, "seed": 0})
     claim = desk.claim()
-    path = prepare(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
     return [part["name"] for part in json.loads(path.read_text())["parent"]["parts"]][1:]
 
 
@@ -65,7 +65,7 @@ def test_of_any_other_version_or_for_another_method_it_reads_the_parts(desk: Des
     elif change == "another method":
         assert inherited(desk, model, "finetune") == ALL
     else:
-        desk.store.put_bytes(desk.blobs.key(digest), b"rot")
+        desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
         assert inherited(desk, model) == ALL
 
 
@@ -80,7 +80,7 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
     with desk.db.read() as session:
         row = session.get_one(Model, model)
         assert row.totals_sha256 == second and row.totals_bytes
-        assert references.used(session, [first, second]) == {second}
+        assert references.find_used(session, [first, second]) == {second}
         before = versions(session)
     desk.change(Model, model, totals_sha256=None, totals_bytes=None)
     with desk.db.read() as session:

@@ -28,7 +28,7 @@ def claims_until(desk: Any, job: str, *, workers: int) -> int:
     for before in range(1000):
         if len(busy) == workers:
             claims.fail(desk.db, busy.pop(0), "code", "done")
-        found = claims.claim(desk.db, "w", 60)
+        found = claims.claim_job(desk.db, "w", 60)
         assert found is not None
         if found.job_id == job:
             return before
@@ -96,7 +96,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
     desk.new_owner("other")
     (job,) = queue(desk, 1)
     assert desk.claim().job_id == job
-    assert claims.claim(desk.db, "w", 60) is None
+    assert claims.claim_job(desk.db, "w", 60) is None
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
             count = Counter(one for one, _ in running)
             able = [one for one in owners if waiting[one]]
             turn = min(able, key=lambda one: (count[one], served[one], age[waiting[one][0]]), default=None)
-            claim = claims.claim(desk.db, "w", 60)
+            claim = claims.claim_job(desk.db, "w", 60)
             assert (claim and claim.job_id) == (turn and waiting[turn][0]), step
             if claim is not None and turn is not None:
                 waiting[turn].pop(0)
@@ -162,7 +162,7 @@ def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) 
     claimed: list[str] = []
 
     def work(name: str) -> None:
-        while (found := claims.claim(desk.db, name, 60)) is not None:
+        while (found := claims.claim_job(desk.db, name, 60)) is not None:
             claimed.append(found.job_id)
 
     run_at_once(work, ["w0", "w1", "w2", "w3"])

@@ -18,7 +18,7 @@ from core.work import validate as validating
 
 
 def decode(**values: Any) -> Any:
-    """A stand-in for `ingest`: what it made of the archive, as two small files."""
+    """A stand-in for `ingest_archive`: what it made of the archive, as two small files."""
 
     def ingest(archive: Path, media_type: str, folder: Path, *_: Any, **options: Any) -> Ingested:
         assert archive.read_bytes() == b"zip"
@@ -43,12 +43,12 @@ def decode(**values: Any) -> Any:
 
 @pytest.fixture
 def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(validating, "ingest", decode())
+    monkeypatch.setattr(validating, "ingest_archive", decode())
 
     def validate(claim: Any) -> None:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
         folder.mkdir(exist_ok=True)
-        validating.validate(
+        validating.validate_archive(
             desk.db, desk.store, claim, desk.settings, folder, lambda done, total: None, lambda: False
         )
 
@@ -62,7 +62,7 @@ def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run:
     with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
         run(desk.claim())
     with desk.db.read() as session:
-        assert [row.key for row in damage.marked(session, 9)] == [key]
+        assert [row.key for row in damage.list_marks(session, 9)] == [key]
 
 
 def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) -> None:
@@ -107,7 +107,7 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
         made: Ingested = decode()(*args, **options)
         return made
 
-    monkeypatch.setattr(validating, "ingest", spy)
+    monkeypatch.setattr(validating, "ingest_archive", spy)
     run(desk.claim())
     assert asked["duplicates"] == "drop"
     report = desk.task(job_id).report
@@ -125,7 +125,7 @@ def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(
     def refuse(*_: Any, **__: Any) -> Ingested:
         raise Rejected("Not one.", extra={"report": {"rejected_count": 7}})
 
-    monkeypatch.setattr(validating, "ingest", refuse)
+    monkeypatch.setattr(validating, "ingest_archive", refuse)
     with pytest.raises(Rejected) as caught:
         run(desk.claim())
     assert caught.value.extra["report"] == {"rejected_count": 7} | GIVEN
@@ -141,7 +141,7 @@ def test_task_one_of_a_data_model_fixes_the_classes(
     run(claim)
     assert desk.all(Model, id=model)[0].classes == ["cat", "dog"]
     claims.fail(desk.db, claim, "code", "x")
-    monkeypatch.setattr(validating, "ingest", decode(classes={"cat": 1, "cow": 1}))
+    monkeypatch.setattr(validating, "ingest_archive", decode(classes={"cat": 1, "cow": 1}))
     claim = desk.claim()
     assert claim.job_id == second
     with pytest.raises(Rejected, match=r"cow.*cat.*dog"):
@@ -161,7 +161,7 @@ def test_a_crash_before_the_transaction_can_be_repeated(
 ) -> None:
     job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
-        patched.setattr(validating, "_fill", lambda *_: 1 / 0)
+        patched.setattr(validating, "_fill_task", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
     assert desk.state(job_id) is State.VALIDATING
@@ -202,7 +202,7 @@ def test_a_stop_during_decoding_wins(desk: Any, run: Any) -> None:
     desk.act(job_id, Action.PAUSE)
     with pytest.raises(WrongState):
         run(claim)
-    assert claims.stopped(desk.db, claim) is State.PAUSED
+    assert claims.complete_stop(desk.db, claim) is State.PAUSED
     assert desk.keys("archives/")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tools.compare_methods.estimate import Rates, Work, estimate_seconds, say_estimate
 from tools.compare_methods.outcome import Outcome, count_right
-from tools.compare_methods.table import COLUMNS, WORDS, markdown, row_document, table_rows
+from tools.compare_methods.table import COLUMNS, WORDS, render_markdown, row_document, table_rows
 
 OUTCOME = Outcome("full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"])
 RATES = Rates(decode=0.01, features=0.1, training=0.5)
@@ -26,7 +26,7 @@ def test_accuracy_is_over_images_and_the_worst_class_is_named() -> None:
 def test_a_row_of_the_table_has_a_cell_for_each_column() -> None:
     cells = ["full retraining after each batch", "0.750", "0.200 (dog)", "12.3", "1,200"]
     assert table_rows([OUTCOME]) == [cells]
-    head, _line, row = markdown([OUTCOME]).splitlines()
+    head, _line, row = render_markdown([OUTCOME]).splitlines()
     assert head == f"| {' | '.join(COLUMNS)} |" and row == f"| {' | '.join(cells)} |"
 
 

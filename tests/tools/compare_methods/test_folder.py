@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.ingest.images import decode
+from core.ingest.images import decode_image
 from tests.client.pack import sources
 from tools.compare_methods.errors import CannotCompare
 from tools.compare_methods.folder import open_folder
@@ -16,7 +16,7 @@ def test_images_of_each_layout_have_labels_and_bytes(write: Callable[[Path], Pat
     photos = open_folder(write(tmp_path / "photos"))
     assert len({row.label for row in photos.rows}) >= 2
     last = len(photos.rows) - 1
-    assert decode(photos.read_image(last), 8, 3, 1 << 20).shape == (8, 8, 3)
+    assert decode_image(photos.read_image(last), 8, 3, 1 << 20).shape == (8, 8, 3)
     assert photos.read_image(0) == photos.read_image(0)
 
 

@@ -11,7 +11,7 @@ from core.protocol.architecture import Normalisation
 from tools.compare_methods.base import Base
 from tools.compare_methods.pixels import Data, Part
 from tools.compare_methods.today import Today
-from tools.compare_methods.training import BATCH, answer, extract_features, train
+from tools.compare_methods.training import BATCH, extract_features, predict_labels, train_network
 
 CLASSES, SIZE = 4, 8
 NETWORK = {"name": "mlp", "hidden": [32]}
@@ -52,7 +52,7 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, 
     network.eval()
     with torch.no_grad():
         learned, held_out = (
-            network.features(base.inputs()(torch.from_numpy(part.pixels))).numpy()
+            network.features(base.build_inputs()(torch.from_numpy(part.pixels))).numpy()
             for part in (data.learned, data.held_out)
         )
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(learned, data.learned.labels)
@@ -89,8 +89,8 @@ def test_features_do_not_depend_on_how_images_are_cut(data: Data, base: Base) ->
     network, images = base.build_network(0), data.images_of(slice(None))
     assert len(images) > BATCH and len(images) % BATCH == 0
     odd = data.images_of(slice(0, 1))
-    whole = extract_features(network, base.inputs(), images)
-    assert torch.allclose(whole[odd.rows], extract_features(network, base.inputs(), odd), atol=1e-5)
+    whole = extract_features(network, base.build_inputs(), images)
+    assert torch.allclose(whole[odd.rows], extract_features(network, base.build_inputs(), odd), atol=1e-5)
 
 
 def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
@@ -98,6 +98,6 @@ def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
     for _ in range(2):
         network = base.build_network(0)
         network.grow(1, data.classes, "default", torch.Generator().manual_seed(0))
-        train(network, base.inputs(), data.images_of(slice(None)), 1, seed=3)
-        answers.append(answer(network, base.inputs(), data.held_out_images).tolist())
+        train_network(network, base.build_inputs(), data.images_of(slice(None)), 1, seed=3)
+        answers.append(predict_labels(network, base.build_inputs(), data.held_out_images).tolist())
     assert answers[0] == answers[1]

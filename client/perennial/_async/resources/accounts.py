@@ -7,7 +7,7 @@ from typing import Literal
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import path
+from perennial.guard import api_path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
@@ -61,13 +61,13 @@ class AsyncKeys:
             "images_per_day": images_per_day,
         }
         given_fields = {key: value for key, value in body.items() if value is not None}
-        return await self._http.call(
+        return await self._http.send_and_read(
             types.NewKey, Ask("POST", "/v1/keys", json=given_fields, is_replayable=False)
         )
 
     async def delete(self, key: str) -> None:
         """Revoke a key."""
-        await self._http.send(Ask("DELETE", path("keys", key)))
+        await self._http.send(Ask("DELETE", api_path("keys", key)))
 
 
 class AsyncAudit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class AsyncAliases:
@@ -16,8 +16,10 @@ class AsyncAliases:
 
     async def set(self, model: str, alias: str, version: int, *, reason: str | None = None) -> types.Alias:
         """Point an alias at a version; a held version requires a reason."""
-        ask = Ask("PUT", path("models", model, "aliases", alias), json={"version": version, "reason": reason})
-        return await self._http.call(types.Alias, ask)
+        ask = Ask(
+            "PUT", api_path("models", model, "aliases", alias), json={"version": version, "reason": reason}
+        )
+        return await self._http.send_and_read(types.Alias, ask)
 
     async def promote(self, model: str, version: int, *, reason: str | None = None) -> types.Alias:
         """Point `production` at a version."""
@@ -28,12 +30,12 @@ class AsyncAliases:
     ) -> AsyncPages[types.AliasMove]:
         """List an alias's moves, oldest first."""
         return self._http.pages(
-            types.AliasMove, path("models", model, "aliases", alias, "history"), {"limit": limit}
+            types.AliasMove, api_path("models", model, "aliases", alias, "history"), {"limit": limit}
         )
 
     async def delete(self, model: str, alias: str) -> None:
         """Remove an alias that you created."""
-        await self._http.send(Ask("DELETE", path("models", model, "aliases", alias)))
+        await self._http.send(Ask("DELETE", api_path("models", model, "aliases", alias)))
 
     async def rollback(
         self, model: str, version: int | None = None, *, alias: str = "production", reason: str | None = None
@@ -43,13 +45,13 @@ class AsyncAliases:
         `lost_tasks` of the result names the tasks that this version has not learned.
         """
         where, body = (
-            path("models", model, "aliases", alias, "rollback"),
+            api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
         )
-        return await self._http.call(types.Alias, Ask("POST", where, json=body, is_replayable=False))
+        return await self._http.send_and_read(types.Alias, Ask("POST", where, json=body, is_replayable=False))
 
     async def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""
-        return await self._http.call(
-            types.Alias, Ask("POST", path("models", model, "aliases", alias, "follow"))
+        return await self._http.send_and_read(
+            types.Alias, Ask("POST", api_path("models", model, "aliases", alias, "follow"))
         )

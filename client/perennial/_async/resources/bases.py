@@ -10,11 +10,11 @@ from typing import Any
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial._async.upload import ANSWER_S, streamed
+from perennial._async.upload import ANSWER_S, make_body
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ConfigError
-from perennial.guard import path
+from perennial.guard import api_path
 from perennial.transfer import FileSource, Progress, content_digest
 
 
@@ -63,9 +63,9 @@ class AsyncBases:
             "Content-Digest": content_digest(await in_thread(source.sha256)),
         }
         with shown_transfer(Path(file).name, progress) as show:
-            body = streamed(source, source.size, show)
+            body = make_body(source, source.size, show)
             ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
-            return await self._http.call(types.Base, ask)
+            return await self._http.send_and_read(types.Base, ask)
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.ListedBase]:
         """List uploaded bases, newest first, with the models that started from each."""
@@ -73,8 +73,8 @@ class AsyncBases:
 
     async def delete(self, base: str) -> None:
         """Delete a base that no model started from."""
-        await self._http.send(Ask("DELETE", path("bases", base)))
+        await self._http.send(Ask("DELETE", api_path("bases", base)))
 
     async def retrieve(self, base: str) -> types.Base:
         """Return one base."""
-        return await self._http.get(types.Base, path("bases", base))
+        return await self._http.get(types.Base, api_path("bases", base))

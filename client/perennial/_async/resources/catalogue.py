@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._async.http import AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class AsyncMethods:
@@ -20,7 +20,7 @@ class AsyncMethods:
 
     async def retrieve(self, name: str) -> types.Method:
         """Return one method."""
-        return await self._http.get(types.Method, path("methods", name))
+        return await self._http.get(types.Method, api_path("methods", name))
 
 
 class AsyncArchitectures:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._async.download import download
+from perennial._async.download import fetch_file
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
 from perennial.bars import shown_transfer
-from perennial.guard import path
+from perennial.guard import api_path
 from perennial.transfer import Downloaded, Progress
 
 
@@ -37,7 +37,7 @@ class AsyncJobs:
 
     async def retrieve(self, job: str) -> types.Job:
         """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
-        return await self._http.get(types.Job, path("jobs", job))
+        return await self._http.get(types.Job, api_path("jobs", job))
 
     async def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
         """Wait until a job has ended: see `JobHandle.wait`."""
@@ -61,19 +61,19 @@ class AsyncJobs:
         Args:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
-        ask = Ask("POST", path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
-        retried = await self._http.call(types.Job, ask)
+        ask = Ask("POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
+        retried = await self._http.send_and_read(types.Job, ask)
         return AsyncJobHandle(self._http, retried.id, retried)
 
     def metrics(self, job: str, *, limit: int | None = None) -> AsyncPages[types.Point]:
         """List the measurements of a job's training, such as the loss."""
-        return self._http.pages(types.Point, path("jobs", job, "metrics"), {"limit": limit})
+        return self._http.pages(types.Point, api_path("jobs", job, "metrics"), {"limit": limit})
 
     async def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with shown_transfer("downloading", progress) as show:
-            return await download(
-                self._http, path("jobs", job, "anytime", "download"), Path(to), progress=show
+            return await fetch_file(
+                self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
             )

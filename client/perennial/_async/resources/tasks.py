@@ -14,7 +14,7 @@ from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.fields import BatchOptions
-from perennial.guard import path
+from perennial.guard import api_path
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Progress, source_of
 
@@ -71,7 +71,7 @@ class AsyncTasks:
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
         }
-        response = await self._send(model, batch, query, recipe, progress, options)
+        response = await self._send_batch(model, batch, query, recipe, progress, options)
         accepted = read_as(types.Accepted, response)
         return AsyncJobHandle(
             self._http,
@@ -94,7 +94,7 @@ class AsyncTasks:
     ) -> types.Report:
         """Check a batch by names and sizes, without submitting it."""
         query = {"validate": "only", "again": "true" if again else None}
-        response = await self._send(model, batch, query, recipe, progress, options)
+        response = await self._send_batch(model, batch, query, recipe, progress, options)
         return read_as(types.Report, response)
 
     async def check_images(
@@ -109,17 +109,17 @@ class AsyncTasks:
     ) -> AsyncJobHandle:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
-        response = await self._send(model, batch, query, recipe, progress, options)
+        response = await self._send_batch(model, batch, query, recipe, progress, options)
         job = read_as(types.Job, response)
         return AsyncJobHandle(self._http, job.id, job)
 
     def list(self, model: str, *, limit: int | None = None) -> AsyncPages[types.Task]:
         """List the model's batches, in order."""
-        return self._http.pages(types.Task, path("models", model, "tasks"), {"limit": limit})
+        return self._http.pages(types.Task, api_path("models", model, "tasks"), {"limit": limit})
 
     async def retrieve(self, model: str, task: int) -> types.Task:
         """Return one batch."""
-        return await self._http.get(types.Task, path("models", model, "tasks", task))
+        return await self._http.get(types.Task, api_path("models", model, "tasks", task))
 
     async def known_classes(self, model: str) -> set[str]:
         """Return the classes of the model's batches, which help to interpret an ambiguous
@@ -132,21 +132,21 @@ class AsyncTasks:
 
     async def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Continue the lineage without a task whose version is held."""
-        return await self._settle(model, task, "continue", reason)
+        return await self._settle_task(model, task, "continue", reason)
 
     async def discard(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Discard a task, so that nothing waits for it."""
-        return await self._settle(model, task, "discard", reason)
+        return await self._settle_task(model, task, "discard", reason)
 
     async def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> AsyncJobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
-        ask = Ask("POST", path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
-        job = await self._http.call(types.Job, ask)
+        ask = Ask("POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
+        job = await self._http.send_and_read(types.Job, ask)
         return AsyncJobHandle(self._http, job.id, job)
 
     async def delete_data(self, model: str, task: int) -> None:
         """Delete a batch's images; the learned versions stay."""
-        await self._http.send(Ask("DELETE", path("models", model, "tasks", task, "data")))
+        await self._http.send(Ask("DELETE", api_path("models", model, "tasks", task, "data")))
 
     def images(
         self,
@@ -160,7 +160,7 @@ class AsyncTasks:
         """List a task's images; `label`: only of this class."""
         return self._http.pages(
             types.TaskImage,
-            path("models", model, "tasks", task, "images"),
+            api_path("models", model, "tasks", task, "images"),
             {"split": split, "class": label, "limit": limit},
         )
 
@@ -168,14 +168,14 @@ class AsyncTasks:
         self, model: str, task: int, index: int, *, split: Literal["held_out", "train"] = "held_out"
     ) -> bytes:
         """Return one image of a task as a lossless PNG."""
-        where = path("models", model, "tasks", task, "images", split, f"{index}.png")
+        where = api_path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (await self._http.send(Ask("GET", where))).content
 
-    async def _settle(self, model: str, task: int, verb: str, reason: str | None) -> types.Task:
-        ask = Ask("POST", path("models", model, "tasks", task, verb), json={"reason": reason})
-        return await self._http.call(types.Task, ask)
+    async def _settle_task(self, model: str, task: int, verb: str, reason: str | None) -> types.Task:
+        ask = Ask("POST", api_path("models", model, "tasks", task, verb), json={"reason": reason})
+        return await self._http.send_and_read(types.Task, ask)
 
-    async def _send(
+    async def _send_batch(
         self,
         model: str,
         batch: BatchIn,

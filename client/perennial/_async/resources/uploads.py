@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class AsyncUploads:
@@ -23,4 +23,4 @@ class AsyncUploads:
 
     async def delete(self, upload: str) -> None:
         """Remove an upload and its received bytes."""
-        await self._http.send(Ask("DELETE", path("uploads", upload)))
+        await self._http.send(Ask("DELETE", api_path("uploads", upload)))

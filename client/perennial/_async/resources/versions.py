@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from perennial import types
-from perennial._async.download import download
+from perennial._async.download import fetch_file
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
-from perennial.guard import path, safe_filename
+from perennial.guard import api_path, safe_filename
 from perennial.pictures import Image, Images, as_numbers, read_parts
 from perennial.transfer import Downloaded, Progress
 
@@ -29,23 +29,23 @@ class AsyncVersions:
         """List all versions in ascending order, including held ones; `retrieve` returns all
         details.
         """
-        return self._http.pages(types.VersionItem, path("models", model, "versions"), {"limit": limit})
+        return self._http.pages(types.VersionItem, api_path("models", model, "versions"), {"limit": limit})
 
     async def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """Return one version, by number or alias."""
-        return await self._http.get(types.Version, path("models", model, "versions", version))
+        return await self._http.get(types.Version, api_path("models", model, "versions", version))
 
     async def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
-        ask = Ask("PATCH", path("models", model, "versions", version), json={"note": note})
-        return await self._http.call(types.Version, ask)
+        ask = Ask("PATCH", api_path("models", model, "versions", version), json={"note": note})
+        return await self._http.send_and_read(types.Version, ask)
 
     def results(
         self, model: str, version: int | str = "production", *, limit: int | None = None
     ) -> AsyncPages[types.TaskResult]:
         """List counts of correct predictions by task and class."""
         return self._http.pages(
-            types.TaskResult, path("models", model, "versions", version, "results"), {"limit": limit}
+            types.TaskResult, api_path("models", model, "versions", version, "results"), {"limit": limit}
         )
 
     def files(
@@ -53,7 +53,7 @@ class AsyncVersions:
     ) -> AsyncPages[types.File]:
         """List the downloadable parts."""
         return self._http.pages(
-            types.File, path("models", model, "versions", version, "files"), {"limit": limit}
+            types.File, api_path("models", model, "versions", version, "files"), {"limit": limit}
         )
 
     async def compare(
@@ -68,7 +68,7 @@ class AsyncVersions:
         Raises:
             Conflict: no predictions are stored for these images (`code` is answers-missing).
         """
-        where = path("models", model, "compare")
+        where = api_path("models", model, "compare")
         return await self._http.get(types.Compare, where, {"a": a, "b": b, "task": task})
 
     def compare_images(
@@ -89,7 +89,7 @@ class AsyncVersions:
             label: only images of this class.
         """
         params = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
-        return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), params)
+        return self._http.pages(types.ComparedImage, api_path("models", model, "compare", "images"), params)
 
     async def compare_with_pictures(
         self,
@@ -117,7 +117,7 @@ class AsyncVersions:
         first = await self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
         images, pictures = first.data[:most], []
         for one in images:
-            where = path("models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png")
+            where = api_path("models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png")
             pictures.append((await self._http.send(Ask("GET", where))).content)
         try:
             return Comparison(compared, images, pictures)
@@ -150,18 +150,18 @@ class AsyncVersions:
         target = Path(to) if to is not None else Path()
         if target.is_dir():
             target /= safe_filename(f"{model}-{version_or_alias}.zip")
-        where = path("models", model, "versions", version_or_alias, "download")
+        where = api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with shown_transfer(target.name, progress) as show:
-            return await download(self._http, where, target, params, show, max_bytes)
+            return await fetch_file(self._http, where, target, params, show, max_bytes)
 
     async def download_file(
         self, model: str, version: int | str, part: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
         """Fetch one part of a version."""
-        where = path("models", model, "versions", version, "files", part)
+        where = api_path("models", model, "versions", version, "files", part)
         with shown_transfer(part, progress) as show:
-            return await download(self._http, where, Path(to), progress=show)
+            return await fetch_file(self._http, where, Path(to), progress=show)
 
     async def predict(
         self,
@@ -187,9 +187,9 @@ class AsyncVersions:
             TypeError: an item is none of these, or files and arrays are mixed.
             OSError: a file cannot be read.
         """
-        where = path("models", model, "versions", version, "predict")
+        where = api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
         files = await in_thread(lambda: read_parts(images))
         body = {"images": as_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
-        return await self._http.call(types.Predict, ask)
+        return await self._http.send_and_read(types.Predict, ask)

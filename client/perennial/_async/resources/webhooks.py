@@ -11,8 +11,8 @@ from typing import Any, Literal
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.fields import NOT_GIVEN, NotGiven, said
-from perennial.guard import path
+from perennial.fields import NOT_GIVEN, NotGiven, select_given
+from perennial.guard import api_path
 
 State = Literal["pending", "delivered", "failed"]
 Format = Literal["standard", "slack", "teams"]
@@ -44,7 +44,7 @@ class AsyncWebhooks:
         body: dict[str, Any] = {"url": url, "events": event_list, "model": model, "format": format}
         given_fields = {key: value for key, value in body.items() if value is not None}
         ask = Ask("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
-        return await self._http.call(types.NewWebhook, ask)
+        return await self._http.send_and_read(types.NewWebhook, ask)
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Webhook]:
         """List your webhooks, each with its last delivery."""
@@ -52,7 +52,7 @@ class AsyncWebhooks:
 
     async def retrieve(self, webhook: str) -> types.Webhook:
         """Return one webhook."""
-        return await self._http.get(types.Webhook, path("webhooks", webhook))
+        return await self._http.get(types.Webhook, api_path("webhooks", webhook))
 
     async def update(
         self,
@@ -66,39 +66,43 @@ class AsyncWebhooks:
     ) -> types.Webhook:
         """Change the given fields; `model` None: notify about all models."""
         event_list = events if isinstance(events, NotGiven) else [*events]
-        changes = said(
+        changes = select_given(
             {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
         )
-        return await self._http.call(types.Webhook, Ask("PATCH", path("webhooks", webhook), json=changes))
+        return await self._http.send_and_read(
+            types.Webhook, Ask("PATCH", api_path("webhooks", webhook), json=changes)
+        )
 
     async def delete(self, webhook: str) -> None:
         """Remove a webhook with its deliveries."""
-        await self._http.send(Ask("DELETE", path("webhooks", webhook)))
+        await self._http.send(Ask("DELETE", api_path("webhooks", webhook)))
 
     async def test(self, webhook: str) -> types.DeliveryDetail:
         """Send a `webhook.test` event; `retrieve_delivery` returns its result."""
-        return await self._http.call(types.DeliveryDetail, Ask("POST", path("webhooks", webhook, "test")))
+        return await self._http.send_and_read(
+            types.DeliveryDetail, Ask("POST", api_path("webhooks", webhook, "test"))
+        )
 
     async def rotate(self, webhook: str) -> types.NewWebhook:
         """Create a new `secret`, only in this response; for a day the old one signs
         deliveries too.
         """
-        ask = Ask("POST", path("webhooks", webhook, "rotate"), is_replayable=False)
-        return await self._http.call(types.NewWebhook, ask)
+        ask = Ask("POST", api_path("webhooks", webhook, "rotate"), is_replayable=False)
+        return await self._http.send_and_read(types.NewWebhook, ask)
 
     def deliveries(
         self, webhook: str, *, state: State | None = None, limit: int | None = None
     ) -> AsyncPages[types.Delivery]:
         """List sent and pending deliveries, newest first."""
-        where = path("webhooks", webhook, "deliveries")
+        where = api_path("webhooks", webhook, "deliveries")
         return self._http.pages(types.Delivery, where, {"state": state, "limit": limit})
 
     async def retrieve_delivery(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Return one delivery with its payload."""
-        where = path("webhooks", webhook, "deliveries", delivery)
+        where = api_path("webhooks", webhook, "deliveries", delivery)
         return await self._http.get(types.DeliveryDetail, where)
 
     async def redeliver(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Send a delivery again at once, under the same id."""
-        where = path("webhooks", webhook, "deliveries", delivery, "redeliver")
-        return await self._http.call(types.DeliveryDetail, Ask("POST", where))
+        where = api_path("webhooks", webhook, "deliveries", delivery, "redeliver")
+        return await self._http.send_and_read(types.DeliveryDetail, Ask("POST", where))

@@ -7,7 +7,7 @@ from typing import Literal
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.guard import path
+from perennial.guard import api_path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
@@ -61,13 +61,13 @@ class Keys:
             "images_per_day": images_per_day,
         }
         given_fields = {key: value for key, value in body.items() if value is not None}
-        return self._http.call(
+        return self._http.send_and_read(
             types.NewKey, Ask("POST", "/v1/keys", json=given_fields, is_replayable=False)
         )
 
     def delete(self, key: str) -> None:
         """Revoke a key."""
-        self._http.send(Ask("DELETE", path("keys", key)))
+        self._http.send(Ask("DELETE", api_path("keys", key)))
 
 
 class Audit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class Aliases:
@@ -16,8 +16,10 @@ class Aliases:
 
     def set(self, model: str, alias: str, version: int, *, reason: str | None = None) -> types.Alias:
         """Point an alias at a version; a held version requires a reason."""
-        ask = Ask("PUT", path("models", model, "aliases", alias), json={"version": version, "reason": reason})
-        return self._http.call(types.Alias, ask)
+        ask = Ask(
+            "PUT", api_path("models", model, "aliases", alias), json={"version": version, "reason": reason}
+        )
+        return self._http.send_and_read(types.Alias, ask)
 
     def promote(self, model: str, version: int, *, reason: str | None = None) -> types.Alias:
         """Point `production` at a version."""
@@ -28,12 +30,12 @@ class Aliases:
     ) -> Pages[types.AliasMove]:
         """List an alias's moves, oldest first."""
         return self._http.pages(
-            types.AliasMove, path("models", model, "aliases", alias, "history"), {"limit": limit}
+            types.AliasMove, api_path("models", model, "aliases", alias, "history"), {"limit": limit}
         )
 
     def delete(self, model: str, alias: str) -> None:
         """Remove an alias that you created."""
-        self._http.send(Ask("DELETE", path("models", model, "aliases", alias)))
+        self._http.send(Ask("DELETE", api_path("models", model, "aliases", alias)))
 
     def rollback(
         self, model: str, version: int | None = None, *, alias: str = "production", reason: str | None = None
@@ -43,13 +45,13 @@ class Aliases:
         `lost_tasks` of the result names the tasks that this version has not learned.
         """
         where, body = (
-            path("models", model, "aliases", alias, "rollback"),
+            api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
         )
-        return self._http.call(types.Alias, Ask("POST", where, json=body, is_replayable=False))
+        return self._http.send_and_read(types.Alias, Ask("POST", where, json=body, is_replayable=False))
 
     def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""
-        return self._http.call(
-            types.Alias, Ask("POST", path("models", model, "aliases", alias, "follow"))
+        return self._http.send_and_read(
+            types.Alias, Ask("POST", api_path("models", model, "aliases", alias, "follow"))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._sync.http import Http
 from perennial._sync.pages import Pages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class Methods:
@@ -20,7 +20,7 @@ class Methods:
 
     def retrieve(self, name: str) -> types.Method:
         """Return one method."""
-        return self._http.get(types.Method, path("methods", name))
+        return self._http.get(types.Method, api_path("methods", name))
 
 
 class Architectures:

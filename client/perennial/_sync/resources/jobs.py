@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._sync.download import download
+from perennial._sync.download import fetch_file
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial.bars import shown_transfer
-from perennial.guard import path
+from perennial.guard import api_path
 from perennial.transfer import Downloaded, Progress
 
 
@@ -37,7 +37,7 @@ class Jobs:
 
     def retrieve(self, job: str) -> types.Job:
         """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
-        return self._http.get(types.Job, path("jobs", job))
+        return self._http.get(types.Job, api_path("jobs", job))
 
     def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
         """Wait until a job has ended: see `JobHandle.wait`."""
@@ -61,19 +61,19 @@ class Jobs:
         Args:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
-        ask = Ask("POST", path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
-        retried = self._http.call(types.Job, ask)
+        ask = Ask("POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
+        retried = self._http.send_and_read(types.Job, ask)
         return JobHandle(self._http, retried.id, retried)
 
     def metrics(self, job: str, *, limit: int | None = None) -> Pages[types.Point]:
         """List the measurements of a job's training, such as the loss."""
-        return self._http.pages(types.Point, path("jobs", job, "metrics"), {"limit": limit})
+        return self._http.pages(types.Point, api_path("jobs", job, "metrics"), {"limit": limit})
 
     def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with shown_transfer("downloading", progress) as show:
-            return download(
-                self._http, path("jobs", job, "anytime", "download"), Path(to), progress=show
+            return fetch_file(
+                self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perennial import types
 from perennial._sync.http import Http
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class Metrics:
@@ -33,4 +33,4 @@ class Metrics:
         """
         task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
         params = {"version": version, "from": first, "to": last, "tasks": task_range}
-        return self._http.get(types.Metrics, path("models", model, "metrics"), params)
+        return self._http.get(types.Metrics, api_path("models", model, "metrics"), params)

@@ -9,8 +9,8 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
 from perennial.errors import Conflict
-from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, said
-from perennial.guard import path
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given
+from perennial.guard import api_path
 
 
 class Models:
@@ -86,7 +86,7 @@ class Models:
         given_fields = {key: value for key, value in fields.items() if value is not None}
         try:
             ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields})
-            return self._http.call(types.Model, ask)
+            return self._http.send_and_read(types.Model, ask)
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
                 raise
@@ -106,7 +106,7 @@ class Models:
 
     def retrieve(self, model: str) -> types.Model:
         """Return one model, by name or id; look at `attention` first."""
-        return self._http.get(types.Model, path("models", model))
+        return self._http.get(types.Model, api_path("models", model))
 
     def update(
         self,
@@ -133,7 +133,7 @@ class Models:
         Raises:
             Invalid: `errors` names the invalid fields.
         """
-        changes = said(
+        changes = select_given(
             {
                 "recipe": recipe,
                 "gate": gate,
@@ -147,11 +147,13 @@ class Models:
                 "tags": tags if tags is None or isinstance(tags, NotGiven) else [*tags],
             }
         )
-        return self._http.call(types.Model, Ask("PATCH", path("models", model), json=changes))
+        return self._http.send_and_read(
+            types.Model, Ask("PATCH", api_path("models", model), json=changes)
+        )
 
     def delete(self, model: str) -> None:
         """Delete a model with all its data."""
-        self._http.send(Ask("DELETE", path("models", model)))
+        self._http.send(Ask("DELETE", api_path("models", model)))
 
     def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
@@ -170,7 +172,9 @@ class Models:
             Invalid: there is no such base, or the model starts from it already.
         """
         body = {"base": base} if name is None else {"base": base, "name": name}
-        return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=body))
+        return self._http.send_and_read(
+            types.Rebase, Ask("POST", api_path("models", model, "rebase"), json=body)
+        )
 
     def rebase_status(self, model: str) -> types.Rebase:
         """Return the progress of a rebase, with both models compared on the same held-out images.
@@ -178,7 +182,7 @@ class Models:
         Args:
             model: the old or the new model.
         """
-        return self._http.get(types.Rebase, path("models", model, "rebase"))
+        return self._http.get(types.Rebase, api_path("models", model, "rebase"))
 
     def finish_rebase(
         self, model: str, *, reason: str | None = None, missing: Literal["refuse", "allow"] = "refuse"
@@ -189,9 +193,11 @@ class Models:
         Raises:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
         """
-        where = path("models", model, "rebase", "finish")
+        where = api_path("models", model, "rebase", "finish")
         body = {"reason": reason, "missing": missing}
-        return self._http.call(types.Rebase, Ask("POST", where, json=body, is_replayable=False))
+        return self._http.send_and_read(
+            types.Rebase, Ask("POST", where, json=body, is_replayable=False)
+        )
 
 
 class Memory:
@@ -202,8 +208,8 @@ class Memory:
 
     def retrieve(self, model: str) -> types.Memory:
         """Return the number of retained images, their classes, and their bytes."""
-        return self._http.get(types.Memory, path("models", model, "memory"))
+        return self._http.get(types.Memory, api_path("models", model, "memory"))
 
     def delete(self, model: str) -> None:
         """Delete all retained images of a model."""
-        self._http.send(Ask("DELETE", path("models", model, "memory")))
+        self._http.send(Ask("DELETE", api_path("models", model, "memory")))

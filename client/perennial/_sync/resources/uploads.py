@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.guard import path
+from perennial.guard import api_path
 
 
 class Uploads:
@@ -23,4 +23,4 @@ class Uploads:
 
     def delete(self, upload: str) -> None:
         """Remove an upload and its received bytes."""
-        self._http.send(Ask("DELETE", path("uploads", upload)))
+        self._http.send(Ask("DELETE", api_path("uploads", upload)))

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.fields import NOT_GIVEN, NotGiven, said
-from perennial.guard import path
+from perennial.fields import NOT_GIVEN, NotGiven, select_given
+from perennial.guard import api_path
 
 State = Literal["pending", "delivered", "failed"]
 Format = Literal["standard", "slack", "teams"]
@@ -44,7 +44,7 @@ class Webhooks:
         body: dict[str, Any] = {"url": url, "events": event_list, "model": model, "format": format}
         given_fields = {key: value for key, value in body.items() if value is not None}
         ask = Ask("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
-        return self._http.call(types.NewWebhook, ask)
+        return self._http.send_and_read(types.NewWebhook, ask)
 
     def list(self, *, limit: int | None = None) -> Pages[types.Webhook]:
         """List your webhooks, each with its last delivery."""
@@ -52,7 +52,7 @@ class Webhooks:
 
     def retrieve(self, webhook: str) -> types.Webhook:
         """Return one webhook."""
-        return self._http.get(types.Webhook, path("webhooks", webhook))
+        return self._http.get(types.Webhook, api_path("webhooks", webhook))
 
     def update(
         self,
@@ -66,39 +66,43 @@ class Webhooks:
     ) -> types.Webhook:
         """Change the given fields; `model` None: notify about all models."""
         event_list = events if isinstance(events, NotGiven) else [*events]
-        changes = said(
+        changes = select_given(
             {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
         )
-        return self._http.call(types.Webhook, Ask("PATCH", path("webhooks", webhook), json=changes))
+        return self._http.send_and_read(
+            types.Webhook, Ask("PATCH", api_path("webhooks", webhook), json=changes)
+        )
 
     def delete(self, webhook: str) -> None:
         """Remove a webhook with its deliveries."""
-        self._http.send(Ask("DELETE", path("webhooks", webhook)))
+        self._http.send(Ask("DELETE", api_path("webhooks", webhook)))
 
     def test(self, webhook: str) -> types.DeliveryDetail:
         """Send a `webhook.test` event; `retrieve_delivery` returns its result."""
-        return self._http.call(types.DeliveryDetail, Ask("POST", path("webhooks", webhook, "test")))
+        return self._http.send_and_read(
+            types.DeliveryDetail, Ask("POST", api_path("webhooks", webhook, "test"))
+        )
 
     def rotate(self, webhook: str) -> types.NewWebhook:
         """Create a new `secret`, only in this response; for a day the old one signs
         deliveries too.
         """
-        ask = Ask("POST", path("webhooks", webhook, "rotate"), is_replayable=False)
-        return self._http.call(types.NewWebhook, ask)
+        ask = Ask("POST", api_path("webhooks", webhook, "rotate"), is_replayable=False)
+        return self._http.send_and_read(types.NewWebhook, ask)
 
     def deliveries(
         self, webhook: str, *, state: State | None = None, limit: int | None = None
     ) -> Pages[types.Delivery]:
         """List sent and pending deliveries, newest first."""
-        where = path("webhooks", webhook, "deliveries")
+        where = api_path("webhooks", webhook, "deliveries")
         return self._http.pages(types.Delivery, where, {"state": state, "limit": limit})
 
     def retrieve_delivery(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Return one delivery with its payload."""
-        where = path("webhooks", webhook, "deliveries", delivery)
+        where = api_path("webhooks", webhook, "deliveries", delivery)
         return self._http.get(types.DeliveryDetail, where)
 
     def redeliver(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Send a delivery again at once, under the same id."""
-        where = path("webhooks", webhook, "deliveries", delivery, "redeliver")
-        return self._http.call(types.DeliveryDetail, Ask("POST", where))
+        where = api_path("webhooks", webhook, "deliveries", delivery, "redeliver")
+        return self._http.send_and_read(types.DeliveryDetail, Ask("POST", where))

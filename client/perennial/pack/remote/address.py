@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from perennial.pack.errors import PackError
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 SCHEMES = ("s3", "gs", "az")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://?)")
@@ -41,22 +41,26 @@ def address_of(text: str) -> Address:
     """
     scheme, separator, remainder = text.partition("://")
     if "::" in text:
-        raise PackError(f"{show(text)} chains addresses with “::”; give one of {_forms()}.")
+        raise PackError(f"{quote_name(text)} chains addresses with “::”; give one of {_format_schemes()}.")
     if not separator or scheme not in SCHEMES:
         suggestion = _OTHERS.get(scheme.lower()) or (scheme.lower() if scheme.lower() in SCHEMES else None)
         hint = f" Write {suggestion}://." if suggestion else ""
         if scheme.lower() in ("http", "https"):
             hint = " URLs are sent as a list: a CSV whose first line is url,label."
-        raise PackError(f"{show(text)} is no source that is read; possible are paths, and {_forms()}.{hint}")
+        raise PackError(
+            f"{quote_name(text)} is no source that is read; possible are paths, and {_format_schemes()}.{hint}"
+        )
     bucket, _, prefix = remainder.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise PackError(f"{show(bucket)} in {show(text)} is no name of a bucket; give one of {_forms()}.")
+        raise PackError(
+            f"{quote_name(bucket)} in {quote_name(text)} is no name of a bucket; give one of {_format_schemes()}."
+        )
     if _CONTROL.search(prefix) or len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise PackError(
-            f"The prefix of {show(text)} has control characters, or more than {MAX_PREFIX_BYTES:,} bytes."
+            f"The prefix of {quote_name(text)} has control characters, or more than {MAX_PREFIX_BYTES:,} bytes."
         )
     return Address(scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/")
 
 
-def _forms() -> str:
+def _format_schemes() -> str:
     return ", ".join(f"{scheme}://bucket/prefix" for scheme in SCHEMES)

@@ -7,7 +7,7 @@ from perennial.pack.csv_file import read_given
 from perennial.pack.errors import PackError
 from perennial.pack.folder import names_say_all, plan_folder, say_plan
 from perennial.pack.images import Image
-from perennial.pack.names import normal, numbered, wrong_path
+from perennial.pack.names import numbered_name, to_nfc, wrong_path
 from perennial.pack.remote.address import Address, address_of
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
@@ -22,7 +22,7 @@ from perennial.pack.remote.stores import Listed, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, Plan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
-from perennial.pack.text import count, show
+from perennial.pack.text import format_count, quote_name
 
 _MOST_PAGES = 5000
 """Maximum number of pages in a listing, since pages may be empty."""
@@ -69,19 +69,19 @@ class BucketImages(FetchedImages):
         """
         self._address: Address = address_of(address)
         require_count(max_entries)
-        super().__init__(f"{show(str(self._address))}", max_bad)
+        super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []
         layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
             {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
-        object_by_name = self._names(max_entries, progress)
+        object_by_name = self._list_objects(max_entries, progress)
         names = sorted(object_by_name)
-        plan = self._planned(names, object_by_name, options, known_classes)
+        plan = self._plan_images(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
-                self._add(
+                self._add_object(
                     name,
                     object_by_name[name],
                     plan.classes[number],
@@ -91,55 +91,58 @@ class BucketImages(FetchedImages):
         self._said = say_plan(plan, self.listed)
         self.say_what_is_bad()
 
-    def _planned(
+    def _plan_images(
         self,
         names: list[str],
         found: dict[str, Listed],
         options: ReadingOptions,
         known_classes: Collection[str],
     ) -> Plan:
-        def read(number: int) -> bytes:
+        def read_by_number(number: int) -> bytes:
             table = found[names[number]]
             if table.size > MAX_TABLE_BYTES:
                 raise RuleError(
-                    f"The object {show(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large"
+                    f"The object {quote_name(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.",
+                    "too_large",
                 )
             try:
-                return self._store.read(table)
+                return self._store.read_object(table)
             except Changed as changed:
-                raise RuleError(f"The object {show(table.key)} {changed}.") from changed
+                raise RuleError(f"The object {quote_name(table.key)} {changed}.") from changed
 
-        return plan_folder(names, options, read, known_classes, self.origin)
+        return plan_folder(names, options, read_by_number, known_classes, self.origin)
 
-    def _add(self, name: str, listed: Listed, label: str, part: str) -> None:
+    def _add_object(self, name: str, listed: Listed, label: str, part: str) -> None:
         size = listed.size
         if not 0 < size <= MAX_ENTRY_BYTES:
             self._bad.add(
-                f"The object {show(listed.key)}", f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}"
+                f"The object {quote_name(listed.key)}",
+                f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}",
             )
             return
         self._objects.append(listed)
         self._sizes.append(size)
         folder, _, base = name.rpartition("/")
         if not is_safe_name(base):
-            name = f"{folder}/{numbered(len(self.rows))}".removeprefix("/")
+            name = f"{folder}/{numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(Image(name, label, part))
 
-    def _names(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
+    def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
         """Return the objects by their names in the batch, adding invalid names as bad. Raises
         PackError.
         """
         object_by_name: dict[str, Listed] = {}
         keys = 0
-        for number, page in enumerate(self._store.pages()):
+        for number, page in enumerate(self._store.list_pages()):
             keys += len(page)
             if keys > max_entries or number > _MOST_PAGES:
                 raise PackError(
-                    f"{self.origin} has more than {count(max_entries, 'key')}. Name a longer prefix and send it in "
+                    f"{self.origin} has more than {format_count(max_entries, 'key')}. Name a longer prefix and "
+                    f"send it in "
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )
             for listed in page:
-                self._take(listed, object_by_name)
+                self._register_object(listed, object_by_name)
             if progress is not None:
                 progress(keys, 0)
         if not object_by_name:
@@ -147,30 +150,30 @@ class BucketImages(FetchedImages):
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 
-    def _take(self, listed: Listed, found: dict[str, Listed]) -> None:
+    def _register_object(self, listed: Listed, found: dict[str, Listed]) -> None:
         prefix = self._address.prefix
         name = listed.key.removeprefix(prefix)
         if name.endswith("/") and not listed.size:
             return  # a folder marker, as consoles create it
-        where = f"The object {show(listed.key)}"
+        where = f"The object {quote_name(listed.key)}"
         wrong = wrong_path(name)
         if not listed.key.startswith(prefix):
             self._bad.add(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
             self._bad.add(where, wrong or "has an empty part, or “.”, in its key")
-        elif normal(name) in found:
+        elif to_nfc(name) in found:
             self._bad.add(where, "is listed twice")
         else:
-            found[normal(name)] = listed
+            found[to_nfc(name)] = listed
 
-    def fetch(self, number: int) -> bytes:
+    def fetch_image(self, number: int) -> bytes:
         """See FetchedImages."""
-        return self._store.read(self._objects[number])
+        return self._store.read_object(self._objects[number])
 
-    def where(self, number: int) -> str:
+    def describe_place(self, number: int) -> str:
         """See FetchedImages."""
-        return f"The object {show(self._objects[number].key)}"
+        return f"The object {quote_name(self._objects[number].key)}"
 
-    def version(self, number: int) -> str:
+    def get_version(self, number: int) -> str:
         """Return the object's ETag or generation."""
         return self._objects[number].version

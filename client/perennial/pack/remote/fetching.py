@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.images import Images
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 AT_ONCE = 8
 """Maximum number of parallel requests."""
@@ -32,7 +32,7 @@ def require_count(max_entries: object) -> None:
     """Raise PackError unless a limit is a positive integer."""
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise PackError(
-            f"max_entries is {show(str(max_entries))}; it is a whole number such as {MAX_ENTRIES}."
+            f"max_entries is {quote_name(str(max_entries))}; it is a whole number such as {MAX_ENTRIES}."
         )
 
 
@@ -52,17 +52,17 @@ class FetchedImages(Images):
         self._is_read = False
 
     @abstractmethod
-    def fetch(self, number: int) -> bytes:
+    def fetch_image(self, number: int) -> bytes:
         """Return the bytes of an image. Raises Changed, or PackError for an error that ends the
         batch.
         """
 
     @abstractmethod
-    def where(self, number: int) -> str:
+    def describe_place(self, number: int) -> str:
         """Return the name of an image in messages."""
 
     @abstractmethod
-    def version(self, number: int) -> str:
+    def get_version(self, number: int) -> str:
         """Return a text that changes when the image is replaced."""
 
     def identity(self) -> str:
@@ -70,15 +70,15 @@ class FetchedImages(Images):
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(
-                f"{row!r} {self.where(number)!r} {self._sizes[number]} {self.version(number)!r}\n".encode()
+                f"{row!r} {self.describe_place(number)!r} {self._sizes[number]} {self.get_version(number)!r}\n".encode()
             )
         return digest.hexdigest()
 
-    def sizes(self) -> "array[int]":
+    def collect_sizes(self) -> "array[int]":
         """Return the sizes from listing."""
         return self._sizes
 
-    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order, with a few fetched ahead.
 
         Raises:
@@ -92,7 +92,7 @@ class FetchedImages(Images):
                     while following < len(self.rows) and len(ahead) < AT_ONCE:
                         if ahead and waiting + self._sizes[following] > MAX_AHEAD_BYTES:
                             break
-                        ahead.append((following, pool.submit(self._fetched, following)))
+                        ahead.append((following, pool.submit(self._try_fetch, following)))
                         waiting += self._sizes[following]
                         following += 1
                     number, future = ahead.popleft()
@@ -101,17 +101,17 @@ class FetchedImages(Images):
                     if isinstance(fetched, bytes):
                         yield (fetched,)
                     else:
-                        yield self._without(number, fetched, is_cut=number == first > 0)
+                        yield self._replace_with_zeros(number, fetched, is_cut=number == first > 0)
             finally:
                 for _, future in ahead:
                     future.cancel()
         self._is_read |= first == 0
 
-    def _fetched(self, number: int) -> bytes | Changed:
+    def _try_fetch(self, number: int) -> bytes | Changed:
         if number in self._empty:
             return Changed("")
         try:
-            content = self.fetch(number)
+            content = self.fetch_image(number)
         except Changed as changed:
             return changed
         if len(content) == self._sizes[number]:
@@ -119,15 +119,17 @@ class FetchedImages(Images):
         has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
         return Changed(f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}")
 
-    def _without(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
+    def _replace_with_zeros(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
         """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many
         are bad.
         """
         if number not in self._empty:
             if self._is_read or is_cut:
-                raise SourceChanged(f"{self.where(number)} {changed}. Let it settle, and submit it again.")
+                raise SourceChanged(
+                    f"{self.describe_place(number)} {changed}. Let it settle, and submit it again."
+                )
             self._empty.add(number)
-            self._bad.add(self.where(number), str(changed))
+            self._bad.add(self.describe_place(number), str(changed))
             self.say_what_is_bad()
         left = self._sizes[number]
         while left > 0:
@@ -136,4 +138,4 @@ class FetchedImages(Images):
 
     def say_what_is_bad(self) -> None:
         """Set the warnings about images left out so far. Raises PackError if there are too many."""
-        self.warnings[:] = [*self._bad.check(len(self.rows) - len(self._empty)), *self._said]
+        self.warnings[:] = [*self._bad.check_share(len(self.rows) - len(self._empty)), *self._said]

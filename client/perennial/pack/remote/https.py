@@ -22,10 +22,10 @@ from perennial.public_address import (
     Refused,
     Resolver,
     Target,
-    embedded,
+    find_embedded_ipv4,
     is_metadata_name,
-    lookup,
     not_public,
+    resolve_name,
     target_of,
 )
 
@@ -78,16 +78,16 @@ class Fetcher:
     def __init__(
         self, allow_private: bool = False, resolve: Resolver | None = None, seconds: float = SECONDS
     ) -> None:
-        self._allow_private, self._resolve, self._seconds = allow_private, resolve or lookup, seconds
+        self._allow_private, self._resolve, self._seconds = allow_private, resolve or resolve_name, seconds
 
     def head(self, url: str) -> Head:
         """Return the size and version at a URL. Raises Unfetchable."""
-        with self._answered("HEAD", url) as response:
+        with self._open_response("HEAD", url) as response:
             return _head_of(response)
 
     def get(self, url: str, most: int) -> tuple[Head, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
-        with self._answered("GET", url) as response:
+        with self._open_response("GET", url) as response:
             pieces, left = [], most
             for piece in response.iter_stream():
                 pieces.append(piece[:left])
@@ -97,21 +97,21 @@ class Fetcher:
             return _head_of(response), b"".join(pieces)
 
     @contextmanager
-    def _answered(self, method: str, url: str) -> Iterator[Any]:
+    def _open_response(self, method: str, url: str) -> Iterator[Any]:
         """Yield the response with status 200, after redirects."""
         deadline = time.monotonic() + self._seconds
         for _ in range(MAX_REDIRECTS + 1):
             target = https_target(url)
             try:
                 with (
-                    self._pool(target, deadline) as pool,
+                    self._create_pool(target, deadline) as pool,
                     pool.stream(
-                        method, _url(target), headers=[("Host", target.host_header), *_HEADERS]
+                        method, _build_url(target), headers=[("Host", target.host_header), *_HEADERS]
                     ) as response,
                 ):
-                    location = _header(response, b"location")
+                    location = _get_header(response, b"location")
                     if response.status not in _REDIRECTS or not location:
-                        _check(response)
+                        _require_image(response)
                         yield response
                         return
             except TimeoutError:
@@ -124,13 +124,13 @@ class Fetcher:
                 raise Unfetchable(
                     f"cannot be reached: {error.strerror or 'the connection ended'}", True
                 ) from None
-            url = _following(target, location)
+            url = _resolve_redirect(target, location)
         raise Unfetchable(f"redirects more than {MAX_REDIRECTS} times")
 
-    def _pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
+    def _create_pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
             ssl_context=self._trust,
-            network_backend=_Backend(target, self._addresses(target), deadline),
+            network_backend=_Backend(target, self._resolve_allowed(target), deadline),
             max_keepalive_connections=0,
         )
 
@@ -139,13 +139,13 @@ class Fetcher:
         """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
-    def _addresses(self, target: Target) -> list[IPAddress]:
+    def _resolve_allowed(self, target: Target) -> list[IPAddress]:
         """Return the addresses of a target, all of which may be connected to. Raises
         Unfetchable.
         """
         if is_metadata_name(target.host):
             raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
-        for address in (addresses := self._resolved(target)):
+        for address in (addresses := self._resolve_host(target)):
             why = not_public(address)
             if why is not None and not (self._allow_private and _is_private(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
@@ -153,7 +153,7 @@ class Fetcher:
                 raise Unfetchable(f"leads to a place that is not public: {named}{why}{hint}")
         return addresses
 
-    def _resolved(self, target: Target) -> list[IPAddress]:
+    def _resolve_host(self, target: Target) -> list[IPAddress]:
         try:
             return [ipaddress.ip_address(target.host)]
         except ValueError:
@@ -190,13 +190,13 @@ _HEADERS = (
 )
 
 
-def _url(target: Target) -> httpcore2.URL:
+def _build_url(target: Target) -> httpcore2.URL:
     return httpcore2.URL(
         scheme=b"https", host=target.host.encode(), port=target.port, target=target.path.encode()
     )
 
 
-def _following(target: Target, location: str) -> str:
+def _resolve_redirect(target: Target, location: str) -> str:
     """Return a redirect's destination as an absolute URL. Raises Unfetchable for
     unsupported forms.
     """
@@ -209,33 +209,33 @@ def _following(target: Target, location: str) -> str:
     return location
 
 
-def _check(answer: Any) -> None:
+def _require_image(answer: Any) -> None:
     """Raise Unfetchable for a response without an image."""
     if answer.status != 200:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
         raise Unfetchable(f"answers with status {answer.status}", is_passing)
-    kind = _header(answer, b"content-type").partition(";")[0].strip().lower()
+    kind = _get_header(answer, b"content-type").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml", "application/json"):
         raise Unfetchable(f"is {kind}, no image")
-    packed = _header(answer, b"content-encoding").lower()
+    packed = _get_header(answer, b"content-encoding").lower()
     if packed not in ("", "identity"):
         raise Unfetchable(f"is packed by {packed[:40]!r}, which was not asked for")
 
 
-def _header(answer: Any, name: bytes) -> str:
+def _get_header(answer: Any, name: bytes) -> str:
     values = [value for key, value in answer.headers if key.lower() == name]
     return values[0].decode("latin-1") if values else ""
 
 
 def _head_of(answer: Any) -> Head:
-    length = _header(answer, b"content-length")
-    version = _header(answer, b"etag") or _header(answer, b"last-modified")
+    length = _get_header(answer, b"content-length")
+    version = _get_header(answer, b"etag") or _get_header(answer, b"last-modified")
     return Head(int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500])
 
 
 def _is_private(address: IPAddress) -> bool:
     """Return True for an address of a private network or of this machine, which may be allowed."""
-    inner = embedded(address) or address
+    inner = find_embedded_ipv4(address) or address
     return (inner.is_private or inner.is_loopback) and not (
         inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in _ALWAYS_REFUSED
     )
@@ -264,7 +264,7 @@ class _Backend(httpcore2.NetworkBackend):
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
-                connection.settimeout(_left(self._deadline))
+                connection.settimeout(_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 return _Stream(connection, self._deadline)
             except TimeoutError:
@@ -284,12 +284,12 @@ class _Stream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the next bytes."""
-        self._socket.settimeout(_left(self._deadline))
+        self._socket.settimeout(_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all bytes."""
-        self._socket.settimeout(_left(self._deadline))
+        self._socket.settimeout(_seconds_left(self._deadline))
         self._socket.sendall(buffer)
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class _Stream(httpcore2.NetworkStream):
     ) -> "_Stream":
         """Return the connection with TLS."""
         try:
-            self._socket.settimeout(_left(self._deadline))
+            self._socket.settimeout(_seconds_left(self._deadline))
             return _Stream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
             )
@@ -314,7 +314,7 @@ class _Stream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the remaining seconds. Raises TimeoutError at the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import needed
+from perennial.pack.extras import import_optional
 from perennial.pack.remote.address import Address
 from perennial.pack.remote.fetching import Changed
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 PAGE_KEYS = 1000
 _GONE = "is there no more, or has been replaced"
@@ -47,17 +47,18 @@ class Store(ABC):
         self.address = address
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
-    def pages(self) -> Iterator[list[Listed]]:
+    def list_pages(self) -> Iterator[list[Listed]]:
         """Yield the objects below the prefix, page by page. Raises PackError if it cannot be
         listed.
         """
         token: str | None = None
         while True:
             try:
-                rows, following = self._page(token)
+                rows, following = self._read_page(token)
             except self.errors as error:
                 raise PackError(
-                    f"{show(str(self.address))} cannot be listed: {_words(error)}. Are the name and the credentials "
+                    f"{quote_name(str(self.address))} cannot be listed: {_format_error(error)}. Are the name "
+                    f"and the credentials "
                     "right? They are those of the tools of your cloud."
                 ) from error
             yield rows
@@ -65,33 +66,34 @@ class Store(ABC):
                 return
             if following == token:
                 raise PackError(
-                    f"The listing of {show(str(self.address))} comes to no end: it repeats a page."
+                    f"The listing of {quote_name(str(self.address))} comes to no end: it repeats a page."
                 )
             token = following
 
-    def read(self, listed: Listed) -> bytes:
+    def read_object(self, listed: Listed) -> bytes:
         """Return the bytes of an object, at most one more than listed. Raises Changed or
         PackError.
         """
         try:
             # One byte more than listed reveals an object that has grown.
-            return self._read(listed, listed.size + 1)
+            return self._read_first(listed, listed.size + 1)
         except FileNotFoundError:
             raise Changed(_GONE) from None
         except self.errors as error:
             if self._is_changed(error):
                 raise Changed(_GONE) from error
             raise PackError(
-                f"The object {show(listed.key)} of {show(str(self.address))} cannot be read: {_words(error)}. Send the "
+                f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be read: "
+                f"{_format_error(error)}. Send the "
                 "batch again: what has arrived is kept."
             ) from error
 
     @abstractmethod
-    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         """Return a page of the listing, and the token of the next page, or None."""
 
     @abstractmethod
-    def _read(self, listed: Listed, most: int) -> bytes:
+    def _read_first(self, listed: Listed, most: int) -> bytes:
         """Return the first `most` bytes of the listed version."""
 
     def _is_changed(self, error: Exception) -> bool:
@@ -105,10 +107,10 @@ class S3Store(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        s3fs = needed("s3fs", "A bucket of S3", "s3")
-        botocore = needed("botocore.exceptions", "A bucket of S3", "s3")
+        s3fs = import_optional("s3fs", "A bucket of S3", "s3")
+        botocore = import_optional("botocore.exceptions", "A bucket of S3", "s3")
         self.errors = (*self.errors, botocore.BotoCoreError, botocore.ClientError)
-        self._sync = needed("fsspec.asyn", "A bucket of S3", "s3").sync
+        self._sync = import_optional("fsspec.asyn", "A bucket of S3", "s3").sync
         file_system_options: dict[str, Any] = {"anon": options.anonymous}
         if options.endpoint:
             file_system_options["endpoint_url"] = options.endpoint
@@ -118,7 +120,7 @@ class S3Store(Store):
             use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
 
-    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         more = {"ContinuationToken": token} if token else {}
         response = self._fs.call_s3(
             "list_objects_v2",
@@ -132,7 +134,7 @@ class S3Store(Store):
         ]
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
-    def _read(self, listed: Listed, most: int) -> bytes:
+    def _read_first(self, listed: Listed, most: int) -> bytes:
         match = {"IfMatch": listed.version} if listed.version else {}
         response = self._fs.call_s3("get_object", Bucket=self.address.bucket, Key=listed.key, **match)
         content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
@@ -148,12 +150,12 @@ class GoogleStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        gcsfs = needed(
+        gcsfs = import_optional(
             "gcsfs.core", "A bucket of Google Cloud", "gs"
         )  # gcsfs.core, so that no other protocol is tried
-        google = needed("google.auth.exceptions", "A bucket of Google Cloud", "gs")
-        http = needed("gcsfs.retry", "A bucket of Google Cloud", "gs")
-        aiohttp = needed("aiohttp", "A bucket of Google Cloud", "gs")
+        google = import_optional("google.auth.exceptions", "A bucket of Google Cloud", "gs")
+        http = import_optional("gcsfs.retry", "A bucket of Google Cloud", "gs")
+        aiohttp = import_optional("aiohttp", "A bucket of Google Cloud", "gs")
         self.errors = (*self.errors, google.GoogleAuthError, http.HttpError, aiohttp.ClientError)
         file_system_options: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
         if options.endpoint:
@@ -162,7 +164,7 @@ class GoogleStore(Store):
             access="read_only", use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
 
-    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         response = self._fs.call(
             "GET",
             "b/{}/o",
@@ -177,7 +179,7 @@ class GoogleStore(Store):
         ]
         return rows, response.get("nextPageToken")
 
-    def _read(self, listed: Listed, most: int) -> bytes:
+    def _read_first(self, listed: Listed, most: int) -> bytes:
         path = f"{self.address.bucket}/{listed.key}"
         content: bytes = self._fs.cat_file(path, start=0, end=most, generation=listed.version)
         return content
@@ -188,10 +190,10 @@ class AzureStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        adlfs = needed("adlfs", "A container of Azure", "az")
-        azure = needed("azure.core.exceptions", "A container of Azure", "az")
-        self._core = needed("azure.core", "A container of Azure", "az")
-        self._sync = needed("fsspec.asyn", "A container of Azure", "az").sync
+        adlfs = import_optional("adlfs", "A container of Azure", "az")
+        azure = import_optional("azure.core.exceptions", "A container of Azure", "az")
+        self._core = import_optional("azure.core", "A container of Azure", "az")
+        self._sync = import_optional("fsspec.asyn", "A container of Azure", "az").sync
         self.errors = (*self.errors, azure.AzureError)
         self._changes = (azure.ResourceModifiedError, azure.ResourceNotFoundError)
         if options.endpoint:
@@ -205,11 +207,12 @@ class AzureStore(Store):
             )
         except ValueError as error:
             raise PackError(
-                f"{show(str(address))} cannot be opened: {_words(error)}. Set AZURE_STORAGE_ACCOUNT_NAME, and a key or "
+                f"{quote_name(str(address))} cannot be opened: {_format_error(error)}. Set "
+                f"AZURE_STORAGE_ACCOUNT_NAME, and a key or "
                 "a token as the tools of Azure take it, or AZURE_STORAGE_CONNECTION_STRING."
             ) from error
 
-    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         page: tuple[list[Listed], str | None] = self._sync(self._fs.loop, self._page_of, token)
         return page
 
@@ -221,7 +224,7 @@ class AzureStore(Store):
             return [Listed(one.name, one.size, one.etag) async for one in page], pages.continuation_token
         return [], None
 
-    def _read(self, listed: Listed, most: int) -> bytes:
+    def _read_first(self, listed: Listed, most: int) -> bytes:
         content: bytes = self._sync(self._fs.loop, self._bytes_of, listed, most)
         return content
 
@@ -248,7 +251,9 @@ STORES: dict[str, Callable[[Address, StoreOptions], Store]] = {
 def open_store(address: Address, options: StoreOptions) -> Store:
     """Return the bucket of an address. Raises ExtraMissing or PackError."""
     if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
-        raise PackError(f"The endpoint {show(options.endpoint)} is no URL such as https://s3.example.org.")
+        raise PackError(
+            f"The endpoint {quote_name(options.endpoint)} is no URL such as https://s3.example.org."
+        )
     if options.profile and address.scheme != "s3":
         raise PackError(f"{address.scheme}:// has no profile=; that is of s3.")
     return STORES[address.scheme](address, options)
@@ -266,5 +271,5 @@ async def _first_bytes(body: Any, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:300].rstrip(".")

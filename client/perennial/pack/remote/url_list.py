@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.remote.address import is_address
-from perennial.pack.text import show
+from perennial.pack.text import quote_name
 
 MAX_LIST_BYTES = 128 << 20
 LIST_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -56,7 +56,7 @@ def rows_of(file: Path) -> Iterator[Row]:
     """Yield the lines of the file. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
-            raise PackError(f"{show(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it.")
+            raise PackError(f"{quote_name(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it.")
         with file.open(encoding="utf-8-sig", newline="") as text:
             first = text.readline()
             text.seek(0)
@@ -70,18 +70,20 @@ def rows_of(file: Path) -> Iterator[Row]:
                     columns = names if "url" in names else [*_COLUMNS]
                     if "url" in names:
                         if "label" not in names:
-                            raise PackError(f"The first line of {show(file)} names no column label: {FORM}.")
+                            raise PackError(
+                                f"The first line of {quote_name(file)} names no column label: {FORM}."
+                            )
                         continue
-                yield _row(cells, columns, f"Line {reader.line_num} of {show(file.name)}")
+                yield _build_row(cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}")
     except OSError as error:
-        raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+        raise PackError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise PackError(f"{show(file)} is not UTF-8; save it as “CSV UTF-8”.") from error
+        raise PackError(f"{quote_name(file)} is not UTF-8; save it as “CSV UTF-8”.") from error
     except csv.Error as error:
-        raise PackError(f"{show(file)} is not valid CSV: {error}.") from error
+        raise PackError(f"{quote_name(file)} is not valid CSV: {error}.") from error
 
 
-def _row(cells: list[str], columns: list[str], where: str) -> Row:
+def _build_row(cells: list[str], columns: list[str], where: str) -> Row:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
     part = parts.part_of(split)

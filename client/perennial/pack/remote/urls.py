@@ -14,7 +14,7 @@ from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
 from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered
+from perennial.pack.names import numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
@@ -26,7 +26,7 @@ from perennial.pack.remote.fetching import (
 from perennial.pack.remote.https import Fetcher, Unfetchable, https_target
 from perennial.pack.remote.names import is_safe_name
 from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, rows_of
-from perennial.pack.text import count, show
+from perennial.pack.text import format_count, quote_name
 
 MAX_IMAGE_BYTES = 256 << 20
 _TRIES = 3
@@ -69,21 +69,21 @@ class UrlImages(FetchedImages):
         Raises:
             PackError: the file is not such a list, or too many lines are bad.
         """
-        super().__init__(f"the list {show(file.name)}", max_bad)
+        super().__init__(f"the list {quote_name(file.name)}", max_bad)
         require_count(max_entries)
         self._fetcher = fetcher or Fetcher(allow_private)
         self._found: list[_Found] = []
-        rows = self._listed(file, max_entries)
-        as_taken = parts.joined((row.part for row in rows), show(file))
-        for image in self._asked(rows, progress):
+        rows = self._read_rows(file, max_entries)
+        as_taken = parts.map_to_split((row.part for row in rows), quote_name(file))
+        for image in self._request_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)
             tail = image.row.url.partition("?")[0].rpartition("/")[2]
-            name = numbered(len(self.rows), tail if tail and is_safe_name(tail) else "")
+            name = numbered_name(len(self.rows), tail if tail and is_safe_name(tail) else "")
             self.rows.append(Image(name, normal_label(image.row.label), as_taken[image.row.part]))
         self.say_what_is_bad()
 
-    def _listed(self, file: Path, max_entries: int) -> list[Row]:
+    def _read_rows(self, file: Path, max_entries: int) -> list[Row]:
         """Return the lines with URL and label, each URL once and with one label. Raises
         PackError.
         """
@@ -93,23 +93,24 @@ class UrlImages(FetchedImages):
         for row in rows_of(file):
             if len(urls) >= max_entries:
                 raise PackError(
-                    f"{show(file)} has more than {count(max_entries, 'line')}. Send it in several batches, or raise "
+                    f"{quote_name(file)} has more than {format_count(max_entries, 'line')}. Send it in several "
+                    f"batches, or raise "
                     f"the limit with -o max_entries={max_entries * 2}."
                 )
             try:
                 https_target(row.url)
             except Unfetchable as error:
-                self._bad.add(row.where, f"names {show(row.url)}, which {error}")
+                self._bad.add(row.where, f"names {quote_name(row.url)}, which {error}")
                 continue
             if row.url in urls:
                 first = rows.get(row.url)
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
                     continue
-                self._bad.add(row.where, f"names {show(row.url)}, which the list has named already")
+                self._bad.add(row.where, f"names {quote_name(row.url)}, which the list has named already")
                 if first is not None:
                     self._bad.add(
-                        first.where, f"names {show(row.url)}, of which {row.where} says something else"
+                        first.where, f"names {quote_name(row.url)}, of which {row.where} says something else"
                     )
                     del rows[row.url]
             elif row.part == UNKNOWN_PART:
@@ -120,38 +121,38 @@ class UrlImages(FetchedImages):
                 rows[row.url] = row
             urls.add(row.url)
         if unlabelled:
-            self._said.append(f"{count(unlabelled, 'line')} without a label left out.")
+            self._said.append(f"{format_count(unlabelled, 'line')} without a label left out.")
         if repeated:
-            self._said.append(f"{count(repeated, 'line')} left out, which repeat others.")
+            self._said.append(f"{format_count(repeated, 'line')} left out, which repeat others.")
         if not rows:
-            self._bad.check(0)
-            raise PackError(f"{show(file)} lists no images: {FORM}.")
+            self._bad.check_share(0)
+            raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 
-    def _asked(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
+    def _request_images(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
         """Yield the image at each URL in order, adding unavailable ones as bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
-            for row_group in _batched(rows):
-                for row, result in zip(row_group, pool.map(self._ask, row_group), strict=True):
+            for row_group in _split_groups(rows):
+                for row, result in zip(row_group, pool.map(self._request_image, row_group), strict=True):
                     done += 1
                     if isinstance(result, _Found):
                         yield result
                     else:
-                        self._bad.add(row.where, f"names {show(row.url)}, which {result}")
+                        self._bad.add(row.where, f"names {quote_name(row.url)}, which {result}")
                 if progress is not None:
                     progress(done, len(rows))
 
-    def _ask(self, row: Row) -> _Found | Unfetchable:
+    def _request_image(self, row: Row) -> _Found | Unfetchable:
         try:
             try:
-                head = _tried(lambda: self._fetcher.head(row.url))
+                head = _call_with_retries(lambda: self._fetcher.head(row.url))
             except Unfetchable as error:
                 if not str(error).startswith("answers with status 4"):
                     raise
                 head = None  # some servers answer only GET
             if head is None or head.size is None:
-                _, content = _tried(lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1))
+                _, content = _call_with_retries(lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1))
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
                 size, version = head.size, head.version
@@ -164,12 +165,14 @@ class UrlImages(FetchedImages):
             )
         return _Found(row, size, version)
 
-    def fetch(self, number: int) -> bytes:
+    def fetch_image(self, number: int) -> bytes:
         """See FetchedImages."""
         listed_image = self._found[number]
         try:
             # One byte more than listed reveals an image that has grown.
-            head, content = _tried(lambda: self._fetcher.get(listed_image.row.url, listed_image.size + 1))
+            head, content = _call_with_retries(
+                lambda: self._fetcher.get(listed_image.row.url, listed_image.size + 1)
+            )
         except Unfetchable as error:
             raise Changed(str(error)) from error
         if listed_image.version.startswith(_SAID):
@@ -180,21 +183,21 @@ class UrlImages(FetchedImages):
             raise Changed("has been replaced since it was listed")
         return content
 
-    def where(self, number: int) -> str:
+    def describe_place(self, number: int) -> str:
         """See FetchedImages."""
         row = self._found[number].row
-        return f"{row.where}, {show(row.url)},"
+        return f"{row.where}, {quote_name(row.url)},"
 
-    def version(self, number: int) -> str:
+    def get_version(self, number: int) -> str:
         """Return the image's ETag, time or digest."""
         return self._found[number].version
 
 
-def _batched(rows: list[Row]) -> Iterator[list[Row]]:
+def _split_groups(rows: list[Row]) -> Iterator[list[Row]]:
     return (rows[at : at + 8 * AT_ONCE] for at in range(0, len(rows), 8 * AT_ONCE))
 
 
-def _tried(ask: Callable[[], _T]) -> _T:
+def _call_with_retries(ask: Callable[[], _T]) -> _T:
     """Return a response, retrying after pauses if a later attempt may succeed. Raises
     Unfetchable.
     """

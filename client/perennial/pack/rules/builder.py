@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perennial.pack.rules.entries import BadEntry, RuleError
-from perennial.pack.rules.names import is_archive, is_hidden, is_image, is_junk, show
-from perennial.pack.rules.sentences import count
+from perennial.pack.rules.names import is_archive, is_hidden, is_image, is_junk, quote
+from perennial.pack.rules.sentences import format_count
 
 IGNORED = -1
 MAX_LEFT_OUT = 100
@@ -79,7 +79,7 @@ class Builder:
         self._left: list[LeftOut] = []
         self._left_behind: list[LeftOut] = []
 
-    def put(self, index: int, label: str, is_test: bool) -> None:
+    def assign_class(self, index: int, label: str, is_test: bool) -> None:
         """Assign a class and a part to a file."""
         number = self._numbers.setdefault(label, len(self._numbers))
         if number == len(self.plan.classes):
@@ -87,7 +87,7 @@ class Builder:
         self.plan.of[index] = number
         self.plan.test[index] = is_test
 
-    def leave(self, index: int, reason: str) -> None:
+    def leave_out(self, index: int, reason: str) -> None:
         """Leave a file out."""
         self.plan.ignored += 1
         if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
@@ -101,21 +101,21 @@ class Builder:
         remaining, hidden = [], Counter[str]()
         for index, name in enumerate(self.names):
             if is_junk(name):
-                self.leave(index, LEFT_BEHIND)
+                self.leave_out(index, LEFT_BEHIND)
                 folder = _hidden_folder(name)
                 if folder:
                     hidden[folder] += 1
             elif is_archive(name):
-                self.leave(index, ARCHIVE_INSIDE)
+                self.leave_out(index, ARCHIVE_INSIDE)
             else:
                 remaining.append(index)
         self.plan.lost += [
-            f"{count(number, 'image')} in the hidden folder {show(folder)} left out."
+            f"{format_count(number, 'image')} in the hidden folder {quote(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]
         return remaining
 
-    def made(self) -> Plan:
+    def finish_plan(self) -> Plan:
         """Return the plan.
 
         In its list, files that a person may miss precede files of file managers.
@@ -135,7 +135,7 @@ def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[i
         raise RuleError("The batch has a test part but no training images.")
     for label, has in zip(classes, trained, strict=True):
         if not has:
-            raise RuleError(f"The class {show(label)} has test images but no training images.", "labels")
+            raise RuleError(f"The class {quote(label)} has test images but no training images.", "labels")
 
 
 def _hidden_folder(name: str) -> str:

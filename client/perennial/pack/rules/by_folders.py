@@ -8,8 +8,8 @@ from perennial.pack.rules.builder import MOST_NOTES, Builder
 from perennial.pack.rules.choice import Choice, offer_pattern
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import OUTSIDE, Known, Outside, Place, find_levels
-from perennial.pack.rules.names import CSV_NAME, folder_of, is_image, is_no_image, normal_label, show
-from perennial.pack.rules.sentences import count
+from perennial.pack.rules.names import CSV_NAME, folder_of, is_image, is_no_image, normal_label, quote
+from perennial.pack.rules.sentences import format_count
 
 NO_IMAGE = "not an image, by its name"
 
@@ -27,14 +27,14 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
     if not images:
         raise _none_found(builder, kept)
     levels = find_levels(images, options.class_level, known)
-    places = {folder: levels.place(folder) for folder in images}
+    places = {folder: levels.find_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
         if isinstance(place, Place):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _none_found(builder, kept)
-    chosen = Choice(builder, kept, options, levels, known, images_by_class).settle()
+    chosen = Choice(builder, kept, options, levels, known, images_by_class).decide_labels()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
@@ -47,25 +47,25 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
         name = names[index]
         folder = folder_of(name)
         if folder and folder not in places:
-            places[folder] = levels.place(folder)
+            places[folder] = levels.find_place(folder)
         place = places[folder] if folder else OUTSIDE
         if not isinstance(place, Place):
-            builder.leave(index, left_out.add(name, place))
+            builder.leave_out(index, left_out.add(name, place))
         elif is_no_image(name):
             is_empty.setdefault(place.where, True)
-            builder.leave(index, left_out.foreign(name))
+            builder.leave_out(index, left_out.add_foreign(name))
         else:
             is_empty[place.where] = False
-            builder.put(
+            builder.assign_class(
                 index, chosen.get(place.folder) or normal_label(place.folder), held_out.get(place.part, False)
             )
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
-    plan.notes += left_out.notes()
+    plan.notes += left_out.build_notes()
     plan.notes += [
-        f"the folder {show(folder)} has no images and was ignored" for folder in empty[:MOST_NOTES]
+        f"the folder {quote(folder)} has no images and was ignored" for folder in empty[:MOST_NOTES]
     ]
     plan.warnings += levels.warnings
-    plan.lost += left_out.warnings()
+    plan.lost += left_out.build_warnings()
 
 
 def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
@@ -99,7 +99,7 @@ def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
     label_files_found = label_files.find_label_files(names, kept)
     remedies, by_names = offer_pattern(names, kept)
     for kind, files in foreign.kinds_among([names[index] for index in kept]).items():
-        return RuleError(f"{usual} {show(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
+        return RuleError(f"{usual} {quote(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
     if builder.plan.lost:
         usual = f"{usual} {' '.join(builder.plan.lost)}"
     beside = (
@@ -131,7 +131,7 @@ class _LeftOut:
         hint = "; it names no images of the batch beside labels" if path.lower().endswith(".csv") else ""
         return outside.reason + hint
 
-    def foreign(self, path: str) -> str:
+    def add_foreign(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason."""
         kind = foreign.what_is(path)
         if kind is None:
@@ -140,34 +140,41 @@ class _LeftOut:
         self._first.setdefault(kind, path)
         return f"{kind.what}, by its name"
 
-    def notes(self) -> list[str]:
+    def build_notes(self) -> list[str]:
         """Return sentences for the report."""
-        notes = [f"{count(self._outside, 'file')} outside any class folder ignored"] if self._outside else []
+        notes = (
+            [f"{format_count(self._outside, 'file')} outside any class folder ignored"]
+            if self._outside
+            else []
+        )
         folders = sorted(self._beside.items())[: MOST_NOTES - len(notes)]
         return notes + [
-            f"{count(number, 'file')} in the folder {show(top)} ignored" for top, number in folders
+            f"{format_count(number, 'file')} in the folder {quote(top)} ignored" for top, number in folders
         ]
 
-    def warnings(self) -> list[str]:
+    def build_warnings(self) -> list[str]:
         """Return warnings about images left out.
 
         Images beside train and test may be lost because “train” is the name of a class.
         """
         sentences = []
         if self._loose_images:
-            sentences.append(f"{count(self._loose_images, 'image')} outside any class folder left out.")
+            sentences.append(
+                f"{format_count(self._loose_images, 'image')} outside any class folder left out."
+            )
         tally = +self._images
         if tally:
-            tops = ", ".join(show(top) for top in sorted(tally)[:MOST_NOTES])
+            tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(
-                f"{count(sum(tally.values()), 'image')} in {tops} left out: beside a folder called train only test and "
+                f"{format_count(sum(tally.values()), 'image')} in {tops} left out: beside a folder called train "
+                f"only test and "
                 "validation folders are read. If it is a class, put all class folders in one called train."
             )
         for kind, number in self._foreign.items():
             description = (
                 f"is {kind.what}"
                 if number == 1
-                else f"and {count(number - 1, 'other file')} are each {kind.what}"
+                else f"and {format_count(number - 1, 'other file')} are each {kind.what}"
             )
-            sentences.append(f"{show(self._first[kind])} {description}, and left out. {kind.advice}.")
+            sentences.append(f"{quote(self._first[kind])} {description}, and left out. {kind.advice}.")
         return sentences

@@ -6,8 +6,8 @@ from perennial.pack.rules.builder import IGNORED, Builder
 from perennial.pack.rules.by_folders import images_of
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import Place, find_levels
-from perennial.pack.rules.names import CSV_NAME, is_image, is_no_image, show
-from perennial.pack.rules.sentences import count
+from perennial.pack.rules.names import CSV_NAME, is_image, is_no_image, quote
+from perennial.pack.rules.sentences import format_count
 from perennial.pack.rules.tables import FoundTable, held_out_parts, resolve_rows
 from perennial.pack.rules.words import is_container
 
@@ -34,7 +34,7 @@ def choose_table(
         labelled = len(resolve_rows(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
-        reason = f"{table.title} has labels for {labelled:,} of {count(len(images), 'image')}"
+        reason = f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
     except RuleError as error:
         if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
             raise
@@ -53,7 +53,7 @@ def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOpti
         levels = find_levels(images, options.class_level, tuple)
     except RuleError:
         return False
-    class_folders = {place.folder for place in map(levels.place, images) if isinstance(place, Place)}
+    class_folders = {place.folder for place in map(levels.find_place, images) if isinstance(place, Place)}
     return len(class_folders) > 1 and not all(map(is_container, class_folders))
 
 
@@ -73,24 +73,28 @@ def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, t
     held_out = held_out_parts(parts)
     plan.has_parts = parts != {""}
     for number, row in resolved.placed:
-        builder.put(number, row.label, row.part in held_out)
+        builder.assign_class(number, row.label, row.part in held_out)
     plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
     if resolved.bad:
-        many = count(len(resolved.bad), "entry", "entries")
+        many = format_count(len(resolved.bad), "entry", "entries")
         first = resolved.bad[0]
         plan.warnings.append(
             f"{many} cannot be read and left out; the first is {first.where}: {first.reason}."
         )
     if resolved.unlabelled:
-        many = count(len(resolved.unlabelled), "entry", "entries")
+        many = format_count(len(resolved.unlabelled), "entry", "entries")
         plan.notes.append(f"{many} without a label, or listed before, ignored")
     files, unlisted, images_lost = set(table.files), 0, 0
     for index in kept:
         if plan.of[index] == IGNORED and index not in files:
-            builder.leave(index, f"not listed in {table_name}" if table_name else "not named by the pattern")
+            builder.leave_out(
+                index, f"not listed in {table_name}" if table_name else "not named by the pattern"
+            )
             unlisted += 1
             images_lost += is_image(names[index])
     if images_lost and table_name:
-        plan.lost.append(f"{count(images_lost, 'image')} left out, which {show(table_name)} gives no label.")
+        plan.lost.append(
+            f"{format_count(images_lost, 'image')} left out, which {quote(table_name)} gives no label."
+        )
     if unlisted and table_name:
-        plan.notes.append(f"{count(unlisted, 'file')} not listed in {table_name} ignored")
+        plan.notes.append(f"{format_count(unlisted, 'file')} not listed in {table_name} ignored")

@@ -6,8 +6,8 @@ from perennial.pack.rules import label_files
 from perennial.pack.rules.builder import MOST_NOTES, Builder
 from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
 from perennial.pack.rules.levels import Known, Levels
-from perennial.pack.rules.names import CSV_NAME, is_image, normal_label, show
-from perennial.pack.rules.sentences import count, counted, listed
+from perennial.pack.rules.names import CSV_NAME, is_image, normal_label, quote
+from perennial.pack.rules.sentences import format_count, format_names, format_tally
 from perennial.pack.rules.tables import suggest_pattern
 from perennial.pack.rules.words import is_container, part_of, parts_of_classes
 
@@ -27,7 +27,7 @@ class Choice:
         self._builder, self._kept, self._options = builder, kept, options
         self._levels, self._known, self._found = levels, known, found
 
-    def settle(self) -> dict[str, str]:
+    def decide_labels(self) -> dict[str, str]:
         """Return folder → label, for labels that are not the folder's own name.
 
         Raises RuleError if the folders may be mere containers.
@@ -35,8 +35,8 @@ class Choice:
         plan, found = self._builder.plan, self._found
         if self._options.one_class and len(found) > 1:
             raise RuleError(
-                f"one_class=true was asked for, and the batch has {count(len(found), 'class', 'classes')}: "
-                f"{counted(found)}. Leave the option out.",
+                f"one_class=true was asked for, and the batch has {format_count(len(found), 'class', 'classes')}: "
+                f"{format_tally(found)}. Leave the option out.",
                 "labels",
             )
         containers = sorted(name for name in found if is_container(name))
@@ -48,13 +48,14 @@ class Choice:
                 (name,) = found
                 return {name: normal_label(self._one_label())}
             if not self._is_known():
-                raise self._asked(label_files_found)
+                raise self._build_error(label_files_found)
         if len(found) > 1:
             plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
         halves = parts_of_classes(found)
         if halves:
             plan.warnings.append(
-                f"The folders {listed(halves, 4)} were taken as classes of their own. If they are parts of one class, "
+                f"The folders {format_names(halves, 4)} were taken as classes of their own. If they are parts "
+                f"of one class, "
                 "send train/<class>/… and test/<class>/…."
             )
         if whole and not self._builder.has_passed_table:
@@ -79,28 +80,31 @@ class Choice:
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container(folder)), name)
 
-    def _asked(self, looks: Sequence[label_files.LabelFile]) -> RuleError:
+    def _build_error(self, looks: Sequence[label_files.LabelFile]) -> RuleError:
         found = self._found
-        images = count(sum(found.values()), "image")
+        images = format_count(sum(found.values()), "image")
         remedies = []
         if len(found) == 1:
             (name,) = found
             label = normal_label(self._one_label())
-            path = show("/".join([*self._levels.passed, name]))
+            path = quote("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"
                 if images != "1 image"
                 else f"1 image lies in the folder {path}"
             )
-            remedies = [Remedy("one_class", "true", f"Read all {images} as one class {show(label)}")]
-            alternative = f", or with -o layout=folders to call it {show(name)}" if label != name else ""
+            remedies = [Remedy("one_class", "true", f"Read all {images} as one class {quote(label)}")]
+            alternative = f", or with -o layout=folders to call it {quote(name)}" if label != name else ""
             option_text = (
                 "If they are all of one class, say so with -o one_class=true (in a request ?one_class=true), which "
-                f"calls it {show(label)}{alternative}."
+                f"calls it {quote(label)}{alternative}."
             )
         else:
-            issue = f"{images} lie in folders whose names say where files lie, not what is in them ({counted(found)})"
-            remedies = [Remedy("layout", "folders", f"Read {listed(sorted(found), 3)} as classes")]
+            issue = (
+                f"{images} lie in folders whose names say where files lie, not what is in them "
+                f"({format_tally(found)})"
+            )
+            remedies = [Remedy("layout", "folders", f"Read {format_names(sorted(found), 3)} as classes")]
             option_text = (
                 "If the folders are the classes all the same, say so with -o layout=folders (in a request "
                 "?layout=folders)."
@@ -108,7 +112,7 @@ class Choice:
         named, by_names = offer_pattern(self._builder.names, self._kept)
         remedies += named
         beside = f"; {looks[0]}" if looks else ""
-        more = f", and so do {count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
+        more = f", and so do {format_count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
         advice = looks[0].advice if looks else ""
         return RuleError(
             f"The batch has no labels that are sure: {issue}{beside}{more}.{advice} Put the images of each class in a "
@@ -127,13 +131,15 @@ def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
     part_folders = [] if has_parts else [name for name in containers if part_of(name)]
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
-        f"The folder {show(folder)} was taken as a class. For a training part and a test part, send "
+        f"The folder {quote(folder)} was taken as a class. For a training part and a test part, send "
         "train/<class>/… and test/<class>/…."
         for folder in part_folders
     ][:MOST_NOTES]
     if container_folders:
         phrase = "s {} were taken as classes" if len(container_folders) > 1 else " {} was taken as a class"
-        warnings.append(f"The folder{phrase.format(listed(container_folders))}, like the folders beside.")
+        warnings.append(
+            f"The folder{phrase.format(format_names(container_folders))}, like the folders beside."
+        )
     return warnings
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perennial.pack.rules.names import folder_of, is_image, show, stem
+from perennial.pack.rules.names import file_stem, folder_of, is_image, quote
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -61,7 +61,7 @@ class LabelFile(NamedTuple):
 
     def __str__(self) -> str:
         """Return the end of a sentence: `“labels.json” looks like a FiftyOne export`."""
-        return f"{show(self.path)} looks like {self.what}"
+        return f"{quote(self.path)} looks like {self.what}"
 
 
 def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFile]:
@@ -83,13 +83,13 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
             continue
         if ending in _SIDECARS or ending in _TABLES:
             if stems is None:
-                stems = {stem(names[i]) for i in kept if is_image(names[i])}
-            if stem(path) in stems:
+                stems = {file_stem(names[i]) for i in kept if is_image(names[i])}
+            if file_stem(path) in stems:
                 aside.append(index)
                 continue
         if description is not None:
             batch_files.append(LabelFile(index, path, description))
-    return [*batch_files, *_sidecars(names, aside)]
+    return [*batch_files, *_group_sidecars(names, aside)]
 
 
 def looks_like(file: str) -> str | None:
@@ -105,7 +105,7 @@ def looks_like(file: str) -> str | None:
     return "labels"
 
 
-def _sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+def _group_sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
     of: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:

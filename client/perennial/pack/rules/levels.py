@@ -14,8 +14,8 @@ from typing import NamedTuple
 from perennial.pack.rules import parts as part_rules
 from perennial.pack.rules.builder import MOST_NOTES
 from perennial.pack.rules.entries import Remedy, RuleError
-from perennial.pack.rules.names import normal_label, show
-from perennial.pack.rules.sentences import count, counted, listed
+from perennial.pack.rules.names import normal_label, quote
+from perennial.pack.rules.sentences import format_count, format_names, format_tally
 from perennial.pack.rules.words import are_batches, is_container, is_date, part_of
 
 Known = Callable[[], Collection[str]]
@@ -73,7 +73,7 @@ class Levels:
     warnings: list[str] = field(default_factory=list)
     steps: list[Callable[["Way"], Outside | None]] = field(default_factory=list)
 
-    def place(self, folder: str) -> Place | Outside:
+    def find_place(self, folder: str) -> Place | Outside:
         """Return the place of the images in a folder, or the reason why they have no class."""
         way = Way(folder.split("/"))
         for step in self.steps:
@@ -152,15 +152,15 @@ class _Finder:
                 break
             (top,) = tops
             has_direct_images = any(len(names) == 1 for names, _ in rows)
-            below = _below(rows)
+            below = _strip_top(rows)
             has_parts = may_have_parts and _has_parts(below)
             if has_direct_images and not has_parts and not (is_container(top) and len(subs) > 1):
                 break
             if may_have_parts and part_of(top) and not has_parts:
                 break
-            if not may_have_parts and not is_container(top) and not _branches(below):
+            if not may_have_parts and not is_container(top) and not _has_branching_level(below):
                 break  # after a part or a date, class folders must follow
-            if not is_container(top) and self._knows({top}, subs) == 1:
+            if not is_container(top) and self._find_known_level({top}, subs) == 1:
                 self._is_done = True
                 break
             self.levels.steps.append(lambda way, top=top: way.pass_by(top))  # type: ignore[misc]
@@ -175,7 +175,7 @@ class _Finder:
         """
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.note(top, part, set(parts.values()))
+            part_rules.describe_part(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
@@ -188,7 +188,7 @@ class _Finder:
             if row[0][0] in rows_of:
                 rows_of[row[0][0]].append(row)
         for top in parts:
-            part_rows = _below(rows_of[top])
+            part_rows = _strip_top(rows_of[top])
             chain = inner[top] = []
             while True:
                 subs = {names[0] for names, _ in part_rows}
@@ -198,44 +198,46 @@ class _Finder:
                 if sub in classes or (sub != top and not is_container(sub)):
                     break
                 chain.append(sub)
-                part_rows = _below(part_rows)
+                part_rows = _strip_top(part_rows)
             inner_rows += part_rows
 
-        def enter(way: Way) -> Outside | None:
+        def enter_part(way: Way) -> Outside | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
                 reason = "which has no class folders" if part_of(top) else "which is no part of the batch"
-                return Outside(f"in the folder {show(top)}, {reason}", top)
+                return Outside(f"in the folder {quote(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.pass_by(name))), None)
 
-        self.levels.steps.append(enter)
+        self.levels.steps.append(enter_part)
         return inner_rows
 
     def _go_on(self, rows: Rows) -> Rows:
         """Decide whether the top folders are the classes, or pass them."""
-        uppers = _totals(rows)
-        lowers = _totals(_below(rows))
+        uppers = _count_by_top(rows)
+        lowers = _count_by_top(_strip_top(rows))
         if self._wanted is not None:
             return self._to_wanted(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
         if not lowers or direct_images > sum(lowers.values()):
-            return self._stop(rows)
-        known_level = self._knows(uppers, lowers)
+            return self._mark_done(rows)
+        known_level = self._find_known_level(uppers, lowers)
         if known_level == 1:
-            return self._stop(rows)
+            return self._mark_done(rows)
         if known_level == 2:
             self._depth += 1
-            return self._stop(self._pass_upper(rows))
+            return self._mark_done(self._pass_upper(rows))
         is_dates = all(map(is_date, uppers)) or (self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers)))
-        if (is_dates or are_batches(uppers)) and not (are_batches(lowers) and not _below(_below(rows))):
+        if (is_dates or are_batches(uppers)) and not (
+            are_batches(lowers) and not _strip_top(_strip_top(rows))
+        ):
             self._in_dates = is_dates
             subject = (
-                f"the folders {listed(sorted(uppers), 3)} were"
+                f"the folders {format_names(sorted(uppers), 3)} were"
                 if len(uppers) > 1
-                else f"the folder {show(min(uppers))} was"
+                else f"the folder {quote(min(uppers))} was"
             )
             kind = "dates" if is_dates else "batches"
             self.levels.notes.append(
@@ -243,21 +245,21 @@ class _Finder:
             )
             return self._pass_wrapping(self._pass_upper(rows), may_have_parts=False)
         if self._is_clear(rows, uppers, lowers, direct_images):
-            return self._stop(rows)
-        raise self._asked(uppers, lowers, direct_images)
+            return self._mark_done(rows)
+        raise self._build_error(uppers, lowers, direct_images)
 
     def _to_wanted(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._wanted == self._depth:
-            return self._stop(rows)
+            return self._mark_done(rows)
         if not is_deeper:
             raise RuleError(
                 f"classes=level:{self._wanted} was asked for, and the folders of the batch have "
-                f"{count(self._depth, 'level')} below those that wrap them."
+                f"{format_count(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
         rows = self._pass_upper(rows)
         return (
-            self._stop(rows)
+            self._mark_done(rows)
             if self._wanted == self._depth
             else self._pass_wrapping(rows, may_have_parts=False)
         )
@@ -274,39 +276,44 @@ class _Finder:
             return True
         if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):
             parts = [name for name in sorted(lowers) if part_of(name)]
-            sentence = f"the folders {listed(sorted(lowers), 3)} belong to the classes of the folders that they lie in"
+            sentence = (
+                f"the folders {format_names(sorted(lowers), 3)} belong to the classes of the folders "
+                f"that they lie in"
+            )
             self.levels.notes.append(sentence)
             if parts:
                 self.levels.warnings.append(
-                    f"The folders {listed(parts)} lie in class folders, and all their images are learned. To hold some "
+                    f"The folders {format_names(parts)} lie in class folders, and all their images are learned. "
+                    f"To hold some "
                     "out, send train/<class>/… and test/<class>/…."
                 )
             return True
         return False
 
-    def _asked(self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int) -> RuleError:
+    def _build_error(self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int) -> RuleError:
         at = self._depth
-        remainder = f", with {count(direct, 'image')} outside of them left out" if direct else ""
+        remainder = f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
         return RuleError(
-            f"The folders can be read in two ways: {count(len(uppers), 'class', 'classes')} by the first level of "
-            f"folders ({counted(uppers)}), or {count(len(lowers), 'class', 'classes')} by the second "
-            f"({counted(lowers)}{remainder}). "
+            f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} by the first "
+            f"level of "
+            f"folders ({format_tally(uppers)}), or {format_count(len(lowers), 'class', 'classes')} by the second "
+            f"({format_tally(lowers)}{remainder}). "
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request ?classes=level:{at}).",
             remedies=[
-                Remedy("classes", f"level:{at}", f"Read {listed(sorted(uppers), 3)} as classes"),
-                Remedy("classes", f"level:{at + 1}", f"Read {listed(sorted(lowers), 3)} as classes"),
+                Remedy("classes", f"level:{at}", f"Read {format_names(sorted(uppers), 3)} as classes"),
+                Remedy("classes", f"level:{at + 1}", f"Read {format_names(sorted(lowers), 3)} as classes"),
             ],
         )
 
     def _pass_upper(self, rows: Rows) -> Rows:
         self.levels.steps.append(lambda way: way.pass_by(None))
-        return _below(rows)
+        return _strip_top(rows)
 
-    def _stop(self, rows: Rows) -> Rows:
+    def _mark_done(self, rows: Rows) -> Rows:
         self._is_done = True
         return rows
 
-    def _knows(self, uppers: Collection[str], lowers: Collection[str]) -> int:
+    def _find_known_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
         """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
         known = self._known()
         if not known:
@@ -333,22 +340,22 @@ def _has_parts(rows: Rows) -> bool:
     )
 
 
-def _branches(rows: Rows) -> bool:
+def _has_branching_level(rows: Rows) -> bool:
     """Return whether a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
             return True
         if any(len(names) == 1 for names, _ in rows):
             return False
-        rows = _below(rows)
+        rows = _strip_top(rows)
     return False
 
 
-def _below(rows: Rows) -> Rows:
+def _strip_top(rows: Rows) -> Rows:
     return [(names[1:], number) for names, number in rows if len(names) > 1]
 
 
-def _totals(rows: Rows) -> Counter[str]:
+def _count_by_top(rows: Rows) -> Counter[str]:
     """Return first name → number of images."""
     totals: Counter[str] = Counter()
     for names, number in rows:

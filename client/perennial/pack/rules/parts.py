@@ -12,7 +12,7 @@ part only.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from perennial.pack.rules.entries import RuleError
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 from perennial.pack.rules.words import TEST, TRAINING, VALIDATION, alike_parts, part_of
 
 _INSTEAD = (
@@ -52,24 +52,24 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
-        _refuse(top, part, parts, classes_in, other_folders)
+        _refuse_part(top, part, parts, classes_in, other_folders)
     return {}
 
 
-def _refuse(
+def _refuse_part(
     top: str, part: str, parts: Mapping[str, str], classes_in: Mapping[str, set[str]], others: Collection[str]
 ) -> None:
-    finding = f"The batch has a {part} part, the folder {show(top)} with class folders in it, but no training images"
+    finding = f"The batch has a {part} part, the folder {quote(top)} with class folders in it, but no training images"
     if len(classes_in) > len(parts):
-        flat = show(min(set(classes_in) - set(parts)))
+        flat = quote(min(set(classes_in) - set(parts)))
         raise RuleError(f"{finding}: the folder {flat} has no class folders. Put its images in some.")
     if not others:
         raise RuleError(f"{finding}. {_INSTEAD}")
     shared_names = {name.lower() for name in others} & {name.lower() for name in classes_in[top]}
     if shared_names:
         raise RuleError(
-            f"{finding}: the class {show(min(shared_names))} is in it and beside it. Put the class folders beside "
-            f"{show(top)} in a folder called train."
+            f"{finding}: the class {quote(min(shared_names))} is in it and beside it. Put the class folders beside "
+            f"{quote(top)} in a folder called train."
         )
 
 
@@ -78,10 +78,10 @@ def is_held_out(part: str, parts: Iterable[str]) -> bool:
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
-def note(folder: str, part: str, parts: Collection[str]) -> str:
+def describe_part(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
-        return f"the folder {show(folder)} was taken as the {part} part"
+        return f"the folder {quote(folder)} was taken as the {part} part"
     if is_held_out(part, parts):
-        return f"the folder {show(folder)} was taken as the test part, since there is no test folder"
-    return f"the folder {show(folder)} was added to the training part, since there is a test folder"
+        return f"the folder {quote(folder)} was taken as the test part, since there is no test folder"
+    return f"the folder {quote(folder)} was added to the training part, since there is a test folder"

@@ -54,7 +54,7 @@ def plan_batch(
         read_folders(builder, kept, options, known_classes)
     else:
         read_table(builder, kept, options, table)
-    return builder.made()
+    return builder.finish_plan()
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
@@ -64,4 +64,4 @@ def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable)
     """
     builder = Builder(names)
     read_table(builder, builder.leave_junk(), options, table)
-    return builder.made()
+    return builder.finish_plan()

@@ -2,27 +2,27 @@
 
 from collections.abc import Iterable, Mapping
 
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 
 _LISTED = 5
 _SHORT = 30
 """Characters of a name in a list with numbers, so that two such lists fit a screen."""
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 image`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def listed(names: Iterable[str], most: int = _LISTED) -> str:
+def format_names(names: Iterable[str], most: int = _LISTED) -> str:
     """Return the first names, quoted, and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(show(name) for name in names[:most]) + more
+    return ", ".join(quote(name) for name in names[:most]) + more
 
 
-def counted(numbers: Mapping[str, int], most: int = _LISTED) -> str:
+def format_tally(numbers: Mapping[str, int], most: int = _LISTED) -> str:
     """Return the first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
     names = sorted(numbers)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(f"{show(name, _SHORT)} {numbers[name]:,}" for name in names[:most]) + more
+    return ", ".join(f"{quote(name, _SHORT)} {numbers[name]:,}" for name in names[:most]) + more

@@ -20,35 +20,35 @@ def read(source: Source) -> bool:
     rows: Rows | None = None
     text = JsonText(text_of(source.file))
     try:
-        for key in text.members():
+        for key in text.iterate_members():
             if key == "files" and text.peek() == "[":
-                rows = source.begin(TITLE)
-                for number in text.items():
-                    _read_file(text.value(), f"entry {number} of {source.file.name}", rows)
+                rows = source.begin_rows(TITLE)
+                for number in text.iterate_items():
+                    _read_file(text.read_value(), f"entry {number} of {source.file.name}", rows)
             else:
-                text.skip()
+                text.skip_value()
     except NotJson as error:
         if rows is None:
             return False
-        rows.spoil(f"the rest of {source.file.name}", str(error))
+        rows.add_bad(f"the rest of {source.file.name}", str(error))
     return rows is not None
 
 
 def _read_file(value: object, where: str, rows: Rows) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
-        rows.spoil(where, "is no JSON object")
+        rows.add_bad(where, "is no JSON object")
     elif not isinstance(label, dict):
-        rows.add(value.get("path"), label, where, _part(value))
+        rows.add(value.get("path"), label, where, _read_part(value))
     elif label.get("type") == "unlabeled":
         rows.add(value.get("path"), None, where)
     elif label.get("type", "label") == "label":
-        rows.add(value.get("path"), label.get("label"), where, _part(value))
+        rows.add(value.get("path"), label.get("label"), where, _read_part(value))
     else:
-        rows.spoil(
+        rows.add_bad(
             where, f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is read"
         )
 
 
-def _part(value: dict[object, object]) -> Part:
+def _read_part(value: dict[object, object]) -> Part:
     return part_of(str(value.get("category", ""))) or ""

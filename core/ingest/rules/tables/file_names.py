@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.ingest.rules.entries import RuleError
-from core.ingest.rules.names import show
+from core.ingest.rules.names import quote
 from core.ingest.rules.tables.found import Rows
 from core.ingest.rules.tables.labels_of import part_above
 
@@ -56,7 +56,7 @@ def read_pattern(text: str) -> Pattern:
     pieces = [piece for piece in _FIELD.split(text) if piece]
     if pieces.count("{label}") != 1:
         raise RuleError(
-            f"names_pattern is {show(text)}; it must have {{label}} in it once, {example}. Regular expressions are "
+            f"names_pattern is {quote(text)}; it must have {{label}} in it once, {example}. Regular expressions are "
             "read by the command line and the Python client, for folders.",
             "labels",
         )
@@ -65,7 +65,7 @@ def read_pattern(text: str) -> Pattern:
     fields = [piece for piece in (*before, *after) if _FIELD.fullmatch(piece)]
     if fields.count("{any}") > 1 or any("{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)):
         raise RuleError(
-            f"names_pattern is {show(text)}; its fields are {{label}}, {{number}} and, once, {{any}}, {example}.",
+            f"names_pattern is {quote(text)}; its fields are {{label}}, {{number}} and, once, {{any}}, {example}.",
             "labels",
         )
     if (
@@ -75,12 +75,12 @@ def read_pattern(text: str) -> Pattern:
         or _is_double(after)
     ):
         raise RuleError(
-            f"names_pattern is {show(text)}; fields must have text between them, {example}.", "labels"
+            f"names_pattern is {quote(text)}; fields must have text between them, {example}.", "labels"
         )
     return Pattern(before, after)
 
 
-def read(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows) -> None:
+def label_images(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows) -> None:
     """Label the images whose names fit; the others become bad entries."""
     for i in images:
         folders, _, base = names[i].rpartition("/")
@@ -88,10 +88,10 @@ def read(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Ro
         label = pattern.label_of(stem) if len(base) <= MAX_NAME_CHARS else ""
         if label:
             rows.add(
-                names[i], label, f"the name {show(names[i])}", part_above(names[i], folders.count("/") + 1)
+                names[i], label, f"the name {quote(names[i])}", part_above(names[i], folders.count("/") + 1)
             )
         else:
-            rows.spoil(names[i], "does not fit the pattern of names")
+            rows.add_bad(names[i], "does not fit the pattern of names")
 
 
 def teachable_machine(names: Sequence[str], images: Sequence[int]) -> Pattern | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.ingest.rules.entries import BadEntry, Part, RuleError, TableRow
-from core.ingest.rules.names import show
+from core.ingest.rules.names import quote
 from core.ingest.rules.tables.values import Labels
 
 MAX_TABLE_BYTES = 32 << 20
@@ -62,7 +62,7 @@ class FoundTable:
         if not self.names:
             return f"The batch ({self.kind})"
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{show(self.names[0])}{more} ({self.kind})"
+        return f"{quote(self.names[0])}{more} ({self.kind})"
 
 
 class Rows:
@@ -77,7 +77,7 @@ class Rows:
         self._most = most
         self._entries = 0
 
-    def begin(self, file: TableFile) -> None:
+    def begin_file(self, file: TableFile) -> None:
         """Start a file; the following entries belong to it."""
         self.found.files.append(file.number)
         self.found.folders.append(file.folder)
@@ -86,29 +86,29 @@ class Rows:
     def add(self, image: object, label: object, where: str, part: Part = "") -> None:
         """Add an entry: its image's name and its label as the table has them."""
         if not isinstance(image, str | int) or isinstance(image, bool):
-            return self.spoil(where, "names no image")
+            return self.add_bad(where, "names no image")
         name = str(image).strip()
         if not name or len(name) > MAX_NAME_CHARS:
-            return self.spoil(
+            return self.add_bad(
                 where, f"has a name of more than {MAX_NAME_CHARS} characters" if name else "names no image"
             )
         read = self.labels.read(label)
         if read.problem:
-            return self.spoil(where, read.problem)
-        self._count()
+            return self.add_bad(where, read.problem)
+        self._count_entry()
         if not read.label:
-            self.found.unlabelled.append(BadEntry(where, f"{show(name)} has no label"))
+            self.found.unlabelled.append(BadEntry(where, f"{quote(name)} has no label"))
             return None
         self.found.rows.append(TableRow(name, read.label, part, where))
         self.found.of.append(max(0, len(self.found.files) - 1))
         return None
 
-    def spoil(self, where: str, reason: str) -> None:
+    def add_bad(self, where: str, reason: str) -> None:
         """Add an unreadable entry."""
-        self._count()
+        self._count_entry()
         self.found.bad.append(BadEntry(where, reason))
 
-    def _count(self) -> None:
+    def _count_entry(self) -> None:
         self._entries += 1
         if self._entries > self._most:
             raise RuleError(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 from core.ingest.rules.entries import Part
-from core.ingest.rules.names import show
+from core.ingest.rules.names import quote
 from core.ingest.rules.tables.values import part_of
 
 MISSING, AMBIGUOUS = -1, -2
@@ -35,7 +35,7 @@ class ImageNames:
         """
         self._names = names
         self._among = list(among)
-        self._paths = {_normal(names[i]): i for i in self._among}
+        self._paths = {_to_nfc(names[i]): i for i in self._among}
         self._stems: dict[str, int] = {}
         self._bases: dict[str, int] = {}
         self._base_stems: dict[str, int] = {}
@@ -52,41 +52,41 @@ class ImageNames:
         `folder` is that of the table. `part` is the table's part, which decides between images of
         several parts. Case matters only if several names differ by case.
         """
-        number = self._find(name, folder, part)
+        number = self._find_same_case(name, folder, part)
         if number != MISSING:
             return number
         if self._in_small is None:
             self._in_small = _Small(self._names, self._among)
-        return self._in_small._find(name.casefold(), folder.casefold(), part)
+        return self._in_small._find_same_case(name.casefold(), folder.casefold(), part)
 
-    def _find(self, name: str, folder: str, part: Part) -> int:
+    def _find_same_case(self, name: str, folder: str, part: Part) -> int:
         number = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
         if number >= 0:
             return number
-        path, is_far = _path_in(_normal(name))
+        path, is_far = _path_in(_to_nfc(name))
         if not path or path == ".":
             return MISSING
-        number = self._near(path, folder)
+        number = self._find_by_path(path, folder)
         if number >= 0:
             return number
         if "/" not in path:
-            return self._below(path, part)
-        return self._far(path, folder, part) if is_far else self._tail(path)
+            return self._find_by_name(path, part)
+        return self._find_by_suffix(path, folder, part) if is_far else self._find_by_folder(path)
 
     def folder_of(self, number: int) -> str:
         """Return the name of the folder that contains an image; "" at the top."""
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
-    def reason(self, name: str, code: int) -> str:
+    def describe_failure(self, name: str, code: int) -> str:
         """Return why a name means no image, as the end of a sentence.
 
         `code` is MISSING or AMBIGUOUS.
         """
         if code == AMBIGUOUS:
-            return f"names {show(name)}, which several images are called: write the path of the one that is meant"
-        return f"names {show(name)}, which is not in the batch"
+            return f"names {quote(name)}, which several images are called: write the path of the one that is meant"
+        return f"names {quote(name)}, which is not in the batch"
 
-    def _near(self, path: str, folder: str) -> int:
+    def _find_by_path(self, path: str, folder: str) -> int:
         """Find an image by its path from the table, from the folder above it, or from the top."""
         above = folder.rpartition("/")[0]
         for start in dict.fromkeys((folder, above, "")):
@@ -95,93 +95,95 @@ class ImageNames:
                 whole = posixpath.normpath(whole)
             number = self._paths.get(whole, MISSING)
             if number < 0:
-                number = self._stem(whole)
+                number = self._find_by_stem(whole)
             if number >= 0:
                 return number
         return MISSING
 
-    def _far(self, path: str, folder: str, part: Part) -> int:
+    def _find_by_suffix(self, path: str, folder: str, part: Part) -> int:
         """Find an image by the longest suffix of an absolute path or URL."""
         segments = [segment for segment in path.split("/") if segment not in ("", ".", "..")][
             -_MOST_SEGMENTS:
         ]
         for at in range(len(segments)):
             end = "/".join(segments[at:])
-            number = self._near(end, folder)
+            number = self._find_by_path(end, folder)
             if number < 0 and len(segments) - at == 2:
-                number = self._tail(end)
+                number = self._find_by_folder(end)
             if number >= 0:
                 return number
-        return self._below(segments[-1], part) if segments else MISSING
+        return self._find_by_name(segments[-1], part) if segments else MISSING
 
-    def _tail(self, path: str) -> int:
+    def _find_by_folder(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
-            self._tails = _unique(("/".join(self._name(i).split("/")[-2:]), i) for i in self._among)
+            self._tails = _index_unique(("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among)
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
 
-    def _below(self, base: str, part: Part) -> int:
+    def _find_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
-            self._bases = _unique((self._name(i).rpartition("/")[2], i) for i in self._among)
+            self._bases = _index_unique((self._get_name(i).rpartition("/")[2], i) for i in self._among)
         number = self._bases.get(base, MISSING)
         if number == MISSING:
             if not self._base_stems:
-                self._base_stems = _unique((_stem(self._name(i).rpartition("/")[2]), i) for i in self._among)
+                self._base_stems = _index_unique(
+                    (_strip_ending(self._get_name(i).rpartition("/")[2]), i) for i in self._among
+                )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
             number = self._in_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
-            number = self._below(base[9:], part)
+            number = self._find_by_name(base[9:], part)
         return number
 
     def _in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
-            pairs = ((self._name(i), i) for i in self._among)
-            self._in_parts = _unique(
+            pairs = ((self._get_name(i), i) for i in self._among)
+            self._in_parts = _index_unique(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
                 for part_of_folder in {_part_of_path(name)}
                 if part_of_folder
-                for shape in {name.rpartition("/")[2], _stem(name.rpartition("/")[2])}
+                for shape in {name.rpartition("/")[2], _strip_ending(name.rpartition("/")[2])}
             )
         return self._in_parts.get(f"{part}/{base}", AMBIGUOUS)
 
-    def _stem(self, path: str) -> int:
+    def _find_by_stem(self, path: str) -> int:
         if not self._stems:
-            self._stems = _unique((_stem(self._name(i)), i) for i in self._among)
+            self._stems = _index_unique((_strip_ending(self._get_name(i)), i) for i in self._among)
         return self._stems.get(path, MISSING)
 
-    def _name(self, number: int) -> str:
-        return _normal(self._names[number])
+    def _get_name(self, number: int) -> str:
+        return _to_nfc(self._names[number])
 
 
 class _Small(ImageNames):
     """The same names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
-        small = {i: _normal(names[i]).casefold() for i in among}
-        unique = _unique((name, i) for i, name in small.items())
+        small = {i: _to_nfc(names[i]).casefold() for i in among}
+        unique = _index_unique((name, i) for i, name in small.items())
         super().__init__(names, [i for i, name in small.items() if unique[name] >= 0])
         self._small = small
         self._paths = {small[i]: i for i in self._among}
 
-    def _name(self, number: int) -> str:
+    def _get_name(self, number: int) -> str:
         return self._small[number]
 
 
-def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _index_unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for key, number in pairs:
         numbers[key] = number if numbers.setdefault(key, number) == number else AMBIGUOUS
     return numbers
 
 
-def _normal(text: str) -> str:
+def _to_nfc(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def _stem(name: str) -> str:
+def _strip_ending(name: str) -> str:
     dot = name.rfind(".")
     return name[:dot] if dot > name.rfind("/") + 1 else name
 

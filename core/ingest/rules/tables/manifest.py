@@ -16,11 +16,11 @@ def read(source: Source) -> bool:
     first = next((value for _, value in objects_of(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     for where, value in source.read_objects(rows, form):
         names = _class_names(value)
         if names is None:
-            rows.spoil(where, "has annotations that are no classes of whole images")
+            rows.add_bad(where, "has annotations that are no classes of whole images")
         else:
             rows.add(value.get(_REF), names, where)
     return True

@@ -1,6 +1,6 @@
 """Any table with columns of images and labels: CSV and similar, JSON lists and objects, JSONL."""
 
-from core.ingest.rules.names import show
+from core.ingest.rules.names import quote
 from core.ingest.rules.tables.columns import (
     Columns,
     NotLabels,
@@ -66,24 +66,24 @@ def _with_header(source: Source, records: Records) -> Records:
 def _read_rows(source: Source, records: Records, columns: Columns) -> None:
     image, label, part = columns
     kind = (
-        f"{_FORMS[records.form]}, columns {show(records.columns[image])} and {show(records.columns[label])}"
+        f"{_FORMS[records.form]}, columns {quote(records.columns[image])} and {quote(records.columns[label])}"
     )
-    rows = source.begin(kind)
+    rows = source.begin_rows(kind)
     for entry in records:
         if entry.problem:
             for _ in range(entry.lines):
-                rows.spoil(entry.where, entry.problem)
+                rows.add_bad(entry.where, entry.problem)
             continue
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
         part_name = part_of(part_word)
         if part_name is None:
-            rows.spoil(
-                entry.where, f"has the split {show(part_word)}; it must be train, test, validation or empty"
+            rows.add_bad(
+                entry.where, f"has the split {quote(part_word)}; it must be train, test, validation or empty"
             )
         elif isinstance(name, str) and is_broken(name):
-            rows.spoil(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
+            rows.add_bad(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
         else:
             rows.add(name, values[label], entry.where, part_name)
 
@@ -97,21 +97,21 @@ def _read_pairs(source: Source) -> bool:
             return False
     except NotJson:
         return False
-    rows = source.begin(_PAIRS)
+    rows = source.begin_rows(_PAIRS)
     text = JsonText(text_of(source.file))
     try:
-        for name in text.members():
-            rows.add(name, text.value(), f"{show(name)} in {source.file.name}")
+        for name in text.iterate_members():
+            rows.add(name, text.read_value(), f"{quote(name)} in {source.file.name}")
     except NotJson as error:
-        rows.spoil(f"the rest of {source.file.name}", str(error))
+        rows.add_bad(f"the rest of {source.file.name}", str(error))
     return True
 
 
 def _are_images(source: Source) -> bool:
     text = JsonText(text_of(source.file))
     checked = matches = 0
-    for name in text.members():
-        if isinstance(text.value(), dict | list):
+    for name in text.iterate_members():
+        if isinstance(text.read_value(), dict | list):
             return False
         checked += 1
         matches += 0 < len(name) <= 1024 and source.find(name) >= 0

@@ -27,13 +27,13 @@ def _flags_of(row: Sequence[object]) -> bool:
 
 
 def _read_rows(source: Source, records: Records) -> None:
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
             for _ in range(entry.lines):
-                rows.spoil(entry.where, entry.problem)
+                rows.add_bad(entry.where, entry.problem)
         elif not _flags_of(entry.values):
-            rows.spoil(entry.where, "has something else than 0 and 1 for a class")
+            rows.add_bad(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
             classes = [name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one]

@@ -48,21 +48,21 @@ class Source:
                 return value
         return None
 
-    def begin(self, kind: str) -> Rows:
+    def begin_rows(self, kind: str) -> Rows:
         """Return the collector of a kind, ready for this file's entries."""
         rows = self.rows_of(kind)
-        rows.begin(self.file)
+        rows.begin_file(self.file)
         return rows
 
     def read_objects(self, rows: Rows, form: str) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the JSON objects of the file with their places; others are bad entries."""
         for where, value in objects_of(self.file, form):
             if isinstance(value, NotJson):
-                rows.spoil(where, str(value))
+                rows.add_bad(where, str(value))
             elif isinstance(value, dict):
                 yield where, value
             else:
-                rows.spoil(where, "is no JSON object")
+                rows.add_bad(where, "is no JSON object")
 
     def find(self, name: str) -> int:
         """Return the number of the image that a name in this file means; negative for none."""

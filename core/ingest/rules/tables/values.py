@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.labels import MAX_LABEL_CHARS, wrong_label
-from core.ingest.rules.names import normal_label, show
-from core.ingest.rules.sentences import listed
+from core.ingest.rules.names import normal_label, quote
+from core.ingest.rules.sentences import format_names
 
 SEVERAL = "has several labels, {}: one is read for each image"
 _WHOLE = re.compile(r"-?\d{1,15}\.0+")
@@ -68,7 +68,7 @@ class Labels:
             return LabelValue("", "has a list of lists for a label")
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
-            return LabelValue("", SEVERAL.format(listed(distinct, 3)))
+            return LabelValue("", SEVERAL.format(format_names(distinct, 3)))
         return self.read(values[0]) if values else NOTHING
 
 
@@ -81,7 +81,7 @@ def _read_text(text: str) -> LabelValue:
     if label.lower() in _NO_LABEL:
         return NOTHING
     wrong = wrong_label(label)
-    return LabelValue("", f"has the label {show(label)}, which {wrong}") if wrong else LabelValue(label, "")
+    return LabelValue("", f"has the label {quote(label)}, which {wrong}") if wrong else LabelValue(label, "")
 
 
 def is_broken(text: str) -> bool:

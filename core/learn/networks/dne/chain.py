@@ -49,7 +49,7 @@ def run_expert(
         x: images [B, C, S, S].
         drop_path: [layers, 2, B], multipliers of its branches in training.
     """
-    r = expert.embed(x)
+    r = expert.embed_patches(x)
     normalised: list[Tensor] = []
     wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
@@ -57,10 +57,10 @@ def run_expert(
         s = layer.attend(r, expert.token, attention_drop)  # type: ignore[operator]
         normalised.append(layer.norm2(s))  # type: ignore[operator]
         heads = [*(of[at] for of in before.heads), normalised[at]]
-        wide.append(layer.hidden(normalised[at], heads))  # type: ignore[operator]
+        wide.append(layer.compute_hidden(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(of[at] for of in before.hidden), wide[at]]
         r = layer.mix(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
-    features = [*before.features, expert.feature(r)]
+    features = [*before.features, expert.extract_feature(r)]
     return ChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 
 

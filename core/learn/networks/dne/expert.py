@@ -48,11 +48,11 @@ class Mlp(nn.Module):
         self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden)
         self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
 
-    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
         return self.inner(own)  # type: ignore[no-any-return]
 
-    def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden channels [B, N, γ d] back to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
@@ -69,13 +69,13 @@ class TaskMixing(nn.Module):
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
-    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
-        return self.inner(_heads(own, self._narrow), joined(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
+        return self.inner(_split_heads(own, self._narrow), join_heads(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
 
-    def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this one's [B, N, d]."""
-        return self.outer(_heads(own, self._wide), joined(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
+        return self.outer(_split_heads(own, self._wide), join_heads(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -102,19 +102,19 @@ class Layer(nn.Module):
         both = self.norm1(torch.cat([token, r], 1))
         return token + _drop_path(self.attention(both, both[:, :1]), drop)
 
-    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Return the hidden heads o [B, N, γ d] of the mixing.
 
         own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
-        return functional.gelu(self.mixing.hidden(own, heads))
+        return functional.gelu(self.mixing.compute_hidden(own, heads))
 
     def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
         """Return the layer's output r [B, N, d] from its hidden heads.
 
         own: o. hidden: o of every expert up to this one, in order.
         """
-        return s + _drop_path(self.mixing.output(own, hidden), drop)
+        return s + _drop_path(self.mixing.compute_output(own, hidden), drop)
 
 
 class Expert(nn.Module):
@@ -131,11 +131,11 @@ class Expert(nn.Module):
         )
         self.norm = nn.LayerNorm(self.width, EPSILON)
 
-    def embed(self, x: Tensor) -> Tensor:
+    def embed_patches(self, x: Tensor) -> Tensor:
         """Map images [B, channels, size, size] to embedded patches [B, N, d]."""
         return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
 
-    def feature(self, r: Tensor) -> Tensor:
+    def extract_feature(self, r: Tensor) -> Tensor:
         """Map [B, 1, d] of the last layer to the normalised feature [B, d]."""
         return self.norm(r[:, 0])  # type: ignore[no-any-return]
 
@@ -180,12 +180,12 @@ def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> boo
     return True
 
 
-def joined(heads: Sequence[Tensor], channels: int) -> Tensor:
+def join_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
     """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
-    return torch.cat([_heads(h, channels) for h in heads], -2)
+    return torch.cat([_split_heads(h, channels) for h in heads], -2)
 
 
-def _heads(y: Tensor, channels: int) -> Tensor:
+def _split_heads(y: Tensor, channels: int) -> Tensor:
     """Split the last dimension into heads of `channels` channels."""
     return y.reshape(*y.shape[:-1], -1, channels)
 

@@ -13,7 +13,7 @@ from core.learn.networks.dne.chain import run_chain, run_expert
 from core.learn.networks.dne.expert import Expert, expert_rule
 from core.learn.networks.dne.packed import Packed
 from core.learn.networks.growing import GrowingNetwork, OlderFeatures
-from core.learn.networks.init import fill
+from core.learn.networks.init import fill_weights
 from core.learn.networks.network import Network
 
 
@@ -35,7 +35,7 @@ class ExpandedNetwork(GrowingNetwork):
         super().__init__(plain, sizes)
 
     @staticmethod
-    def of(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ExpandedNetwork(plain, description["experts"])
 
@@ -46,34 +46,34 @@ class ExpandedNetwork(GrowingNetwork):
         """
         return {"family": self.family, "experts": [expert.heads for expert in self.experts]}
 
-    def chain(self) -> list[Expert]:
+    def list_experts(self) -> list[Expert]:
         """Return all experts, the oldest first."""
         return [self.backbone.expert, *self.experts]
 
     def make_expert(self, size: int) -> Expert:
         """Return an expert with `size` heads, of uninitialised memory."""
-        return Expert(size, sum(e.heads for e in self.chain()), self.backbone.sizes)
+        return Expert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
-        fill(expert, expert_rule, generator)
+        fill_weights(expert, expert_rule, generator)
 
     def packed(self) -> Packed:
         """Pack the older experts' present weights, for passes in training.
 
         The caller holds the result; the network does not.
         """
-        return Packed(self.chain()[:-1])
+        return Packed(self.list_experts()[:-1])
 
-    def older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
+    def forward_older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
         """Return outputs of all experts but the newest, without a graph.
 
         packed: used instead of the experts if given.
         """
         with torch.no_grad():
-            outputs = run_chain(self.chain()[:-1], x) if packed is None else packed.run(x)
+            outputs = run_chain(self.list_experts()[:-1], x) if packed is None else packed.run(x)
         return OlderFeatures(outputs.features, outputs)
 
-    def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph."""
-        return run_expert(self.chain()[-1], old.intermediates, x, drop_path).features[-1]
+        return run_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[-1]

@@ -53,25 +53,26 @@ class Packed:
     @torch.no_grad()
     def run(self, x: Tensor) -> ChainOutputs:
         """Return what `chain.run_chain` computes, for images [B, channels, size, size]."""
-        rs = [stack.embed(x) for stack in self._stacks]
+        rs = [stack.embed_patches(x) for stack in self._stacks]
         heads, hidden = [], []
         for at, attend in enumerate(self._attentions):
             layers = [stack.layers[at] for stack in self._stacks]
-            projected = zip(*(layer.projected(r) for layer, r in zip(layers, rs, strict=True)), strict=True)
+            projected = zip(*(layer.compute_qkv(r) for layer, r in zip(layers, rs, strict=True)), strict=True)
             attended = attend(*(torch.cat(of, 1) for of in projected))
             attended_by_stack = attended.split_with_sizes([layer.heads for layer in layers], 1)
             ss = [
-                layer.attended(r, part) for layer, r, part in zip(layers, rs, attended_by_stack, strict=True)
+                layer.add_attention(r, part)
+                for layer, r, part in zip(layers, rs, attended_by_stack, strict=True)
             ]
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
-            sources = _joined(layers, normalised)
-            wide = [layer.hidden(y, sources) for layer, y in zip(layers, normalised, strict=True)]
-            sources = _joined(layers, wide)
-            rs = [layer.mixed(s, y, sources) for layer, s, y in zip(layers, ss, wide, strict=True)]
+            sources = _join_sources(layers, normalised)
+            wide = [layer.compute_hidden(y, sources) for layer, y in zip(layers, normalised, strict=True)]
+            sources = _join_sources(layers, wide)
+            rs = [layer.add_mixing(s, y, sources) for layer, s, y in zip(layers, ss, wide, strict=True)]
             heads.append([expert for stack in normalised for expert in stack])
             hidden.append([expert for stack in wide for expert in stack])
         features = [f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]]
-        return ChainOutputs(_turned(heads), _turned(hidden), features)
+        return ChainOutputs(_transpose_outputs(heads), _transpose_outputs(hidden), features)
 
 
 class _Stack:
@@ -79,13 +80,13 @@ class _Stack:
 
     def __init__(self, experts: Sequence[Expert]) -> None:
         self._count, self._side = len(experts), experts[0].patch.kernel_size
-        self._patch = _autocast(torch.cat([e.patch.weight for e in experts]))
+        self._patch = _cast_for_matmul(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
         self.layers = [_Layer(of, tokens) for of in _by_layer(experts)]
         self.norm = _Norm([e.norm for e in experts])
 
-    def embed(self, x: Tensor) -> Tensor:
+    def embed_patches(self, x: Tensor) -> Tensor:
         """Map images [B, channels, size, size] to embedded patches [G, B, N, d]."""
         patches = functional.conv2d(x, self._patch, stride=self._side)
         by_expert = torch.unflatten(patches.flatten(2), 1, (self._count, -1))
@@ -101,23 +102,23 @@ class _Layer:
         self.heads = len(layers) * self._own
         self._tokens = tokens if layers[0].last else None
         before = [layer.norm1 for layer in layers]
-        self._query = _after(before, [a.query.weight for a in attentions])
-        self._known = _after(before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions])
-        self._out = _linear([a.out for a in attentions])
+        self._query = _fold_norms(before, [a.query.weight for a in attentions])
+        self._known = _fold_norms(before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions])
+        self._out = _stack_linears([a.out for a in attentions])
         self.norm = _Norm([layer.norm2 for layer in layers])
-        self._inner = _mixing([layer.mixing.inner for layer in layers])
-        self._outer = _mixing([layer.mixing.outer for layer in layers])
+        self._inner = _stack_mixings([layer.mixing.inner for layer in layers])
+        self._outer = _stack_mixings([layer.mixing.outer for layer in layers])
 
-    def projected(self, r: Tensor) -> list[Tensor]:
+    def compute_qkv(self, r: Tensor) -> list[Tensor]:
         """Return q, k and v, each [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
-        y = _autocast(_normalised(r))
+        y = _cast_for_matmul(_normalise(r))
         queries = y if self._tokens is None else y[:, :, :1]
         parts = [self._query(queries), *self._known(y).chunk(2, -1)]
-        return [self._split(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
+        return [self._split_heads(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
 
-    def attended(self, r: Tensor, seen: Tensor) -> Tensor:
+    def add_attention(self, r: Tensor, seen: Tensor) -> Tensor:
         """Return s [G, B, tokens, d], the sum of the residual and the attention's output.
 
         seen: attended values [B, G k, tokens, D].
@@ -125,25 +126,25 @@ class _Layer:
         by_expert = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
-    def hidden(self, own: Tensor, sources: Tensor) -> Tensor:
+    def compute_hidden(self, own: Tensor, sources: Tensor) -> Tensor:
         """Return the hidden heads o of the mixing.
 
         own: LN2(s); sources: [B N, H, D] of all experts.
         """
         return functional.gelu(self._inner(own, sources))
 
-    def mixed(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
+    def add_mixing(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
         """Return the layer's output r.
 
         own: o; sources: [B N, H, γ D] of all experts.
         """
         return s + self._outer(own, sources)
 
-    def sources(self, y: Tensor) -> Tensor:
+    def arrange_sources(self, y: Tensor) -> Tensor:
         """Rearrange [G, B, N, k c] to [B N, G k, c]."""
-        return _autocast(self._split(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
+        return _cast_for_matmul(self._split_heads(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
 
-    def _split(self, y: Tensor) -> Tensor:
+    def _split_heads(self, y: Tensor) -> Tensor:
         return torch.unflatten(y, -1, (self._own, -1))
 
 
@@ -156,8 +157,10 @@ class _Attention:
     def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
         self._gated = attentions[0].grid is not None
         if self._gated:
-            self._positions = _autocast(torch.cat([a.positions() for a in attentions]))
-            self._share = _autocast(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
+            self._positions = _cast_for_matmul(
+                torch.cat([a.compute_position_attention() for a in attentions])
+            )
+            self._share = _cast_for_matmul(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         content = functional.scaled_dot_product_attention(q, k, v)
@@ -174,18 +177,18 @@ class _Norm:
         self._bias = torch.stack([norm.bias for norm in norms])[:, None, None]
 
     def __call__(self, y: Tensor) -> Tensor:
-        return torch.addcmul(self._bias, _normalised(y), self._weight)
+        return torch.addcmul(self._bias, _normalise(y), self._weight)
 
 
 class _Linear:
     """Each expert's own linear map, of [G, B, N, in] to [G, B, N, out]."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
-        self._weight = _autocast(torch.stack([*weights])).mT
-        self._bias = _autocast(torch.stack([*biases]))[:, None]
+        self._weight = _cast_for_matmul(torch.stack([*weights])).mT
+        self._bias = _cast_for_matmul(torch.stack([*biases]))[:, None]
 
     def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
-        """Apply the maps. `sources` is ignored; `_TaskAttention` takes it."""
+        """Apply the maps. `arrange_sources` is ignored; `_TaskAttention` takes it."""
         outputs = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
         return outputs.view(*y.shape[:3], -1)
 
@@ -203,17 +206,17 @@ class _TaskAttention:
         self._own = last.own
         self._sources, out, self._inner = last.value.shape
         between = torch.stack([a.query.T @ a.key for a in attentions])
-        self._between = _autocast(between / math.sqrt(self._inner))
+        self._between = _cast_for_matmul(between / math.sqrt(self._inner))
         read = [a.value.new_zeros(a.own, len(a.value)) for a in attentions]
         later = [(0, self._sources - len(a.value)) for a in attentions]
         self._unread = torch.cat(
             [functional.pad(r, n, value=-math.inf) for r, n in zip(read, later, strict=True)]
         )
         self._scale = torch.cat([a.scale for a in attentions])[:, None]
-        self._bias = _autocast(torch.stack([_padded(a.bias, self._sources) for a in attentions]))
-        value = torch.stack([_padded(a.value, self._sources) for a in attentions])
+        self._bias = _cast_for_matmul(torch.stack([_pad_rows(a.bias, self._sources) for a in attentions]))
+        value = torch.stack([_pad_rows(a.value, self._sources) for a in attentions])
         self._weighs_first = self._own * self._inner < out
-        self._value = _autocast(
+        self._value = _cast_for_matmul(
             value.mT.flatten(1, 2) if self._weighs_first else value.permute(1, 3, 0, 2).flatten(2)
         )
 
@@ -240,7 +243,7 @@ class _TaskAttention:
         return outputs.reshape(*own.shape[:3], -1)
 
 
-def _after(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
+def _fold_norms(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
     """Return W (g x + b) as a map of x that is only centred and scaled: (W g) x + W b."""
     return _Linear(
         [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
@@ -248,32 +251,32 @@ def _after(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
     )
 
 
-def _linear(modules: Sequence[nn.Linear]) -> _Linear:
+def _stack_linears(modules: Sequence[nn.Linear]) -> _Linear:
     return _Linear([m.weight for m in modules], [m.bias for m in modules])
 
 
-def _mixing(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _TaskAttention:
+def _stack_mixings(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _TaskAttention:
     attentions = [m for m in modules if isinstance(m, TaskAttention)]
     if attentions:
         return _TaskAttention(attentions)
-    return _linear([m for m in modules if isinstance(m, nn.Linear)])
+    return _stack_linears([m for m in modules if isinstance(m, nn.Linear)])
 
 
-def _joined(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
+def _join_sources(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
     """Join all stacks' [G, B, N, k c] to [B N, heads of all experts, c]."""
-    return torch.cat([layer.sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
+    return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
 
 
-def _normalised(y: Tensor) -> Tensor:
+def _normalise(y: Tensor) -> Tensor:
     return functional.layer_norm(y, y.shape[-1:], eps=EPSILON)
 
 
-def _padded(y: Tensor, rows: int) -> Tensor:
+def _pad_rows(y: Tensor, rows: int) -> Tensor:
     """Append rows of zeros up to `rows` rows."""
     return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
 
 
-def _autocast(y: Tensor) -> Tensor:
+def _cast_for_matmul(y: Tensor) -> Tensor:
     """Convert to the format of matrix products under the present autocast."""
     kind = y.device.type
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
@@ -284,6 +287,6 @@ def _by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
     return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
 
 
-def _turned(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+def _transpose_outputs(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """Regroup outputs from layer, then expert, to expert, then layer."""
     return [list(of) for of in zip(*found, strict=True)]

@@ -36,27 +36,31 @@ class SpatialAttention(nn.Module):
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
         """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
-        return self.joined(self.attend(*self.projected(y, queries)))
+        return self.join_heads(self.attend(*self.compute_qkv(y, queries)))
 
-    def projected(self, y: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def compute_qkv(self, y: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v [B, heads, tokens, D]; q of other tokens if `queries` is given."""
         query_tokens = y if queries is None else queries
-        return self._split(self.query(query_tokens)), self._split(self.key(y)), self._split(self.value(y))
+        return (
+            self._split_heads(self.query(query_tokens)),
+            self._split_heads(self.key(y)),
+            self._split_heads(self.value(y)),
+        )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attended values of each head, [B, heads, tokens, D]."""
         content = functional.scaled_dot_product_attention(q, k, v)
-        return content if self.grid is None else self.gated(content, v)
+        return content if self.grid is None else self.blend_by_gate(content, v)
 
-    def gated(self, content: Tensor, v: Tensor) -> Tensor:
+    def blend_by_gate(self, content: Tensor, v: Tensor) -> Tensor:
         """Mix the given attention by content with attention by position."""
         share = self.gate.sigmoid()[:, None, None]
-        return (1 - share) * content + share * (self.positions() @ v)
+        return (1 - share) * content + share * (self.compute_position_attention() @ v)
 
-    def positions(self) -> Tensor:
+    def compute_position_attention(self) -> Tensor:
         """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
-        scores = torch.einsum("hk,kij->hij", self.position, offsets(self.grid, self.position))
+        scores = torch.einsum("hk,kij->hij", self.position, patch_offsets(self.grid, self.position))
         return scores.softmax(-1)
 
     def init_as_convolution(self) -> None:
@@ -70,15 +74,15 @@ class SpatialAttention(nn.Module):
                 self.position[head, :2] = 2 * away
                 self.position[head, 2] = -1
 
-    def joined(self, heads: Tensor) -> Tensor:
+    def join_heads(self, heads: Tensor) -> Tensor:
         """Map [B, heads, tokens, D] to [B, tokens, d], through the output layer."""
         return self.out(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def _split(self, y: Tensor) -> Tensor:
+    def _split_heads(self, y: Tensor) -> Tensor:
         return y.reshape(*y.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-def offsets(grid: int, like: Tensor) -> Tensor:
+def patch_offsets(grid: int, like: Tensor) -> Tensor:
     """Return Δx, Δy and their squared length, from patch i (row) to patch j, [3, N, N]."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)

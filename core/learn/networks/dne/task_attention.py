@@ -35,7 +35,7 @@ class TaskAttention(nn.Module):
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         """Map z [..., own, c] and x [..., H, c] to [..., own, out]."""
-        weights = self.scale[:, None] * self.attention(z, x)
+        weights = self.scale[:, None] * self.compute_attention(z, x)
         constant = weights @ self.bias
         if self.own == 1:
             scaled = weights.transpose(-1, -2) * x
@@ -44,7 +44,7 @@ class TaskAttention(nn.Module):
         values = torch.einsum("...jc,joc->...jo", x, self.value)
         return weights @ values + constant
 
-    def attention(self, z: Tensor, x: Tensor) -> Tensor:
+    def compute_attention(self, z: Tensor, x: Tensor) -> Tensor:
         """Return A [..., own, H], with a softmax in at least float32: λ amplifies its rounding."""
         queries = z @ (self.query.T @ self.key)
         scores = queries @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from core.learn.calibration.choice import choose_temperature
-from core.learn.calibration.held_out import Logits, joined, stride_of
+from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
 from core.learn.calibration.temperature import fit_temperature
 from core.learn.dataset import Dataset
 from core.learn.evaluate import logits_on_task
@@ -105,10 +105,10 @@ def test_the_best_source_that_there_is(held_out, left_out, parent, source, image
 def test_tasks_with_heads_of_their_own_are_joined() -> None:
     one = Logits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
     two = Logits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
-    both = joined({1: one, 2: two})
+    both = concatenate_tasks({1: one, 2: two})
     assert both.values.tolist() == [[1.0, 2.0, -torch.inf], [3.0, 4.0, 5.0]]
     assert both.targets.tolist() == [1, 2]
-    assert joined({}).values.shape == (0, 0)
+    assert concatenate_tasks({}).values.shape == (0, 0)
 
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
@@ -129,7 +129,7 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         task: logits_on_task(network, data, task, method.predict_logits, inputs)
         for task, data in parts.items()
     }
-    both = joined(logits)
+    both = concatenate_tasks(logits)
     assert told["value"] == pytest.approx(fit_temperature(both.values, both.targets), rel=1e-6)
     for task, of_task in logits.items():
         kept = load_file(second.folder / "answers" / f"new.{task}.safetensors")["probabilities"]

@@ -6,7 +6,7 @@ import toys
 
 from core.learn.curvature import block as blocks
 from core.learn.curvature.block import Channels, Diagonal, Exact, Gram, Kfac, TKfac
-from core.learn.curvature.factor import dense
+from core.learn.curvature.factor import make_dense
 
 ROWS, COLUMNS = 4, 5
 
@@ -25,10 +25,12 @@ def made(seed=0):
     rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
     return {
         "diagonal": Diagonal(d(seed).square()),
-        "kfac": Kfac(dense(a), dense(g)),
-        "tkfac": TKfac(dense(a / a.trace() * 3), dense(g / g.trace() * 3), torch.tensor(3.0).double()),
+        "kfac": Kfac(make_dense(a), make_dense(g)),
+        "tkfac": TKfac(
+            make_dense(a / a.trace() * 3), make_dense(g / g.trace() * 3), torch.tensor(3.0).double()
+        ),
         "exact": Exact(symmetric(ROWS * COLUMNS, seed)),
-        "gram": Gram(dense(a)),
+        "gram": Gram(make_dense(a)),
         "channels": Channels(rows),
     }
 
@@ -38,11 +40,11 @@ def wanted(block):
     if isinstance(block, Diagonal):
         return block.values.flatten().diag()
     if isinstance(block, Kfac):
-        return torch.kron(block.g.dense(), block.a.dense())
+        return torch.kron(block.g.to_dense(), block.a.to_dense())
     if isinstance(block, TKfac):
-        return torch.kron(block.q.dense(), block.p.dense()) / block.delta
+        return torch.kron(block.q.to_dense(), block.p.to_dense()) / block.delta
     if isinstance(block, Gram):
-        return torch.kron(torch.eye(ROWS, dtype=torch.float64), block.a.dense())
+        return torch.kron(torch.eye(ROWS, dtype=torch.float64), block.a.to_dense())
     if isinstance(block, Channels):
         return torch.block_diag(*block.blocks)
     return block.matrix
@@ -115,20 +117,22 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
-    zero = TKfac(dense(torch.zeros(COLUMNS, COLUMNS)), dense(torch.zeros(ROWS, ROWS)), torch.zeros(()))
+    zero = TKfac(
+        make_dense(torch.zeros(COLUMNS, COLUMNS)), make_dense(torch.zeros(ROWS, ROWS)), torch.zeros(())
+    )
     assert float(zero.matvec(d().float()).abs().max()) == 0 == float(zero.trace())
 
 
 @pytest.mark.parametrize("kind", ["kfac", "tkfac"])
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = made()[kind]
-    small = block.compressed(8)
+    small = block.compress_factors(8)
     assert isinstance(small, Diagonal) and small.tiers == {}
     assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
 
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
-    small = made()["kfac"].compressed(ROWS * ROWS * 8)
+    small = made()["kfac"].compress_factors(ROWS * ROWS * 8)
     assert small.tiers == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
@@ -136,7 +140,7 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(Gram(dense(a)).matvec(moved), moved @ a) < 1e-12
+    assert toys.relative(Gram(make_dense(a)).matvec(moved), moved @ a) < 1e-12
 
 
 def test_an_unknown_kind_is_refused() -> None:

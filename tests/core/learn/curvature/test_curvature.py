@@ -10,7 +10,7 @@ from torch import nn
 from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator
-from core.learn.curvature.probes import basis
+from core.learn.curvature.probes import basis_cotangents
 from core.learn.state import load_tensors, save_tensors
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -18,7 +18,7 @@ KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 def curvature(kind="kfac", seed=1, n=6, limit=None):
     network = toys.cnn()
-    return Curvature(toys.measure(network, toys.images(n, seed), kind).blocks(limit))
+    return Curvature(toys.measure(network, toys.images(n, seed), kind).build_blocks(limit))
 
 
 def displacements():
@@ -43,7 +43,7 @@ def test_gradient_and_value_are_those_of_autograd_on_the_whole_matrix(kind) -> N
         d = toys.joined(moved[f"{layer}.weight"], moved.get(f"{layer}.bias"))
         value = value + d.flatten() @ toys.matrix_of(block, d.shape[0]) @ d.flatten() / 2
     wanted = torch.autograd.grad(value, list(moved.values()))
-    gradient, mine = found.gradient({name: d.detach() for name, d in moved.items()})
+    gradient, mine = found.evaluate_penalty({name: d.detach() for name, d in moved.items()})
     assert float(mine) == pytest.approx(float(value.detach()), rel=1e-12)
     for name, of in zip(moved, wanted, strict=True):
         assert toys.relative(gradient[name], of) < 1e-12, name
@@ -51,39 +51,43 @@ def test_gradient_and_value_are_those_of_autograd_on_the_whole_matrix(kind) -> N
 
 
 def test_the_penalty_and_its_gradient_are_zero_at_the_anchor() -> None:
-    gradient, value = curvature().gradient({n: torch.zeros_like(d) for n, d in displacements().items()})
+    gradient, value = curvature().evaluate_penalty(
+        {n: torch.zeros_like(d) for n, d in displacements().items()}
+    )
     assert float(value) == 0 == max(float(g.abs().max()) for g in gradient.values())
 
 
 def test_layers_that_are_not_given_are_left_out() -> None:
     moved = displacements()
     some = {name: moved[name] for name in ("5.weight", "5.bias")}
-    gradient, value = curvature().gradient(some | {"elsewhere": torch.ones(2)})
-    alone, wanted = Curvature({"5": curvature().blocks["5"]}).gradient(moved)
+    gradient, value = curvature().evaluate_penalty(some | {"elsewhere": torch.ones(2)})
+    alone, wanted = Curvature({"5": curvature().blocks["5"]}).evaluate_penalty(moved)
     assert gradient.keys() == some.keys() and float(value) == float(wanted)
     assert torch.equal(gradient["5.weight"], alone["5.weight"])
 
 
 def test_a_bias_that_is_not_given_did_not_move() -> None:
     moved = displacements()
-    still, value = curvature().gradient({"5.weight": moved["5.weight"]})
-    both, wanted = curvature().gradient({"5.weight": moved["5.weight"], "5.bias": torch.zeros(5).double()})
+    still, value = curvature().evaluate_penalty({"5.weight": moved["5.weight"]})
+    both, wanted = curvature().evaluate_penalty(
+        {"5.weight": moved["5.weight"], "5.bias": torch.zeros(5).double()}
+    )
     assert still.keys() == {"5.weight"} and float(value) == float(wanted)
     assert torch.equal(still["5.weight"], both["5.weight"])
 
 
 def test_a_bias_without_its_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="is given without"):
-        curvature().gradient({"5.bias": torch.zeros(5)})
+        curvature().evaluate_penalty({"5.bias": torch.zeros(5)})
 
 
 def test_a_displacement_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="5: displacements of 3 columns for a block of 17"):
-        curvature().gradient({"5.weight": torch.zeros(5, 3)})
+        curvature().evaluate_penalty({"5.weight": torch.zeros(5, 3)})
 
 
 def test_nothing_to_hold_costs_nothing() -> None:
-    assert float(Curvature({}).gradient(displacements())[1]) == 0
+    assert float(Curvature({}).evaluate_penalty(displacements())[1]) == 0
 
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
@@ -93,7 +97,7 @@ def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> Non
         "x.in_proj_bias": torch.ones(6),
         "token": torch.ones(1, 3, 2),
     }
-    gradient, value = whole.gradient(moved)
+    gradient, value = whole.evaluate_penalty(moved)
     assert {n: g.shape for n, g in gradient.items()} == {n: d.shape for n, d in moved.items()}
     assert float(value) == (18 + 12) / 2
 
@@ -141,10 +145,10 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
     save_tensors(found.to_tensors(), tmp_path / "curvature.safetensors")
     stored = json.loads(json.dumps(found.to_json()))
     again = Curvature.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
-    assert again.to_json() == found.to_json() and again.nbytes() == found.nbytes()
+    assert again.to_json() == found.to_json() and again.bytes_by_layer() == found.bytes_by_layer()
     assert all(torch.equal(t, again.to_tensors()[k]) for k, t in found.to_tensors().items())
-    gradient, value = found.gradient(displacements())
-    other, same_value = again.gradient(displacements())
+    gradient, value = found.evaluate_penalty(displacements())
+    other, same_value = again.evaluate_penalty(displacements())
     # Products of tensors that lie elsewhere in memory may differ in the last bit.
     torch.testing.assert_close(other, gradient, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(same_value, value, rtol=1e-12, atol=0)
@@ -162,7 +166,7 @@ def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
 
 def test_bytes_by_layer_are_those_of_its_tensors() -> None:
     found = curvature(limit=2000)
-    for layer, size in found.nbytes().items():
+    for layer, size in found.bytes_by_layer().items():
         stored = [t.nbytes for k, t in found.to_tensors().items() if k.startswith(f"{layer}/")]
         assert size == sum(stored)
 
@@ -212,12 +216,12 @@ def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     network, hessian = whole_hessian(x, 4)
     estimate = CurvatureEstimator(network, network, {"head": "gram"})
     estimate.add(x)
-    gram = estimate.blocks()["head"]
+    gram = estimate.build_blocks()["head"]
     assert isinstance(gram, Gram)
     weights, biases = torch.arange(12, 24).view(4, 3), torch.arange(24, 28)
     order = torch.cat([weights, biases[:, None]], 1)
     new = order[2:].flatten()
-    wanted = torch.kron(torch.eye(2, dtype=torch.float64), gram.a.dense())
+    wanted = torch.kron(torch.eye(2, dtype=torch.float64), gram.a.to_dense())
     assert toys.relative(hessian[new][:, new], wanted) < 1e-12
 
 
@@ -232,5 +236,5 @@ def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> 
 def test_the_displacement_of_a_bilinear_network_has_its_exact_block() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
-    found = toys.blocks(network, x, "kfac", basis, ["displacement"])["displacement"]
+    found = toys.blocks(network, x, "kfac", basis_cotangents, ["displacement"])["displacement"]
     assert toys.relative(toys.matrix_of(found, 3), hessian[:12, :12]) < 1e-12

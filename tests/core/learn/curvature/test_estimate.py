@@ -9,7 +9,7 @@ from core.learn.curvature.block import Channels, Diagonal
 from core.learn.curvature.estimate import CurvatureEstimator, trace_factors
 from core.learn.curvature.fisher import diagonal_fisher
 from core.learn.curvature.layers import find_layer
-from core.learn.curvature.probes import basis, rademacher
+from core.learn.curvature.probes import basis_cotangents, rademacher_cotangents
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.heads import Head
 from core.learn.torchvision_import import torchvision_models
@@ -19,10 +19,12 @@ KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 def signs(draws, seed):
     generator = torch.Generator().manual_seed(seed)
-    return lambda outputs: rademacher(outputs, draws, generator)
+    return lambda outputs: rademacher_cotangents(outputs, draws, generator)
 
 
-@pytest.mark.parametrize(("layer", "kind", "cotangents"), [(nn.Linear, "kfac", basis), (Head, "gram", None)])
+@pytest.mark.parametrize(
+    ("layer", "kind", "cotangents"), [(nn.Linear, "kfac", basis_cotangents), (Head, "gram", None)]
+)
 def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(layer, kind, cotangents) -> None:
     torch.manual_seed(0)
     network, x, y = layer(4, 3).double(), torch.randn(7, 4).double(), torch.randn(7, 3).double()
@@ -123,7 +125,7 @@ def test_batches_of_any_size_give_the_same_blocks(kind, network, x) -> None:
 def test_cotangents_divided_by_the_batch_would_be_noticed(network, x) -> None:
 
     def wrong(outputs):
-        return [probe / len(outputs) for probe in basis(outputs)]
+        return [probe / len(outputs) for probe in basis_cotangents(outputs)]
 
     right = [float(toys.blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
     bad = [float(toys.blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)]
@@ -162,7 +164,7 @@ def test_probes_divided_by_their_number_before_squaring_would_be_noticed() -> No
 def softmax_fisher(outputs):
     """√p_c (e_c - p) for every class: their outer products add up to the Fisher information of the outputs."""
     p = outputs.softmax(1)
-    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(basis(outputs))]
+    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(basis_cotangents(outputs))]
 
 
 def slow_patches(module, a):
@@ -204,8 +206,8 @@ def test_kfac_of_a_convolution_is_its_definition(convolution) -> None:
     block = toys.blocks(network, x, "kfac", names=["0"])["0"]
     wanted_a = torch.einsum("nti,ntj->ij", a, a) / (a.shape[0] * a.shape[1])
     wanted_g = torch.einsum("rnixy,rnjxy->ij", g, g) / len(x)
-    assert toys.relative(block.a.dense(), wanted_a) < 1e-12
-    assert toys.relative(block.g.dense(), wanted_g) < 1e-12
+    assert toys.relative(block.a.to_dense(), wanted_a) < 1e-12
+    assert toys.relative(block.g.to_dense(), wanted_g) < 1e-12
 
 
 @pytest.mark.parametrize("convolution", [*CONVOLUTIONS, {"groups": 2}])
@@ -231,7 +233,7 @@ def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups
     network, x = convolution_of(4, (4, 5, 5), groups=groups)
     block = toys.blocks(network, x, kind, names=["0"])["0"]
     assert isinstance(block, Channels)
-    w = block.columns(4)
+    w = block.count_columns(4)
     exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
     assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
 
@@ -284,8 +286,8 @@ def test_layers_on_tokens_keep_the_exact_trace_when_restricted_to_it(name, token
     block = toys.blocks(network, x, "tkfac", names=[name])[name]
     exact = toys.slow_exact(network, name, x)
     o = toys.parameters_of(network, name)[0].shape[0]
-    assert toys.relative(block.p.dense(), toys.outer_traces(exact, o)[0]) < 1e-12
-    assert toys.relative(block.q.dense(), toys.outer_traces(exact, o)[1]) < 1e-12
+    assert toys.relative(block.p.to_dense(), toys.outer_traces(exact, o)[0]) < 1e-12
+    assert toys.relative(block.q.to_dense(), toys.outer_traces(exact, o)[1]) < 1e-12
 
 
 def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
@@ -296,7 +298,7 @@ def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
     hook.remove()
     a = nn.functional.pad(seen[0], (0, 1), value=1.0).flatten(0, 1)
     block = toys.blocks(network, x, "kfac", names=["linear"])["linear"]
-    assert toys.relative(block.a.dense(), a.T @ a / len(a)) < 1e-12
+    assert toys.relative(block.a.to_dense(), a.T @ a / len(a)) < 1e-12
 
 
 def test_norms_and_bare_parameters_have_a_diagonal_whatever_is_asked_for() -> None:
@@ -337,7 +339,7 @@ def test_weights_that_require_no_gradient_are_measured_all_the_same(network, x) 
     wanted = toys.blocks(network, x, "kfac")
     network.requires_grad_(False)
     for name, block in toys.blocks(network, x, "kfac").items():
-        assert torch.equal(block.g.dense(), wanted[name].g.dense())
+        assert torch.equal(block.g.to_dense(), wanted[name].g.to_dense())
 
 
 def test_an_activation_in_place_after_a_layer_changes_nothing(network, x) -> None:
@@ -346,7 +348,7 @@ def test_an_activation_in_place_after_a_layer_changes_nothing(network, x) -> Non
         if isinstance(module, nn.LeakyReLU):
             module.inplace = True
     for name, block in toys.blocks(network, x, "kfac").items():
-        assert torch.equal(block.g.dense(), wanted[name].g.dense())
+        assert torch.equal(block.g.to_dense(), wanted[name].g.to_dense())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -354,10 +356,10 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
     wanted = toys.blocks(network, x, kind)
     first = toys.measure(network, x[:4], kind)
     second = CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), kind))
-    second.load(first.to_tensors())
-    second.add(x[4:], basis)
+    second.load_tensors(first.to_tensors())
+    second.add(x[4:], basis_cotangents)
     assert second.n == 6
-    for name, block in second.blocks().items():
+    for name, block in second.build_blocks().items():
         found, whole = (toys.dense(network, name, of) for of in (block, wanted[name]))
         assert toys.relative(found, whole) < 1e-10
 
@@ -365,15 +367,17 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
 def test_sums_of_another_kind_are_refused(network, x) -> None:
     stored = toys.measure(network, x, "kfac").to_tensors()
     with pytest.raises(ValueError, match="other layers or kinds"):
-        CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load(stored)
+        CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load_tensors(
+            stored
+        )
 
 
 def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
     for kind in KINDS:
         estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
-        estimate.add(toys.images(4, shape=(3,)), basis)
-        found = estimate.blocks()
+        estimate.add(toys.images(4, shape=(3,)), basis_cotangents)
+        found = estimate.build_blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
 
 
@@ -415,13 +419,13 @@ def test_what_cannot_be_measured_is_refused_by_name(name, network) -> None:
 
 def test_blocks_before_the_first_example_are_refused(network) -> None:
     with pytest.raises(ValueError, match="no example"):
-        CurvatureEstimator(network, network, {"0": "kfac"}).blocks()
+        CurvatureEstimator(network, network, {"0": "kfac"}).build_blocks()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_float32_network_is_summed_in_float32_and_a_bfloat16_one_too(network, x, dtype) -> None:
     found = toys.blocks(network.to(dtype), x.to(dtype), "kfac")
-    assert {block.a.dense().dtype for block in found.values()} == {torch.float32}
+    assert {block.a.to_dense().dtype for block in found.values()} == {torch.float32}
 
 
 def test_random_signs_of_an_example_do_not_depend_on_batches() -> None:
@@ -464,8 +468,8 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it(network
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         estimate = CurvatureEstimator(network, forward, {"0": "kfac"})
-        estimate.add(x, basis)
+        estimate.add(x, basis_cotangents)
     wanted = toys.blocks(network, x, "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]
     assert (matmul.fp32_precision, conv.fp32_precision) == before
-    assert torch.equal(estimate.blocks()["0"].g.dense(), wanted.g.dense())
+    assert torch.equal(estimate.build_blocks()["0"].g.to_dense(), wanted.g.to_dense())

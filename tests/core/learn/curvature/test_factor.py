@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.learn.curvature import factor
-from core.learn.curvature.factor import Dense, LowRank, Uncorrelated, compressed
+from core.learn.curvature.factor import Dense, LowRank, Uncorrelated, compress_matrix
 
 TIERS = ("full", "packed", "packed bf16", "low rank", "uncorrelated")
 CHANNELS, KERNEL = 20, 9
@@ -31,7 +31,7 @@ def limit(tier):
 
 
 def of(tier, seed=0):
-    found = compressed(matrix(seed), limit(tier), KERNEL)
+    found = compress_matrix(matrix(seed), limit(tier), KERNEL)
     assert found is not None
     return found
 
@@ -46,15 +46,15 @@ def test_the_first_tier_that_fits_is_taken_and_takes_the_bytes_of_its_formula(ti
 
 
 def test_a_byte_less_takes_the_next_tier() -> None:
-    found = [compressed(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
+    found = [compress_matrix(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
     assert [f.tier for f in found if f is not None] == ["packed", "packed bf16", "low rank"]
-    smaller = compressed(matrix(), limit("low rank") - 1, KERNEL)
+    smaller = compress_matrix(matrix(), limit("low rank") - 1, KERNEL)
     assert isinstance(smaller, LowRank) and smaller.values.shape[0] == 19
 
 
 def test_what_fits_in_no_tier_has_no_factor() -> None:
-    assert compressed(matrix(), limit("uncorrelated") - 1, KERNEL) is None
-    assert compressed(matrix(), limit("uncorrelated")) is None  # not of a convolution
+    assert compress_matrix(matrix(), limit("uncorrelated") - 1, KERNEL) is None
+    assert compress_matrix(matrix(), limit("uncorrelated")) is None  # not of a convolution
 
 
 def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None:
@@ -76,20 +76,20 @@ def test_storing_and_loading_changes_no_bit_of_what_is_stored_or_computed(tier) 
     assert first.keys() == second.keys()
     assert all(torch.equal(first[k], second[k]) and first[k].dtype == second[k].dtype for k in first)
     x = torch.randn(3, W, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(found.times(x), again.times(x))
+    assert torch.equal(found.multiply_rows(x), again.multiply_rows(x))
     assert torch.equal(found.trace(), again.trace())
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_multiplying_is_what_the_dense_matrix_does(tier) -> None:
     found, x = of(tier), torch.randn(3, W, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(found.times(x), x @ found.dense(), rtol=1e-4, atol=1e-3)
-    assert torch.allclose(found.diagonal(), found.dense().diagonal(), rtol=1e-5)
+    assert torch.allclose(found.multiply_rows(x), x @ found.to_dense(), rtol=1e-4, atol=1e-3)
+    assert torch.allclose(found.diagonal(), found.to_dense().diagonal(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("tier", "error"), [("full", 0), ("packed", 0), ("packed bf16", 2**-8)])
 def test_dense_tiers_are_off_by_their_rounding_alone(tier, error) -> None:
-    found = of(tier).dense()
+    found = of(tier).to_dense()
     assert found.dtype == torch.float32
     assert bool(((found - matrix()).abs() <= error * matrix().abs()).all())
 
@@ -102,7 +102,7 @@ def test_low_rank_keeps_trace_and_diagonal() -> None:
 
 def test_low_rank_is_nearer_than_its_diagonal() -> None:
     wanted = matrix()
-    assert (of("low rank").dense() - wanted).norm() < 0.5 * (wanted.diagonal().diag() - wanted).norm()
+    assert (of("low rank").to_dense() - wanted).norm() < 0.5 * (wanted.diagonal().diag() - wanted).norm()
 
 
 def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
@@ -114,24 +114,24 @@ def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
 
 
 def test_uncorrelated_without_a_bias_has_no_corner() -> None:
-    found = factor.uncorrelated(matrix(w=CHANNELS * KERNEL), KERNEL)
+    found = factor.make_uncorrelated(matrix(w=CHANNELS * KERNEL), KERNEL)
     assert found.size == CHANNELS * KERNEL and "corner" not in found.to_tensors()
     x = torch.randn(3, CHANNELS * KERNEL, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(found.times(x), x @ found.dense(), rtol=1e-4, atol=1e-4)
+    assert torch.allclose(found.multiply_rows(x), x @ found.to_dense(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("tier", ["full", "packed", "uncorrelated"])
 def test_merging_is_linear_in_tiers_that_store_sums(tier) -> None:
     merged = of(tier).merge(of(tier, 1), 0.25)
-    wanted = 0.75 * of(tier).dense() + 0.25 * of(tier, 1).dense()
+    wanted = 0.75 * of(tier).to_dense() + 0.25 * of(tier, 1).to_dense()
     assert merged.tier == tier
-    assert torch.allclose(merged.dense(), wanted, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(merged.to_dense(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_merging_bf16_rounds_what_float32_merged() -> None:
     merged = of("packed bf16").merge(of("packed bf16", 1), 0.25)
-    wanted = torch.lerp(of("packed bf16").dense(), of("packed bf16", 1).dense(), 0.25)
-    assert torch.equal(merged.dense(), wanted.bfloat16().float())
+    wanted = torch.lerp(of("packed bf16").to_dense(), of("packed bf16", 1).to_dense(), 0.25)
+    assert torch.equal(merged.to_dense(), wanted.bfloat16().float())
 
 
 def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
@@ -143,7 +143,7 @@ def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
 
 def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
     low = [factor.low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
-    both = sum(part * (f.dense() - f.rest.diag()) for part, f in zip((0.75, 0.25), low, strict=True))
+    both = sum(part * (f.to_dense() - f.rest.diag()) for part, f in zip((0.75, 0.25), low, strict=True))
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
     merged = low[0].merge(low[1], 0.25)
     assert isinstance(merged, LowRank)
@@ -153,19 +153,21 @@ def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_merging_a_factor_with_itself_gives_it_back(tier) -> None:
     found = of(tier)
-    assert torch.allclose(found.merge(found, 0.3).dense(), found.dense(), rtol=1e-3, atol=1e-4)
+    assert torch.allclose(found.merge(found, 0.3).to_dense(), found.to_dense(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_fresh_factor_is_merged_into_the_tier_of_the_stored_one(tier) -> None:
     merged = of(tier).merge(of("full", 1), 0.5)
     assert merged.tier == tier
-    assert torch.allclose(merged.dense(), of(tier).merge(of(tier, 1), 0.5).dense(), rtol=2e-2, atol=2e-2)
+    assert torch.allclose(
+        merged.to_dense(), of(tier).merge(of(tier, 1), 0.5).to_dense(), rtol=2e-2, atol=2e-2
+    )
 
 
 def test_factors_of_two_sizes_are_not_merged() -> None:
     with pytest.raises(ValueError, match="sizes 181 and 20"):
-        of("full").merge(factor.dense(matrix(w=20)), 0.5)
+        of("full").merge(factor.make_dense(matrix(w=20)), 0.5)
 
 
 def test_an_unknown_tier_is_refused() -> None:

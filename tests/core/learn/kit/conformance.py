@@ -263,7 +263,7 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
     last = bench.stream(2, method=case.name, depth=depth, epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)
     network.pretrained = False
-    network = case.method(case.method.Hyper(), State()).build(network)
+    network = case.method(case.method.Hyper(), State()).build_network(network)
     network.take_shape(set(last.weights))
     start = network.state_dict()
     for name, tensor in last.weights.items():
@@ -291,7 +291,7 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         bench.learn_task(2, first, method=case.name)
     if not seen:
         return  # it takes no steps
-    assert seen[-1][1] or method.project is not Method.project
+    assert seen[-1][1] or method.project_gradient is not Method.project_gradient
     for (name, _, before), (same, missing, now) in pairwise(seen):
         assert torch.equal(now, before) or not missing or name != same  # of another stage
 

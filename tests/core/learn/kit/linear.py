@@ -186,7 +186,7 @@ class Hand:
         for name, value in settings.items():
             setattr(ctx, name, value)
         self.method.begin_task(ctx)
-        wanted = self.method.trainable(network, self.resolved.depth)
+        wanted = self.method.trainable_names(network, self.resolved.depth)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in wanted)
             if name in wanted:

@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.methods.registry import METHODS
 from core.learn.recipe import Recipe
-from core.recipe.resolve import completed
+from core.recipe.resolve import complete_stored
 from core.recipe.resolve import resolve as resolve_recipe
 
 
 @cache
 def _catalogue(_methods: tuple[object, ...]) -> dict[str, Any]:
-    return catalogue()
+    return build_catalogue()
 
 
 def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
     """The complete recipe as JSON. scenario: None for one that the method works in. Raises InvalidRecipe."""
     known = _catalogue(tuple(METHODS.values()))
     if scenario is None:
-        method = completed(known, "class", patch).get("method", {})
+        method = complete_stored(known, "class", patch).get("method", {})
         entry = known["methods"].get(method.get("name") if isinstance(method, dict) else method)
         scenario = entry["scenarios"][0] if entry else "class"
     return resolve_recipe(known, scenario, patch).recipe

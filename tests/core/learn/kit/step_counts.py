@@ -33,7 +33,7 @@ class StepCounts:
 
     def watch(self) -> None:
         """Count in all loops of this process from now on."""
-        step = Loop._step
+        step = Loop._run_step
 
         def watched(loop: Loop, *args: Any, **kwargs: Any) -> None:
             first = loop.position.batch == 0
@@ -43,12 +43,12 @@ class StepCounts:
                 self.places += self._calls.places - self._before
             self._before = self._calls.places.copy()
 
-        Loop._step = watched  # type: ignore[method-assign,assignment]
-        Loop._report = self._uncounted(Loop._report)  # type: ignore[method-assign]
+        Loop._run_step = watched  # type: ignore[method-assign,assignment]
+        Loop._report_progress = self._uncounted(Loop._report_progress)  # type: ignore[method-assign]
         kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
         for kind in kinds:
-            if "forecast" in vars(kind):  # made for reports only
-                kind.forecast = self._uncounted(kind.forecast)  # type: ignore[method-assign]
+            if "forecast_loss_rise" in vars(kind):  # made for reports only
+                kind.forecast_loss_rise = self._uncounted(kind.forecast_loss_rise)  # type: ignore[method-assign]
 
     def taken(self) -> dict[str, Any]:
         """Calls per step and their places, since the last time."""

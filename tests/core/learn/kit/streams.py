@@ -55,7 +55,7 @@ class Script:
             raise Killed
         return self._step in self._snapshot_at or self._step == self._stop_at
 
-    def take(self) -> ControlRequest | None:
+    def take_request(self) -> ControlRequest | None:
         return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
 
 
@@ -129,7 +129,7 @@ class Learned:
         known = {key: self.spec[key] for key in ("architecture", "image", "scenario")}
         manifest = Manifest.from_json({**known, **version["manifest"]})
         paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
-        return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+        return predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result

@@ -109,14 +109,14 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
 def test_a_smaller_memory_gives_up_items_of_its_large_classes() -> None:
     section = Section()
     offer(section, ONE_SIDED, capacity=200)
-    Reservoir(section, 14, 0, balanced=True).begin()
+    Reservoir(section, 14, 0, balanced=True).begin_task()
     assert counts(section.tensors["labels"]) == [4, 4, 4, 2]
 
 
 def test_items_offered_are_counted_by_class_in_units_of_examples() -> None:
     section = Section()
-    Reservoir(section, 200, 0, balanced=True).begin(offers=3)
+    Reservoir(section, 200, 0, balanced=True).begin_task(offers=3)
     for _ in range(3):
         offer(section, ONE_SIDED, capacity=20)
-    Reservoir(section, 20, 0, balanced=True).begin(offers=1)
+    Reservoir(section, 20, 0, balanced=True).begin_task(offers=1)
     assert section.json[SEEN] == {"0": 120, "1": 6, "2": 6, "3": 2}

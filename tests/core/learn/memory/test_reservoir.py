@@ -109,6 +109,6 @@ def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, l
     section = Section()
     offer(section, range(30))
     reservoir = Reservoir(section, capacity, 0)
-    reservoir.begin()
+    reservoir.begin_task()
     assert reservoir.size == left
     assert offer(section, range(30, 60), capacity).size == capacity

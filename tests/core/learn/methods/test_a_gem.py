@@ -27,7 +27,7 @@ def projected(monkeypatch, gradient, reference):
     method, ctx = AGem(AGem.Hyper(), State()), Ctx(gradient)
     held = method.state["buffer"].tensors
     held |= {name: torch.ones(1, dtype=torch.int64) for name in ("images", "labels", "tasks")}
-    method.project(ctx)
+    method.project_gradient(ctx)
     return ctx.trainable["w"].grad
 
 
@@ -69,7 +69,7 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(bench,
 
 
 def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeypatch) -> None:
-    states, project = [], AGem.project
+    states, project = [], AGem.project_gradient
 
     def watched(self, ctx):
         before = torch.get_rng_state()
@@ -77,7 +77,7 @@ def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeyp
         states.append(torch.equal(torch.get_rng_state(), before))
 
     first = bench.learn_task(1, method="a-gem")
-    monkeypatch.setattr(AGem, "project", watched)
+    monkeypatch.setattr(AGem, "project_gradient", watched)
     bench.learn_task(2, first, method="a-gem")
     assert len(states) == 12 and all(states)
 

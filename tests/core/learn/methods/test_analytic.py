@@ -16,7 +16,7 @@ from core.learn.evaluate import correct_predictions
 from core.learn.methods.analytic import UNTRAINED, Analytic
 from core.learn.networks import Network
 from core.learn.precision import Inputs
-from core.learn.probe import features
+from core.learn.probe import compute_features
 from core.learn.state import load_tensors
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     data = Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
     right = correct_predictions(
-        network, data.images, data.targets(network.classes_of(head)), head, method.predict_logits, INPUTS
+        network, data.images, data.to_targets(network.classes_of(head)), head, method.predict_logits, INPUTS
     )
     return float(right.float().mean())
 
@@ -46,8 +46,8 @@ def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tens
     """Features of the training parts of all tasks, and rows of the head."""
     network, _ = learned.deployed()
     data = [Dataset.read(bench.dataset(t, "train"), bench.task_classes(t)) for t in range(1, tasks + 1)]
-    phi = torch.cat([features(network, part.images, INPUTS) for part in data])
-    return phi, torch.cat([part.targets(network.classes) for part in data])
+    phi = torch.cat([compute_features(network, part.images, INPUTS) for part in data])
+    return phi, torch.cat([part.to_targets(network.classes) for part in data])
 
 
 @pytest.mark.parametrize("hyper", EVERY_HEAD, ids=str)
@@ -63,21 +63,21 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
         sums.add(append_ones(phi), rows)
         if hyper.get("balanced", True):
             strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
-                balance.balance(sums)
+                balance.balance_sums(sums)
             )
-            weight = ridge.solve(balance.balance(sums), strength)
+            weight = ridge.solve(balance.balance_sums(sums), strength)
         else:
-            weight = ridge.choose(sums)[1]
+            weight = ridge.choose_strength(sums)[1]
         wanted = append_ones(phi).double() @ weight
     else:
         sums = Sums.zero(phi.shape[1], 6)
         sums.add(phi, rows)
         share = discriminant.LeftOut(sums, phi.double(), rows).choose_share()
-        wanted = discriminant.discriminant(sums, share=share)(phi.double())
+        wanted = discriminant.solve_classifier(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (
                 torch.nn.functional.normalize(phi.double())
-                @ torch.nn.functional.normalize(discriminant.means(sums)).T
+                @ torch.nn.functional.normalize(discriminant.class_means(sums)).T
             )
     images = Dataset.read(bench.dataset(2, "train"), bench.task_classes(2)).images
     found = method.predict_logits(network, INPUTS(images), None)
@@ -233,7 +233,7 @@ def test_without_held_out_images_probabilities_are_calibrated_on_left_out_ones(
     data = Dataset.read(unseen, bench.task_classes(2))
     logits = method.predict_logits(network, INPUTS(data.images), None).detach()
     probabilities = (logits / told["value"]).softmax(1)
-    right = probabilities.argmax(1) == data.targets(network.classes)
+    right = probabilities.argmax(1) == data.to_targets(network.classes)
     assert abs(float(probabilities.max(1).values.mean()) - float(right.float().mean())) < 0.15
 
 

@@ -221,12 +221,12 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     run.end(run.begin(*examples()))
     run.network.grow(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
-    run.method.erase({1})
+    run.method.erase_tasks({1})
     row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
     found = penalty_alone(run, ctx)
-    z = append_ones(run.network.expansion(examples()[0])[0].detach())
+    z = append_ones(run.network.compute_expansion(examples()[0])[0].detach())
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
@@ -238,7 +238,7 @@ def hessian(network, x, y):
     named = {n: p for n, p in network.named_parameters() if not n.startswith("backbone.")}
     for parameter in named.values():
         parameter.requires_grad_(True)
-    loss = squared_errors(network.join(*network.jvp(x)), y, ALPHA).mean()
+    loss = squared_errors(network.combine_logits(*network.jvp(x)), y, ALPHA).mean()
     grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
     rows = [
         joined(torch.autograd.grad(g, list(named.values()), retain_graph=True, materialize_grads=True))
@@ -291,7 +291,7 @@ def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
     run = hand("class", buffer=6)
     ctx = learned(run, THREE[:2])
     assert run.method._penalty_weight(ctx) == pytest.approx(0.25)
-    run.method.erase({1})
+    run.method.erase_tasks({1})
     assert run.method._penalty_weight(ctx) == pytest.approx(0.5)
     assert run.terms(ctx).keys() == {"task"}
 
@@ -349,7 +349,7 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
             (batch,) = ctx.examples()
             marks = torch.arange(first, first + n).to(torch.uint8).view(-1, 1, 1, 1)
             batch.raw = lambda rows, marks=marks: marks[rows]
-            run.method._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            run.method._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
         counts[run.method.state["buffer"].tensors["images"].flatten().long()] += 1
     expected = seeds * capacity / 20
     statistic = float(((counts - expected) ** 2 / (expected * (1 - capacity / 20))).sum())
@@ -363,7 +363,7 @@ def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() 
     run.network.grow(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
     assert torch.equal(run.network.head.weight[:3], old) and not run.network.head.weight[3].any()
-    deltas = run.method._deltas(ctx)
+    deltas = run.method._compute_deltas(ctx)
     assert deltas["head.weight"].shape == (4, 4) and not any(d.any() for d in deltas.values())
 
 
@@ -456,7 +456,7 @@ def test_a_small_limit_stores_factors_more_coarsely() -> None:
 )
 def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(hyper, classes, count, probes) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
-    assert run.method._probes(run.begin(*examples(), num_images=count)) == probes
+    assert run.method._count_probes(run.begin(*examples(), num_images=count)) == probes
 
 
 # Forecasts.
@@ -494,14 +494,14 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefi
         stir(ctx, seed, prefix)
         run.end(ctx)
     ctx = run.begin(*THREE[2])
-    assert run.method.forecast(ctx) == 0
+    assert run.method.forecast_loss_rise(ctx) == 0
 
     def mean():
         return sum(float(mean_loss(run.network, x, y).detach()) for x, y in THREE[:2]) / 2
 
     before = mean()
     stir(ctx, 4, prefix)
-    assert run.method.forecast(ctx) == pytest.approx(mean() - before, rel=1e-10)
+    assert run.method.forecast_loss_rise(ctx) == pytest.approx(mean() - before, rel=1e-10)
 
 
 @pytest.mark.parametrize("scenario", ["data", "task"])
@@ -550,13 +550,13 @@ def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
     away(ctx)
     d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
     c = run.method.state["curvature"].json["coupling"]
-    assert c != 1 and run.method.forecast(ctx) == pytest.approx(c * float(d @ h @ d) / 2, rel=1e-12)
+    assert c != 1 and run.method.forecast_loss_rise(ctx) == pytest.approx(c * float(d @ h @ d) / 2, rel=1e-12)
 
 
 def test_before_the_second_task_there_is_no_forecast() -> None:
     run = hand(keep_task_curvature="diagonal")
     ctx = run.begin(*examples())
-    assert run.method.forecast(ctx) is None and run.method.forecast_by_task(ctx) == {}
+    assert run.method.forecast_loss_rise(ctx) is None and run.method.forecast_by_task(ctx) == {}
 
 
 def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
@@ -594,7 +594,7 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
     method = registry.get("finetune")(registry.get("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.example_losses(None, None, None, None)
-    assert method.forecast(None) is None and method.max_forecast() is None
+    assert method.forecast_loss_rise(None) is None and method.max_forecast() is None
 
 
 # Recipes.
@@ -791,7 +791,7 @@ def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path)
 def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path, monkeypatch) -> None:
     bench = bench_of(tmp_path)
     first = bench.learn_task(1, method="dlcft")
-    monkeypatch.setattr(Dlcft, "forecast", lambda self, ctx: math.inf)
+    monkeypatch.setattr(Dlcft, "forecast_loss_rise", lambda self, ctx: math.inf)
     with pytest.raises(NonFinite, match="lower lr"):
         bench.learn_task(2, first, method="dlcft")
 
@@ -815,7 +815,7 @@ def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
     run = hand("class", buffer=6)
     run.end(run.begin(*examples()))
     before = dict(run.method.state["curvature"].tensors)
-    run.method.erase({1})
+    run.method.erase_tasks({1})
     assert not len(run.method.state["buffer"].tensors["labels"])
     assert run.method.state["curvature"].tensors.keys() == before.keys()
 
@@ -824,8 +824,8 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = append_ones(run.network.expansion(examples()[0])[0])
-    assert isinstance(block, Gram) and relative(block.a.dense(), (z.T @ z / 9).detach()) <= 1e-12
+    z = append_ones(run.network.compute_expansion(examples()[0])[0])
+    assert isinstance(block, Gram) and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
 
 
 def test_its_description_and_registration_agree() -> None:

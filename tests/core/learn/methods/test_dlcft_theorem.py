@@ -15,12 +15,12 @@ from core.learn.curvature.block import Exact
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis
+from core.learn.curvature.probes import basis_cotangents
 from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, Network
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.squared_loss import residuals, squared_errors
+from core.learn.squared_loss import squared_errors, target_residuals
 
 ALPHA = 15.0
 OUTPUTS = 4
@@ -35,7 +35,7 @@ class Linear:
         y = torch.randint(0, OUTPUTS, (n,), generator=generator)
         self.n = n
         self.h = torch.einsum("nci,ncj->ij", j, j) / n
-        r = -residuals(f0, y, ALPHA)
+        r = -target_residuals(f0, y, ALPHA)
         self.b = torch.einsum("nci,nc->i", j, r) / n
         self.constant = 0.5 * r.square().sum() / n
 
@@ -58,8 +58,8 @@ def tasks_of(parameters, sizes):
 def matrix(curvature):
     """S as the penalty's gradient multiplies by it."""
     block = curvature.blocks["all"]
-    units = torch.eye(block.columns(1), dtype=torch.float64)
-    return torch.stack([curvature.gradient({"all": unit[None]})[0]["all"][0] for unit in units], 1)
+    units = torch.eye(block.count_columns(1), dtype=torch.float64)
+    return torch.stack([curvature.evaluate_penalty({"all": unit[None]})[0]["all"][0] for unit in units], 1)
 
 
 def shares_of(tasks, weighting):
@@ -162,7 +162,7 @@ def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(steps):
             at = moving.detach()
-            pull = memory.gradient({"all": (at - anchor)[None]})[0]["all"][0] if memory else 0
+            pull = memory.evaluate_penalty({"all": (at - anchor)[None]})[0]["all"][0] if memory else 0
             moving.grad = w * task.gradient(at) + (1 - w) * pull
             optimizer.step()
             schedule.step()
@@ -234,7 +234,7 @@ class Whole:
     def __init__(self, matrix):
         self.matrix = matrix
 
-    def gradient(self, deltas):
+    def evaluate_penalty(self, deltas):
         d = torch.cat([delta.flatten() for delta in deltas.values()])
         product = self.matrix @ d
         parts = product.split([delta.numel() for delta in deltas.values()])
@@ -317,7 +317,10 @@ def best_rows(network, tasks, decay=0.0):
         for x, y in tasks:
             z = network.backbone(x)
             z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
-            gram, cross = gram + z.T @ z / len(z), cross - z.T @ residuals(0 * network(x), y, ALPHA) / len(z)
+            gram, cross = (
+                gram + z.T @ z / len(z),
+                cross - z.T @ target_residuals(0 * network(x), y, ALPHA) / len(z),
+            )
         return torch.linalg.solve(gram, cross).T
 
 
@@ -394,7 +397,7 @@ def dense(curvature, network):
     parts = []
     for name, block in curvature.blocks.items():
         o = network.get_submodule(name).weight.shape[0]
-        w = block.columns(o)
+        w = block.count_columns(o)
         units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
         parts.append(torch.stack([block.matvec(unit).flatten() for unit in units], 1))
     return torch.block_diag(*parts)
@@ -410,7 +413,7 @@ def excess(seed, count=5, n=60):
     facts = []
     for x, y in tasks:
         j = jacobian(network, x)
-        r = -residuals(network(x).detach(), y, ALPHA)
+        r = -target_residuals(network(x).detach(), y, ALPHA)
         facts.append((torch.einsum("nci,ncj->ij", j, j) / n, torch.einsum("nci,nc->i", j, r) / n))
     zero = torch.zeros(len(facts[0][1]), dtype=torch.float64)
     h, b = (sum(f[i] for f in facts) / count for i in (0, 1))
@@ -427,8 +430,8 @@ def excess(seed, count=5, n=60):
                 whole = own if whole is None else torch.lerp(whole, own, w)
             elif kind != "none":
                 estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
-                estimate.add(x, basis)
-                now = Curvature(estimate.blocks())
+                estimate.add(x, basis_cotangents)
+                now = Curvature(estimate.build_blocks())
                 merged = now if merged is None else merged.merge(now, w)
                 whole = dense(merged, network)
         found[kind] = float(0.5 * (theta - best) @ h @ (theta - best))

@@ -224,7 +224,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         x = images.permute(0, 3, 1, 2).float() / 255
         batch = Batch(x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows])
         share = 2000 // seen
-        exemplars.cut(share)
+        exemplars.trim_lists(share)
         exemplars.add(choose_exemplars(network, [batch], share), task, share)
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen

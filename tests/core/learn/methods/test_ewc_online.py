@@ -105,7 +105,7 @@ def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
     counts = second.result["method"]["state"]["curvature"]["counts"]
     assert counts == {"backbone.fc1": 0.5, "head": 1.5}
     assert torch.equal(
-        layers(second).blocks["backbone.fc1"].a.dense(), layers(first).blocks["backbone.fc1"].a.dense()
+        layers(second).blocks["backbone.fc1"].a.to_dense(), layers(first).blocks["backbone.fc1"].a.to_dense()
     )
 
 
@@ -126,7 +126,7 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench, mon
             for key in ("weight", "bias")
         )
         d = torch.cat([weight, bias[:, None]], 1).double()
-        dense = torch.kron(block.g.dense().double(), block.a.dense().double())
+        dense = torch.kron(block.g.to_dense().double(), block.a.to_dense().double())
         wanted += float(d.flatten() @ dense @ d.flatten()) / 2
     assert penalty == pytest.approx(wanted, rel=1e-4)
     assert wanted > 0

@@ -25,7 +25,10 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
     def look(result, method, ctx):
         return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
-    slow, found = spied(monkeypatch, Finetune, slowly), watched(monkeypatch, Finetune, "project", look)
+    slow, found = (
+        spied(monkeypatch, Finetune, slowly),
+        watched(monkeypatch, Finetune, "project_gradient", look),
+    )
     bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
     assert len(found) == 6
     for wanted, grads in zip(slow, found, strict=True):

@@ -52,7 +52,7 @@ def remembering(monkeypatch, rows, **hyper) -> Gem:
 def test_a_gradient_that_opposes_a_memory_is_projected(monkeypatch, gamma, wanted) -> None:
     method = remembering(monkeypatch, [[-1.0, 1.0], [1.0, 0.0]], gamma=gamma)
     ctx = Ctx(w=[2.0, 1.0])
-    method.project(ctx)
+    method.project_gradient(ctx)
     assert torch.allclose(ctx.grads(), torch.tensor(wanted))
 
 
@@ -60,7 +60,7 @@ def test_a_gradient_that_opposes_no_memory_is_left_bit_for_bit(monkeypatch) -> N
     method = remembering(monkeypatch, [[1.0, 1.0], [1.0, 0.0]], gamma=0.5)
     ctx = Ctx(w=[0.1, 0.3])
     before = ctx.trainable["w"].grad
-    method.project(ctx)
+    method.project_gradient(ctx)
     assert ctx.trainable["w"].grad is before and before.tolist() == torch.tensor([0.1, 0.3]).tolist()
 
 
@@ -68,7 +68,7 @@ def test_a_parameter_without_a_gradient_counts_as_zero_and_may_get_one(monkeypat
     method = remembering(monkeypatch, [[-1.0, 1.0, 2.0]], gamma=0.0)
     ctx = Ctx(w=[2.0, 1.0], old_head=[0.0])
     ctx.trainable["old_head"].grad = None
-    method.project(ctx)
+    method.project_gradient(ctx)
     g, row = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([-1.0, 1.0, 2.0])
     assert torch.allclose(ctx.grads(), g - (g @ row) / (row @ row) * row)
 
@@ -81,19 +81,19 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(monkeyp
     values = {name: torch.randn(shape) for name, shape in shapes.items()}
     method = remembering(monkeypatch, rows)
     one = Ctx(**{name: value.clone() for name, value in values.items()})
-    method.project(one)
+    method.project_gradient(one)
     monkeypatch.setattr(gem, "GRADIENT_BYTES", 4 * 3 * numbers)
     many = Ctx(**{name: value.clone() for name, value in values.items()})
-    method.project(many)
+    method.project_gradient(many)
     assert torch.allclose(one.grads(), many.grads(), atol=1e-6)
     assert not torch.equal(one.grads(), torch.cat([v.flatten() for v in values.values()]))
 
 
 def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
-    assert gem._constraints(list(range(1, 21))) == [[k] for k in range(1, 21)]
-    merged = gem._constraints([*range(1, 24), 30])
+    assert gem._group_tasks(list(range(1, 21))) == [[k] for k in range(1, 21)]
+    merged = gem._group_tasks([*range(1, 24), 30])
     assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
-    assert gem._constraints([]) == []
+    assert gem._group_tasks([]) == []
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
@@ -125,8 +125,8 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
 
     bench = Bench(tmp_path, scenario)
     second = bench.stream(2, method={"name": "gem", "memory": 10})
-    projected = Gem.project
-    monkeypatch.setattr(Gem, "project", project)
+    projected = Gem.project_gradient
+    monkeypatch.setattr(Gem, "project_gradient", project)
     bench.learn_task(3, second, method={"name": "gem", "memory": 10})
     assert len(checked) == 2 * 12 and all(checked)
 
@@ -153,12 +153,12 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
     rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
     method = remembering(monkeypatch, rows, memory_batch=2)
-    items = method._memory.items(range(1, 7))
+    items = method._memory.get_items(range(1, 7))
     ctx = Ctx(w=[0.0, 0.0])
     ctx.recipe, ctx.task = Recipe(), 7
     drawn = []
     for ctx.step in range(600):
-        drawn += method._drawn(ctx, 0, items).labels.tolist()
+        drawn += method._draw_items(ctx, 0, items).labels.tolist()
     counts = torch.tensor(drawn).bincount(minlength=7)[1:]
     assert counts.sum() == 1200 and int((counts - 200).abs().max()) < 50  # 4 deviations
 

@@ -16,7 +16,7 @@ from core.learn.methods.icarl import Icarl
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
 from core.learn.state import State, load_tensors
-from core.learn.teacher import teacher
+from core.learn.teacher import get_teacher
 
 CPU = torch.device("cpu")
 INPUTS = Inputs(None, 1, CPU)
@@ -51,7 +51,7 @@ def right_answers(learned, spec, *, head=False):
     task = spec["task"]["number"] if spec["scenario"] == "task" else None
     held_out = load_tensors(Path(spec["task"]["held_out"]))
     scores = {} if head else {"scores": method.predict_logits}
-    labels, _ = predicting.predict(net, held_out["images"].numpy(), task, **scores)
+    labels, _ = predicting.predict_images(net, held_out["images"].numpy(), task, **scores)
     wanted = [spec["task"]["classes"][i] for i in held_out["labels"].tolist()]
     return sum(a == b for a, b in zip(labels, wanted, strict=True))
 
@@ -85,7 +85,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         x, labels = shares[-1]
         x, labels = torch.cat([batch.x, x]), torch.cat([batch.y + 2 * (scenario == "task"), labels])
         target = functional.one_hot(labels, 4).double()
-        target[:, :2] = all_logits(teacher(ctx), x)[:, :2].double().sigmoid()
+        target[:, :2] = all_logits(get_teacher(ctx), x)[:, :2].double().sigmoid()
         p = all_logits(ctx.network, x).double().sigmoid()
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
         return float(sum(terms.values()).detach()), float(wanted.detach())
@@ -283,9 +283,9 @@ def test_where_a_class_has_no_exemplars_left_the_head_answers_and_a_warning_says
 
 def test_erasing_takes_the_means_with_the_exemplars() -> None:
     method = with_means(network(), pixels(6), torch.arange(6) % 3)
-    method.erase({7})
+    method.erase_tasks({7})
     assert "class_means" in method.state["own"].tensors
-    method.erase({1})
+    method.erase_tasks({1})
     assert not method.state.parts()
 
 

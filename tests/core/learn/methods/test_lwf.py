@@ -7,9 +7,9 @@ from streams import Bench, spied, watched
 
 from core.errors import InvalidRecipe
 from core.learn.methods import lwf
-from core.learn.methods.lwf import Lwf, distillation
+from core.learn.methods.lwf import Lwf, distillation_loss
 from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.learn.teacher import teacher
+from core.learn.teacher import get_teacher
 
 
 def gradient(terms, parameter):
@@ -19,10 +19,10 @@ def gradient(terms, parameter):
 def test_the_distance_and_its_gradient_are_the_numbers_of_the_formula() -> None:
     z = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    value = distillation(z, old, 2.0)
+    value = distillation_loss(z, old, 2.0)
     value.backward()
     assert float(value.detach()) == pytest.approx(0.693147, abs=1e-6)
-    assert float(value.detach() - distillation(old, old, 2.0)) == pytest.approx(0.110944, abs=1e-6)  # KL
+    assert float(value.detach() - distillation_loss(old, old, 2.0)) == pytest.approx(0.110944, abs=1e-6)  # KL
     assert z.grad[0].tolist() == pytest.approx([-0.115529, 0.115529], abs=1e-6)
 
 
@@ -30,20 +30,20 @@ def test_the_gradient_is_the_difference_of_softened_outputs_over_t_and_b_without
     generator = torch.Generator().manual_seed(0)
     z, old = (torch.randn(5, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     z.requires_grad_()
-    distillation(z, old, 3.0).backward()
+    distillation_loss(z, old, 3.0).backward()
     wanted = ((z / 3).softmax(1) - (old / 3).softmax(1)) / (3 * 5)
     assert torch.allclose(z.grad, wanted.detach(), atol=1e-15)
 
 
 def test_a_student_like_its_teacher_has_no_gradient() -> None:
     z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    distillation(z, z.detach(), 2.0).backward()
+    distillation_loss(z, z.detach(), 2.0).backward()
     assert float(z.grad.abs().max()) < 1e-16
 
 
 def test_outputs_of_probability_zero_are_no_trouble() -> None:
     z = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
-    distillation(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
+    distillation_loss(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
     assert torch.isfinite(z.grad).all()
 
 
@@ -60,7 +60,7 @@ def test_without_strength_there_is_no_teacher(bench, monkeypatch) -> None:
     def refuse(ctx):
         raise AssertionError("a teacher was made")
 
-    monkeypatch.setattr(lwf, "teacher", refuse)
+    monkeypatch.setattr(lwf, "get_teacher", refuse)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.0})
     with pytest.raises(AssertionError, match="teacher"):
         bench.learn_task(2, first, method="lwf")
@@ -79,7 +79,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
         with torch.no_grad():
             old, new = parent(batch.x, task), ctx.network(batch.x, task)[:, :2]
             wanted = -((old / 3).softmax(1) * (new / 3).log_softmax(1)).sum(1).mean()
-        frozen = not any(module.training for module in teacher(ctx).modules())
+        frozen = not any(module.training for module in get_teacher(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
     seen = spied(monkeypatch, Lwf, look)
@@ -110,7 +110,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch,
     """In float64: the new images' loss, and cross-entropy with a teacher that gives new classes nothing."""
 
     def look(method, ctx, batch, terms):
-        old = teacher(ctx)
+        old = get_teacher(ctx)
         with torch.no_grad():
             logits = ctx.network(batch.x, None).double()
             before = torch.zeros_like(logits)
@@ -147,11 +147,13 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
         head["task"] = kind(head["task"])
 
     def look(method, ctx, batch, terms):
-        network, before = ctx.network, teacher(ctx)
+        network, before = ctx.network, get_teacher(ctx)
         with torch.no_grad():
             now, then = network.features(batch.x), before.features(batch.x)
             pairs = [(network.logits(now, t), before.logits(then, t)) for t in (1, 2)]
-            excess = [float(distillation(z, old, 2.0) - distillation(old, old, 2.0)) for z, old in pairs]
+            excess = [
+                float(distillation_loss(z, old, 2.0) - distillation_loss(old, old, 2.0)) for z, old in pairs
+            ]
         return excess + [float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")]
 
     seen = spied(monkeypatch, Lwf, look)
@@ -160,8 +162,8 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
 
 
 def test_heads_by_string_are_the_heads_by_number() -> None:
-    named = HeadSpec.of({"heads": [{"task": "1", "classes": ["a", "b"]}]})
-    assert named == HeadSpec.of({"heads": [{"task": 1, "classes": ["a", "b"]}]})
+    named = HeadSpec.from_manifest({"heads": [{"task": "1", "classes": ["a", "b"]}]})
+    assert named == HeadSpec.from_manifest({"heads": [{"task": 1, "classes": ["a", "b"]}]})
     network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(4, 1), "task", named)
     assert network(torch.zeros(1, 1, 4, 4), 1).shape == (1, 2)
 
@@ -210,7 +212,7 @@ def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) ->
     found = watched(
         monkeypatch,
         Lwf,
-        "project",
+        "project_gradient",
         lambda result, method, ctx: (ctx.stage, set(ctx.trainable), ctx.network.head.weight.clone()),
     )
     bench.learn_task(2, first, method=WARM)

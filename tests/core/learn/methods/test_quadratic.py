@@ -148,7 +148,7 @@ def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(name, hy
     grown = torch.cat([torch.zeros(2, 3), torch.full((1, 3), 5.0)])
     ctx = Ctx(ctx.recipe, w=grown)
     method.begin_task(ctx)
-    assert method.tensors[method.key("w")].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3]
+    assert method.tensors[method.importance_key("w")].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3]
     assert method.tensors["anchor.w"].tolist() == [[1.0] * 3] * 2 + [[5.0] * 3]
 
 

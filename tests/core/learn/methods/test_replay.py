@@ -109,11 +109,11 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
     original = DerPlusPlus.loss_terms
 
     def loss_terms(self, ctx, batch):
-        state = self.state["buffer"].generator("reservoir", 0).get_state()
+        state = self.state["buffer"].get_generator("reservoir", 0).get_state()
         terms = original(self, ctx, batch)
         if "labels" in terms:
-            self.state["buffer"].generator("reservoir", 0).set_state(state)
-            items, _ = self._reservoir(ctx).draw(ctx.recipe.batch_size)
+            self.state["buffer"].get_generator("reservoir", 0).set_state(state)
+            items, _ = self._open_reservoir(ctx).draw(ctx.recipe.batch_size)
             pairs = ((batch.x, batch.y), (ctx.inputs(items.images), items.labels))
             wanted = sum(functional.cross_entropy(ctx.network(x), y) for x, y in pairs)
             seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
@@ -180,7 +180,7 @@ def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name
 
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
     def look(method, ctx, batch, terms):
-        return method._reservoir(ctx).seen, len(batch.y)
+        return method._open_reservoir(ctx).seen, len(batch.y)
 
     seen = spied(monkeypatch, DerPlusPlus, look)
     learned = bench.learn_task(1, method="der++")

@@ -16,7 +16,7 @@ from core.learn.dataset import DataError
 from core.learn.failures import kind_of
 from core.learn.methods.vpt import Vpt
 from core.learn.networks.prompts import PromptedNetwork
-from core.learn.predicting import load
+from core.learn.predicting import load_network
 from core.protocol.manifest import Manifest
 
 VIT = {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
@@ -37,7 +37,7 @@ def logits(learned: Learned, task: int | None = None) -> torch.Tensor:
     """Of the version as it is stored: rebuilt from manifest and parts."""
     spec, version = learned.spec, learned.as_parent()
     known = {key: spec[key] for key in ("architecture", "image", "scenario")}
-    network = load(
+    network = load_network(
         Manifest.from_json({**known, **version["manifest"]}),
         {p["name"]: Path(p["path"]) for p in version["parts"]},
     )

@@ -29,7 +29,7 @@ def image() -> ImageSpec:
 @pytest.fixture
 def make(image: ImageSpec):
     def build(architecture, scenario: str = "class", seed: int = 0, **heads: object) -> Network:
-        return build_network(architecture, image, scenario, HeadSpec.of(heads), seed)
+        return build_network(architecture, image, scenario, HeadSpec.from_manifest(heads), seed)
 
     return build
 

@@ -12,14 +12,14 @@ from jsonschema import Draft202012Validator
 
 from core.learn.networks import (
     ImageSpec,
-    architectures,
     build_backbone,
     expected,
     expected_base,
     expected_tensors,
+    get_architectures,
 )
 from core.learn.networks.backbone import Backbone
-from core.learn.networks.init import fill, torch_default
+from core.learn.networks.init import fill_weights, torch_default
 
 ROOT = Path(__file__).parents[4]
 
@@ -61,7 +61,7 @@ def test_a_network_is_built_without_importing_sympy() -> None:
 
 def test_a_module_without_a_rule_is_an_error() -> None:
     with pytest.raises(TypeError, match="Embedding"):
-        fill(torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator())
+        fill_weights(torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator())
 
 
 def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
@@ -106,7 +106,7 @@ def test_what_cannot_be_built_is_refused(architecture, size, error, words) -> No
 
 @pytest.mark.slow
 def test_every_architecture_takes_images_of_its_smallest_size() -> None:
-    for name, info in architectures().items():
+    for name, info in get_architectures().items():
         if info.family == "timm":
             continue  # each of its networks has a smallest size of its own: test_timm.py
         if info.family in ("resnet", "vit", "convnext") and name not in ("resnet50", "vit", "convnext_tiny"):
@@ -116,7 +116,7 @@ def test_every_architecture_takes_images_of_its_smallest_size() -> None:
 
 
 def test_every_schema_accepts_its_defaults_and_refuses_unknown_fields() -> None:
-    for name, info in architectures().items():
+    for name, info in get_architectures().items():
         schema = info.hyper.model_json_schema()
         Draft202012Validator.check_schema(schema)
         validator = Draft202012Validator(schema)
@@ -127,7 +127,7 @@ def test_every_schema_accepts_its_defaults_and_refuses_unknown_fields() -> None:
 
 @pytest.mark.parametrize("value", [{"heads": 4, "hidden": 66}, {"hidden": 64}, {"heads": 5}])
 def test_the_schema_of_vit_refuses_what_the_model_refuses(value: dict[str, int]) -> None:
-    hyper = architectures()["vit"].hyper
+    hyper = get_architectures()["vit"].hyper
     assert not Draft202012Validator(hyper.model_json_schema()).is_valid(value)
     with pytest.raises(pydantic.ValidationError):
         hyper.model_validate(value)

@@ -15,10 +15,10 @@ from core.learn.networks.dne.chain import ChainOutputs, drop_path_masks, run_cha
 from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.packed import Packed
-from core.learn.networks.dne.spatial import SpatialAttention, offsets
+from core.learn.networks.dne.spatial import SpatialAttention, patch_offsets
 from core.learn.networks.dne.task_attention import TaskAttention
-from core.learn.networks.families import rebuild
-from core.learn.networks.init import fill
+from core.learn.networks.families import rebuild_network
+from core.learn.networks.init import fill_weights
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "patch": 2}
 FULL = Sizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
@@ -35,7 +35,7 @@ def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float3
     found = ExpandedNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
-        found.expand(heads)
+        found.schedule_expert(heads)
         found.grow(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
         stir(found, task, by)
     return found.to(dtype).eval()
@@ -94,7 +94,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     monkeypatch.setattr(TaskAttention, "forward", naive)
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
-        fill(expert, expert_rule, seeded(t))
+        fill_weights(expert, expert_rule, seeded(t))
     x = torch.randn(1, 3, 32, 32, generator=seeded())
     with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         counts = []
@@ -115,7 +115,7 @@ def test_gated_attention_is_the_mixture_of_its_two_attentions() -> None:
     attention = SpatialAttention(2, 4, 3).double()
     stir(attention, 0, 1.0)
     y = torch.randn(2, 9, 8, generator=seeded(), dtype=torch.float64)
-    q, k, v = attention.projected(y)
+    q, k, v = attention.compute_qkv(y)
     at = [(j % 3, j // 3) for j in range(9)]
     heads = []
     for h in range(2):
@@ -133,11 +133,11 @@ def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
     backbone = build_network({"name": "dne"}, ImageSpec(32, 3), "class").backbone
     attention = backbone.expert.layers[0].attention
     middle = 3 * 8 + 4
-    seen = attention.positions()[:9, middle].argmax(-1)
+    seen = attention.compute_position_attention()[:9, middle].argmax(-1)
     away = [(int(p) % 8 - 4, int(p) // 8 - 3) for p in seen]
     assert away == [(h2, h1) for h2 in (-1, 0, 1) for h1 in (-1, 0, 1)]
     assert torch.equal(attention.value.weight, torch.eye(384))
-    assert offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
+    assert patch_offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("attention", ["mhsa", "gpsa"])
@@ -158,7 +158,7 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     r = torch.randn(2, 16, 24, generator=seeded(), dtype=torch.float64)
     s = own.attend(r, None)
     normed = own.norm2(s)
-    hidden = own.hidden(normed, [normed])
+    hidden = own.compute_hidden(normed, [normed])
     torch.testing.assert_close(own.mix(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10)
 
 
@@ -208,7 +208,7 @@ def test_the_order_of_sources_does_not_matter_with_their_values() -> None:
 
 def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
     found, z, x = task_attention()
-    weights = found.attention(z, x)
+    weights = found.compute_attention(z, x)
     assert weights.shape == (2, 6, 2, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6, 2, dtype=torch.float64))
 
@@ -219,11 +219,11 @@ def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
 def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
-        before = run_chain(net.chain(), x)
-        net.expand(2)
+        before = run_chain(net.list_experts(), x)
+        net.schedule_expert(2)
         net.grow(4, ["x"], "default", seeded(9))
         stir(net.experts[-1], 5)
-        after = run_chain(net.chain(), x)
+        after = run_chain(net.list_experts(), x)
     for kind in ("heads", "hidden"):
         earlier, later = getattr(before, kind), getattr(after, kind)
         assert len(later) == len(earlier) + 1
@@ -235,14 +235,16 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
 def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
-        assert torch.equal(net.newest(net.older(x), x), run_chain(net.chain(), x).features[-1])
+        assert torch.equal(
+            net.forward_newest(net.forward_older(x), x), run_chain(net.list_experts(), x).features[-1]
+        )
 
 
 def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
     net, x = network((2, 1)), images()
-    old = net.older(x)
+    old = net.forward_older(x)
     assert not any(f.requires_grad for f in old.features)
-    logits = net.logits(torch.cat([*old.features, net.newest(old, x)], 1))
+    logits = net.logits(torch.cat([*old.features, net.forward_newest(old, x)], 1))
     functional.cross_entropy(logits, torch.tensor([0, 1, 2, 5])).backward()
     moved = {name for name, p in net.named_parameters() if p.grad is not None}
     assert moved == {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "head."))}
@@ -259,16 +261,16 @@ def test_task_attention_does_not_mix_patches() -> None:
     other = x.clone()
     other[..., :2, 2:4] += 1  # patch 1 of the first row
     with torch.no_grad():
-        a, b = (run_chain(net.chain(), of).hidden[1][0] for of in (x, other))
+        a, b = (run_chain(net.list_experts(), of).hidden[1][0] for of in (x, other))
     assert (a != b).any(-1).nonzero()[:, 1].unique().tolist() == [1]
 
 
 def test_an_expert_reads_the_ones_before_it() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
-        before = run_chain(net.chain(), x).features
+        before = run_chain(net.list_experts(), x).features
         stir(net.backbone.expert.layers[0].mixing, 8)
-        after = run_chain(net.chain(), x).features
+        after = run_chain(net.list_experts(), x).features
     assert not torch.equal(before[1], after[1])
 
 
@@ -282,7 +284,7 @@ def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() 
 
 def test_a_dropped_branch_leaves_its_input() -> None:
     net, x = network((1,)), images()
-    expert, old = net.chain()[-1], net.older(x).intermediates
+    expert, old = net.list_experts()[-1], net.forward_older(x).intermediates
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
         found = run_expert(expert, old, x, nothing).features[-1]
@@ -310,7 +312,7 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     """In float32 nearer to first weights: far away, the chain itself is further than this from float64."""
     net, x = network(heads, attention=attention, dtype=dtype, by=by), images(dtype=dtype)
     with torch.no_grad():
-        wanted, found = run_chain(net.chain(), x), Packed(net.chain()).run(x)
+        wanted, found = run_chain(net.list_experts(), x), Packed(net.list_experts()).run(x)
     torch.testing.assert_close(everything(found), everything(wanted), rtol=tolerance, atol=tolerance)
 
 
@@ -320,7 +322,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """By the length of the difference: single channels of the chain itself are 2e-2 from float32."""
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
-        fill(expert, expert_rule, seeded(t))
+        fill_weights(expert, expert_rule, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted, found = run_chain(experts, x), Packed(experts).run(x)
@@ -333,9 +335,9 @@ def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> 
     net, x = network(heads, by=0.1), images()
     grads = []
     for packed in (None, net.packed()):
-        newest = net.newest(net.older(x, packed), x)
+        newest = net.forward_newest(net.forward_older(x, packed), x)
         loss = (newest * torch.randn(newest.shape, generator=seeded(1))).mean()
-        grads.append(torch.autograd.grad(loss, list(net.chain()[-1].parameters())))
+        grads.append(torch.autograd.grad(loss, list(net.list_experts()[-1].parameters())))
     torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
 
 
@@ -352,7 +354,7 @@ class Operations(TorchDispatchMode):
 def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() -> None:
     counts = []
     for experts in (2, 5):
-        packed = Packed(network((1,) * experts).chain())
+        packed = Packed(network((1,) * experts).list_experts())
         with Operations() as operations:
             packed.run(images())
         counts.append(operations.count)
@@ -374,7 +376,7 @@ def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
         before = net(x)
-        net.expand(2)
+        net.schedule_expert(2)
         net.grow(3, ["x", "y"], "default", seeded(3))
         after = net(x)
     assert torch.equal(after[:, :4], before)
@@ -385,7 +387,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
     net, x = network((1,)), images()
     kept = copy.deepcopy(net)
     with torch.no_grad():
-        net.expand(2)
+        net.schedule_expert(2)
         net.grow(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
         old, new = net.logits_of_versions(x, [kept.head, net.head])
@@ -398,11 +400,11 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
 def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
     net, x = network((2, 1)), images()
     plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
-    again = rebuild(plain, net.describe())
-    again.load_parts(net.parts())
+    again = rebuild_network(plain, net.describe())
+    again.load_parts(net.copy_parts())
     with torch.no_grad():
         assert torch.equal(again.eval()(x), net(x))
-    assert set(net.parts()) == {"backbone.1", "backbone.2", "head", "expert.2", "expert.3"}
+    assert set(net.copy_parts()) == {"backbone.1", "backbone.2", "head", "expert.2", "expert.3"}
 
 
 def test_the_newest_expert_moves_and_older_ones_never() -> None:
@@ -418,7 +420,7 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
     first, second = network((2,)), network((2,))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
-    inner.expand(2)
+    inner.schedule_expert(2)
     inner.grow(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
     assert mixing.scale.tolist() == [3.0, 3.0] and not mixing.bias.any() and 0 < mixing.value.std() < 0.03
@@ -433,8 +435,8 @@ def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
 
 def test_float64_follows_a_network_through_growth() -> None:
     net = network(dtype=torch.float64)
-    net.expand(1)
+    net.schedule_expert(1)
     net.grow(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
     x = images(dtype=torch.float64)
-    assert isinstance(net.older(x).intermediates, ChainOutputs) and net(x).sum().isfinite()
+    assert isinstance(net.forward_older(x).intermediates, ChainOutputs) and net(x).sum().isfinite()

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from core.learn import predicting
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.dual import NoRule
-from core.learn.networks.families import rebuild
+from core.learn.networks.families import rebuild_network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.squared_loss import squared_errors
 from core.protocol.manifest import Manifest
@@ -119,7 +119,7 @@ def test_the_losss_hessian_by_the_displacement_is_the_same_everywhere(case, fixe
 def whole_hessian(network, x, y):
     """Of the mean loss by all of (ψ, W, b)."""
     moving = [*network.displacement.parameters(), *network.head.parameters()]
-    loss = squared_errors(network.join(*network.jvp(x)), y, 15.0).mean()
+    loss = squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
     rows = []
     for g in torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]):
         row = torch.autograd.grad(g, moving, retain_graph=True, materialize_grads=True)
@@ -243,7 +243,7 @@ def stored(network: Network, folder, case):
     """Manifest and part files."""
     architecture, size, _ = SMALL[case]
     paths = {name: folder / f"{name}.safetensors" for name in network.part_names()}
-    for name, tensors in network.parts().items():
+    for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {"version": 1, "architecture": architecture, "image": {"size": size, "channels": 3}}
     manifest |= {"scenario": "class", "classes": network.classes, "network": network.describe()}
@@ -256,7 +256,7 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
     network = linearised(case, fixed_head=fixed_head)
     move(network, displacement(network, 4))
     network = network.float()
-    again = predicting.load(*stored(network, tmp_path, case))
+    again = predicting.load_network(*stored(network, tmp_path, case))
     x = images(case).float()
     with torch.no_grad():
         assert torch.equal(again(x), network(x))
@@ -265,9 +265,9 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
 
 def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
     network = linearised("resnet20")
-    before = network.parts()
+    before = network.copy_parts()
     move(network, displacement(network, 4))
-    after = network.parts()
+    after = network.copy_parts()
     same = [n for n in before if all(torch.equal(before[n][k], after[n][k]) for k in before[n])]
     assert same == ["backbone.1", "backbone.2", "backbone.3", "head"]
 
@@ -275,17 +275,17 @@ def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
 def test_a_base_of_another_version_is_refused(tmp_path) -> None:
     network = linearised("resnet20").float()
     manifest, paths = stored(network, tmp_path, "resnet20")
-    other = {name: tensor + 1e-6 for name, tensor in network.parts()["backbone.2"].items()}
+    other = {name: tensor + 1e-6 for name, tensor in network.copy_parts()["backbone.2"].items()}
     save_file(other, paths["backbone.2"])
     with pytest.raises(ValueError, match="not the base that the displacement was learned on"):
-        predicting.load(manifest, paths)
+        predicting.load_network(manifest, paths)
 
 
 def test_another_slope_is_another_network(tmp_path) -> None:
     network, x = linearised("mlp").float(), images("mlp").float()
     manifest, paths = stored(network, tmp_path, "mlp")
     steeper = manifest.network.model_copy(update={"slope": 0.5})
-    other = predicting.load(manifest.model_copy(update={"network": steeper}), paths)
+    other = predicting.load_network(manifest.model_copy(update={"network": steeper}), paths)
     assert not torch.equal(other(x), network(x))
 
 
@@ -293,13 +293,13 @@ def test_another_slope_is_another_network(tmp_path) -> None:
 def test_a_description_that_lacks_a_field_is_refused(field) -> None:
     description = {k: v for k, v in linearised("mlp").describe().items() if k != field}
     with pytest.raises(ValueError, match=f"lacks '{field}'"):
-        rebuild(plain("mlp"), description)
+        rebuild_network(plain("mlp"), description)
 
 
 def test_a_missing_part_is_refused() -> None:
     network = linearised("mlp")
     with pytest.raises(ValueError, match=r"displacement\.1 is missing"):
-        network.load_parts({name: p for name, p in network.parts().items() if name != "displacement.1"})
+        network.load_parts({name: p for name, p in network.copy_parts().items() if name != "displacement.1"})
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -126,7 +126,7 @@ def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
     assert len(groups) == 5
     assert groups[1] == ["backbone.fc6.weight", "backbone.fc6.bias"]
     assert groups[4][::2] == [f"backbone.fc{i}.weight" for i in (1, 2, 3)]
-    assert sum(name.startswith("backbone") for name in network.parts()) == 6
+    assert sum(name.startswith("backbone") for name in network.copy_parts()) == 6
 
 
 # Parameters that may move at depths 1 to 5 with ten classes (in millions where rounded).
@@ -167,7 +167,7 @@ def test_known_sizes_of_the_small_resnets() -> None:
 def test_parts_hold_every_tensor_once_in_standard_layout(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
     network.to(memory_format=torch.channels_last)
-    parts = network.parts()
+    parts = network.copy_parts()
     names = [name for part in parts.values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
     stages = len(network.backbone.stage_prefixes)
@@ -177,7 +177,7 @@ def test_parts_hold_every_tensor_once_in_standard_layout(architecture, make) -> 
 
 def test_parts_do_not_follow_the_network(make) -> None:
     network = make(MLP, classes=["a"])
-    part, weight = network.parts()["backbone.1"], network.get_parameter("backbone.fc1.weight")
+    part, weight = network.copy_parts()["backbone.1"], network.get_parameter("backbone.fc1.weight")
     weight.data.add_(1)
     assert not torch.equal(part["backbone.fc1.weight"], weight)
 
@@ -187,7 +187,7 @@ def test_loaded_parts_give_back_the_same_bits(architecture, make, images, genera
     network.grow(1, ["a", "b"], "default", generator)
     network(images)  # moves running statistics
     other = make(architecture, seed=2, classes=["a", "b"])
-    other.load_parts(network.parts())
+    other.load_parts(network.copy_parts())
     assert torch.equal(other.eval()(images), network.eval()(images))
     assert all(torch.equal(other.state_dict()[name], t) for name, t in network.state_dict().items())
 
@@ -196,7 +196,7 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
     network = make({"name": "resnet20", "width": 8}, classes=["a"])
 
     def changed(change) -> str:
-        parts = network.parts()
+        parts = network.copy_parts()
         change(parts)
         with pytest.raises(ValueError) as caught:
             network.load_parts(parts)
@@ -215,12 +215,12 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
 def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generator, depth) -> None:
     network = make({"name": "slim-resnet18", "width": 8})
     network.grow(1, ["a", "b"], "default", generator)
-    before = network.parts()
+    before = network.copy_parts()
     names = network.trainable_names(depth)
     optimizer = torch.optim.SGD([p for name, p in network.named_parameters() if name in names], lr=0.1)
     functional.cross_entropy(network.eval()(images), torch.tensor([0, 1, 0])).backward()
     optimizer.step()
-    after = network.parts()
+    after = network.copy_parts()
     same = [
         part for part, held in before.items() if all(torch.equal(t, after[part][n]) for n, t in held.items())
     ]

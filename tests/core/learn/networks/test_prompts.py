@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, meta_backbone
-from core.learn.networks.families import rebuild
+from core.learn.networks.families import rebuild_network
 from core.learn.networks.prompts import PromptedNetwork
 
 P, PATCHES = 3, 16
@@ -169,38 +169,38 @@ def test_a_network_comes_back_from_description_and_parts(x: Tensor, per_task: bo
     assert network.describe() == {"family": "vpt", "prompts": P, "deep": per_task, "tasks": tasks}
     heads = HeadSpec(tasks=((1, tuple(CLASSES)), (2, ("cat",))))
     empty = build_network(ARCHITECTURE, IMAGE, "task", heads, seed=9)
-    again = rebuild(empty, network.describe())
-    again.load_parts(network.parts())
+    again = rebuild_network(empty, network.describe())
+    again.load_parts(network.copy_parts())
     assert again.state_dict().keys() == network.state_dict().keys()
     assert torch.equal(again.eval()(x.float(), 2), network(x.float(), 2))
 
 
 def test_prompts_are_parts_of_their_own_beside_those_of_a_plain_network() -> None:
     network = prompted(scenario="task", per_task=True)
-    ours, theirs = set(network.parts()), {f"backbone.{i}" for i in (1, 2, 3)} | {"head.1"}
+    ours, theirs = set(network.copy_parts()), {f"backbone.{i}" for i in (1, 2, 3)} | {"head.1"}
     assert ours - theirs == {"prompts.1"} and theirs <= ours
-    assert set(prompted().parts()) - set(plain().parts()) == {"prompts"}
+    assert set(prompted().copy_parts()) - set(plain().copy_parts()) == {"prompts"}
 
 
 def test_loading_is_strict_about_prompts() -> None:
     network = prompted().float()
-    parts = network.parts()
+    parts = network.copy_parts()
     with pytest.raises(ValueError, match="prompts is missing"):
         network.load_parts({name: part for name, part in parts.items() if name != "prompts"})
     plain_one = build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES)))
     with pytest.raises(ValueError, match=r"prompts\.shared has shape"):
-        rebuild(plain_one, {**network.describe(), "prompts": 4}).load_parts(parts)
+        rebuild_network(plain_one, {**network.describe(), "prompts": 4}).load_parts(parts)
 
 
 def test_what_cannot_be_rebuilt_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown network family 'adapters'"):
-        rebuild(plain(), {"family": "adapters"})
+        rebuild_network(plain(), {"family": "adapters"})
     with pytest.raises(ValueError, match="lacks 'deep'"):
-        rebuild(plain(), {"family": "vpt", "prompts": 1, "tasks": None})
+        rebuild_network(plain(), {"family": "vpt", "prompts": 1, "tasks": None})
     with pytest.raises(ValueError, match="vision transformer, not Mlp"):
         PromptedNetwork(build_network({"name": "mlp"}, IMAGE, "class"), 1, True)
     network = plain()
-    assert rebuild(network, None) is network and network.describe() is None
+    assert rebuild_network(network, None) is network and network.describe() is None
 
 
 def test_depth_one_moves_prompts_and_heads_only() -> None:

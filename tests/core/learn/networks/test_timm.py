@@ -20,8 +20,8 @@ from core.learn.networks import (
     meta_backbone,
 )
 from core.learn.networks.network import part_type
-from core.learn.networks.timm_names import RECOMMENDED, pretrained, pretrained_names, table
-from core.learn.predicting import predict
+from core.learn.networks.timm_names import RECOMMENDED, find_pretrained, load_table, pretrained_names
+from core.learn.predicting import predict_images
 from core.learn.timm_import import timm_models
 from core.protocol.manifest import Manifest
 from core.requests.network_size import size_of
@@ -56,7 +56,7 @@ def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
 
 @SMALL
 def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
-    known = pretrained(name)
+    known = find_pretrained(name)
     size = known.smallest if known.step == 1 else known.smallest * 2
     backbone = made(name, ImageSpec(size, 3))
     shapes = [{n: t.shape for n, t in of.state_dict().items()} for of in (backbone, made(name))]
@@ -88,7 +88,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
     for name in RECOMMENDED:
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
-        backbone = meta_backbone(named(name), ImageSpec(pretrained(name).size, 3))
+        backbone = meta_backbone(named(name), ImageSpec(find_pretrained(name).size, 3))
         for path, _ in backbone.named_modules():
             assert backbone.get_submodule(path) is not None, f"{name}: {path}"
 
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -
 
 def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
-    image = ImageSpec(pretrained(name).size, 3)
+    image = ImageSpec(find_pretrained(name).size, 3)
     full = made(name, image)
     empty = empty_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
@@ -147,7 +147,7 @@ def test_no_activation_works_in_place(name: str) -> None:
 def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
     again = empty_network(named(VIT), OWN, "class")
-    again.load_parts(network.parts())
+    again.load_parts(network.copy_parts())
     assert {part_type(part) for part in network.part_names()} == {"backbone", "head"}
     x = torch.randn(1, 3, 160, 160)
     assert torch.equal(again.eval()(x), network.eval()(x))
@@ -161,10 +161,10 @@ def test_a_pass_in_training_trains() -> None:
 
 def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean"):
-        pretrained("resnet18.a1_in1")
-    name, reason = next(iter(table()["refused"].items()))
+        find_pretrained("resnet18.a1_in1")
+    name, reason = next(iter(load_table()["refused"].items()))
     with pytest.raises(ValueError) as caught:
-        pretrained(name)
+        find_pretrained(name)
     assert reason in str(caught.value)
 
 
@@ -180,7 +180,7 @@ def test_what_is_recommended_exists() -> None:
 
 
 def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
-    known = set(pretrained_names()) | set(table()["refused"])
+    known = set(pretrained_names()) | set(load_table()["refused"])
     assert known == set(timm_models().list_pretrained())
 
 
@@ -192,7 +192,7 @@ MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.ca
 @pytest.mark.parametrize("names", [THREE, MANY])
 def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(names: list[str]) -> None:
     for name in names:
-        known = pretrained(name)
+        known = find_pretrained(name)
         for size in {known.size, known.smallest}:
             backbone = meta_backbone(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
@@ -204,7 +204,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(n
 
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
-        size_of(named(VIT), {"size": size, "channels": 3}, table()["weights"]) for size in (160, 80)
+        size_of(named(VIT), {"size": size, "channels": 3}, load_table()["weights"]) for size in (160, 80)
     )
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
     assert half.activations < found.activations / 3
@@ -214,15 +214,15 @@ def marked(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign)
 
 
-@pytest.mark.parametrize("name", [marked(n) for n in RECOMMENDED if pretrained(n).parameters < MOST])
+@pytest.mark.parametrize("name", [marked(n) for n in RECOMMENDED if find_pretrained(n).parameters < MOST])
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
-    known = pretrained(name)
+    known = find_pretrained(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
     bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
     learned = bench.stream(2, epochs=1, depth=2, augment="none")
     normalise = Manifest.from_json(learned.as_parent()["manifest"]).normalise
     network, _ = learned.deployed()
-    labels, probabilities = predict(network, np.zeros((2, size, size, 3), np.uint8), None, normalise)
+    labels, probabilities = predict_images(network, np.zeros((2, size, size, 3), np.uint8), None, normalise)
     assert set(labels) <= {"ant", "bee", "cat", "dog"}
     assert probabilities.shape == (2, 4) and np.allclose(probabilities.sum(1), 1)
 

@@ -26,10 +26,10 @@ from bench.service.exported_networks import (
     plain,
 )
 from core.learn import predicting
-from core.learn.catalogue import catalogue
+from core.learn.catalogue import build_catalogue
 from core.learn.onnx import graph
 from core.learn.onnx.answers import Answers
-from core.learn.onnx.check import Checked, allowed, check
+from core.learn.onnx.check import Checked, allowed_differences, compare_graph
 from core.learn.onnx.graph import ExportFailed
 from core.learn.torchvision_import import torchvision_models
 
@@ -65,7 +65,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 
 def check_graph(path: Path, case: Case) -> Checked:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
-    found = check(path, case.answers(), NORMALISE, (case.size, CHANNELS), {}, threads=1)
+    found = compare_graph(path, case.answers(), NORMALISE, (case.size, CHANNELS), {}, threads=1)
     assert found.images == 21 and found.max_difference <= found.tolerance
     return found
 
@@ -114,7 +114,7 @@ def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(ex
 
 
 def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix() -> None:
-    known = catalogue()
+    known = build_catalogue()
     listed = {name.partition("/")[0] for name in ARCHITECTURES}
     families = {entry["family"] for entry in known["architectures"].values()}
     assert {known["architectures"][name]["family"] for name in listed} == families
@@ -153,7 +153,7 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported)
 def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
     answers, path = exported("small-cnn, a head per task")
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-    found = check(path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
+    found = compare_graph(path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
     assert found.held_out_images == 32 + 5
 
 
@@ -162,7 +162,7 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(moved: flo
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
     ours = _softmax(scores)
-    may = allowed(ours, np.full(200, moved, np.float32), 1e-5)
+    may = allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
     for _ in range(20):  # what every score may do, no probability exceeds; rounding of float32 besides
         other = _softmax(scores + draw.uniform(-moved, moved, scores.shape))
@@ -181,7 +181,7 @@ def test_scores_in_double_precision_are_within_what_rounding_may_do(head: str) -
     images = torch.rand(17, CHANNELS, case.size, case.size, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         single = made.predict_logits(network.eval(), images, None)
-        moved = made.rounding(network, images, None)
+        moved = made.rounding_bound(network, images, None)
         h, own = network.double().features(images.double(), None), made.state["own"].tensors
         h = torch.nn.functional.normalize(h) if head == "ncm" else h
         double = h @ own["weight"].double().T + own["bias"].double()
@@ -193,19 +193,21 @@ def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(exported) -
     with torch.no_grad():
         answers.network.head.bias[0] += 0.1
     with pytest.raises(ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"):
-        check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(exported, monkeypatch) -> None:
     answers, path = exported("mlp")
-    monkeypatch.setattr(answers.method, "rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0))
-    check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    monkeypatch.setattr(
+        answers.method, "rounding_bound", lambda _network, x, _task: x.new_full((len(x),), 9.0)
+    )
+    compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():
         answers.network.head.bias[0] += 1
     with pytest.raises(
         ExportFailed, match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`"
     ):
-        check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> N
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(ExportFailed, match="ONNX Runtime cannot run the graph"):
-        check(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.slow
@@ -240,7 +242,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path,
     answers = case.answers()
     assert graph.write(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
     assert (tmp_path / "model.onnx.data").stat().st_size > 1000
-    found = check(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    found = compare_graph(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
 
 
@@ -249,14 +251,14 @@ def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_pa
     answers = OFTEN["mlp, analytic lda"].answers()
     answers.temperature, answers.sure_from = 4.0, 0.4
     (name,) = graph.write(answers, CHANNELS, 8, tmp_path)
-    found = check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    found = compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
     answers.sure_from = 0.6
     with pytest.raises(ExportFailed, match="other answers sure"):
-        check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     answers.temperature = 2.0
     with pytest.raises(ExportFailed, match="answers otherwise"):
-        check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -266,5 +268,5 @@ def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     with torch.inference_mode():
         (ours,) = answers(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
-    _, theirs = predicting.predict(answers.network, images, None, NORMALISE, temperature=temperature)
+    _, theirs = predicting.predict_images(answers.network, images, None, NORMALISE, temperature=temperature)
     assert np.array_equal(ours.numpy(), theirs)

@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import nnls
 
 from core.learn.optim import gem_dual
-from core.learn.optim.gem_dual import gram_and_dots, solve
+from core.learn.optim.gem_dual import gram_and_dots, solve_dual
 
 
 def tensor(*rows):
@@ -14,7 +14,7 @@ def tensor(*rows):
 
 def projected(g, rows, gamma):
     """(g + Gᵀv, v)."""
-    v = solve(*gram_and_dots(rows, g), gamma)
+    v = solve_dual(*gram_and_dots(rows, g), gamma)
     return g + v @ rows, v
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import Anchored
-from core.learn.optim.rollback import StageSteps, settled
+from core.learn.optim.rollback import StageSteps, resolve_olor
 from core.learn.recipe import Recipe
 
 
@@ -39,7 +39,7 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
 def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wanted) -> None:
     """With many small shares the way that is left is exp(-sum)."""
     asked = recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
-    found = settled(asked, [StageSteps(5, 4000)])
+    found = resolve_olor(asked, [StageSteps(5, 4000)])
     assert found is not None and found.iota_total is None and found.iota1 < 0.01
     assert rolled_back(asked, found.iota1, 4000) == pytest.approx(
         torch.tensor(-wanted).exp().item(), rel=0.01
@@ -49,14 +49,14 @@ def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wante
 def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> None:
     asked = recipe({"iota_total": 6.0}, schedule="constant")
     stages = [StageSteps(1, 1000), StageSteps(3, 40), StageSteps(5, 20)]
-    assert settled(asked, stages).iota1 == pytest.approx(0.1)
-    assert settled(asked, stages[:1]).iota1 == pytest.approx(0.006)  # rows of the head may be held
+    assert resolve_olor(asked, stages).iota1 == pytest.approx(0.1)
+    assert resolve_olor(asked, stages[:1]).iota1 == pytest.approx(0.006)  # rows of the head may be held
 
 
 def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
     asked = recipe({"iota1": 0.25})
-    assert settled(asked, [StageSteps(5, 7)]) == asked.optimizer.olor
-    assert settled(resolve({}), [StageSteps(5, 7)]) is None
+    assert resolve_olor(asked, [StageSteps(5, 7)]) == asked.optimizer.olor
+    assert resolve_olor(resolve({}), [StageSteps(5, 7)]) is None
 
 
 def learned(bench, olor, **more):

@@ -13,7 +13,7 @@ from core.errors import WeightsUnavailable
 from core.ingest.ingest import Stopped
 from core.protocol.hub import DownloadAsked
 from core.work.hub import unfinished
-from core.work.hub.downloader import download
+from core.work.hub.downloader import download_in_process
 
 REPOSITORY = "timm/net"
 DATA = bytes(range(256)) * 4096
@@ -34,7 +34,7 @@ def fetched(folder: Path, **asked: int) -> bytes:
     question = DownloadAsked(
         repository=REPOSITORY, file="model.safetensors", folder=folder, **{"max_bytes": 1 << 21, **asked}
     )
-    found = download(question, lambda: False, lambda _done, _all: None, 20.0)
+    found = download_in_process(question, lambda: False, lambda _done, _all: None, 20.0)
     assert found.revision == COMMIT
     return found.path.read_bytes()
 
@@ -122,7 +122,7 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
     seen: list[int] = []
     asked = DownloadAsked(repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21)
     with pytest.raises(Stopped):
-        download(asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0)
+        download_in_process(asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0)
     assert 0 < sum(seen) <= 500_000
     with pytest.raises(WeightsUnavailable, match=r"Nothing came from the Hub for 1 s"):
-        download(asked, lambda: False, lambda _done, _all: None, 1.0)
+        download_in_process(asked, lambda: False, lambda _done, _all: None, 1.0)

@@ -109,7 +109,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def fetched(folder: Path, repository: str = "timm/net") -> Downloaded:
     asked = DownloadAsked(repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20)
-    return process.download(asked)
+    return process.download_file(asked)
 
 
 def _info(**fields: Any) -> Callable[[Hub], None]:
@@ -223,13 +223,13 @@ def test_the_address_that_was_checked_is_the_one_that_is_dialled(hub: Hub) -> No
 
     hub.file = (302, {"Location": f"http://cdn.test:{port}{SECRET}"}, b"")
     with GuardedHub(hub.url, {}, TOKEN, rebinding) as guarded:
-        with guarded.opened("GET", "/file", {}, 5.0) as answer:
+        with guarded.open_response("GET", "/file", {}, 5.0) as answer:
             assert answer.read() == b"inside"
         assert asked == ["cdn.test"]
         assert hub.asked[-1] == ("GET", SECRET, None), "the token stays with the hub"
         with (
             pytest.raises(HubRefused, match=r"10\.0\.0\.1 is a private"),
-            guarded.opened("GET", "/file", {}, 5.0),
+            guarded.open_response("GET", "/file", {}, 5.0),
         ):
             pass
 
@@ -239,4 +239,4 @@ def test_a_hub_of_https_leads_to_https_alone(hub: Hub) -> None:
         before = guarded_hub.httpx2.URL("https://hub.test/x")
         answer = guarded_hub.httpx2.Response(302, headers={"Location": "http://example.org/x"})
         with pytest.raises(HubRefused, match="not followed"):
-            guarded._following(answer, before)
+            guarded._find_redirect(answer, before)

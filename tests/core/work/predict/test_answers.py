@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.work.predict import networks as kept
-from core.work.predict.answers import Refused, answer
+from core.work.predict.answers import Refused, answer_request
 from core.work.predict.graphs import GraphMaker
 from core.work.predict.networks import Loaded, Networks
 
@@ -22,7 +22,7 @@ ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
 def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
     """What a version says of images. The header holds its manifest too."""
     manifest = json.dumps(header["manifest"]).encode()
-    items, _ = answer(networks, header, manifest, pixels.tobytes())
+    items, _ = answer_request(networks, header, manifest, pixels.tobytes())
     return [json.loads(item) for item in items]
 
 
@@ -35,7 +35,7 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
     network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2)
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
     features = network.features((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
-    parts = {**network.parts(), "own": {"class_means": torch.nn.functional.normalize(features[:2])}}
+    parts = {**network.copy_parts(), "own": {"class_means": torch.nn.functional.normalize(features[:2])}}
     paths = {name: str(tmp_path / name) for name in parts}
     for name, tensors in parts.items():
         save_file(tensors, paths[name])
@@ -72,12 +72,12 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     headers = []
     for version in (1, 2, 3):
         if version > 1:
-            network.expand(1)
+            network.schedule_expert(1)
             generator = torch.Generator().manual_seed(version)
             network.grow(version, [f"{version}a", f"{version}b"], "default", generator)
-        parts = {name: str(tmp_path / name) for name in network.parts()}
+        parts = {name: str(tmp_path / name) for name in network.copy_parts()}
         parts["head"] = str(tmp_path / f"head-{version}")
-        for name, tensors in network.parts().items():
+        for name, tensors in network.copy_parts().items():
             save_file(tensors, parts[name])
         manifest = {
             "version": version, "architecture": architecture, "image": {"size": 8, "channels": 1},
@@ -99,8 +99,8 @@ def test_what_no_kept_version_uses_is_let_go(tmp_path: Path, monkeypatch: pytest
     networks = Networks(GraphMaker(1))
     for seed in (1, 2):
         network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed)
-        parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.parts()}
-        for name, tensors in network.parts().items():
+        parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.copy_parts()}
+        for name, tensors in network.copy_parts().items():
             save_file(tensors, parts[name])
         manifest = {
             "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
@@ -118,8 +118,8 @@ def header(tmp_path: Path) -> dict:
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([0.0, 3.0, 1.0, 1.0]))
-    parts = {name: str(tmp_path / name) for name in network.parts()}
-    for name, tensors in network.parts().items():
+    parts = {name: str(tmp_path / name) for name in network.copy_parts()}
+    for name, tensors in network.copy_parts().items():
         save_file(tensors, parts[name])
     manifest = {
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
@@ -161,8 +161,8 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
     logits = network((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
-    paths = {name: str(tmp_path / name) for name in network.parts()}
-    for name, tensors in network.parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
+    for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1}, "scenario": "class",

@@ -16,7 +16,7 @@ from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.onnx.engine import Engine
 from core.learn.onnx.graph import ExportFailed
 from core.work.predict import graphs
-from core.work.predict.answers import answer
+from core.work.predict.answers import answer_request
 from core.work.predict.graphs import GraphMaker
 from core.work.predict.networks import Networks
 
@@ -40,8 +40,8 @@ def header(tmp_path: Path) -> dict:
     network = build_network(architecture, ImageSpec(4, 1), "class", HeadSpec(tuple("abcd")), seed=3)
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
-    paths = {name: str(tmp_path / name) for name in network.parts()}
-    for name, tensors in network.parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
+    for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": architecture, "image": {"size": 4, "channels": 1},
@@ -71,7 +71,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint
 
 def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
-    items, engine = answer(
+    items, engine = answer_request(
         networks, header, manifest, PIXELS.tobytes()[: images * header["manifest"]["image"]["size"] ** 2]
     )
     return [json.loads(item) for item in items], engine
@@ -134,8 +134,8 @@ def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
         network(torch.randn(64, 1, 8, 8, generator=torch.manual_seed(2)), None)  # statistics to fuse
-    paths = {name: str(tmp_path / name) for name in network.parts()}
-    for name, tensors in network.parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
+    for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": architecture, "image": {"size": 8, "channels": 1},

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.records import SAMPLE, Records
 from perennial.pack.rules.tables.values import part_of
@@ -75,7 +75,7 @@ def choose_columns(
         sample,
         {image, part},
         [images.folder_of(i) if i >= 0 else "" for i in sample_images],
-        not (is_own or options.image_column or _ends(sample, image))
+        not (is_own or options.image_column or _has_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
     return Columns(image, label, part)
@@ -105,11 +105,11 @@ def _image_column(
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
     for at in _with_endings(records, sample) if chosen < 0 else [chosen]:
-        row_images = [_find(row[at], find) for row in sample]
+        row_images = [_find_image(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
-        key = (different, -_rank(records.columns[at]))
+        key = (different, -_rank_column(records.columns[at]))
         if 2 * different >= len(sample) or is_image_word(records.columns[at]) or chosen >= 0:
             candidates.append((at, row_images))
             if key > best_key:
@@ -119,11 +119,11 @@ def _image_column(
     rivals = [
         at
         for at, row_images in candidates
-        if len({i for i in row_images if i >= 0}) == best_key[0] and _differ(row_images, best_found)
+        if len({i for i in row_images if i >= 0}) == best_key[0] and _are_different(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
-        raise _several(records, names, "of images", "image")
+        raise _build_error(records, names, "of images", "image")
     return best, best_found
 
 
@@ -132,7 +132,9 @@ def _by_word(records: Records) -> int:
     image_columns = [at for at, column in enumerate(records.columns) if is_image_word(column)]
     has_labels = any(_is_label_word(column) for column in records.columns)
     return (
-        min(image_columns, key=lambda at: _rank(records.columns[at])) if image_columns and has_labels else -1
+        min(image_columns, key=lambda at: _rank_column(records.columns[at]))
+        if image_columns and has_labels
+        else -1
     )
 
 
@@ -142,10 +144,10 @@ def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]
     If some have values with the ending of an image, only those are returned.
     """
     columns = range(len(records.columns))
-    return [at for at in columns if _ends(sample, at)] or list(columns)
+    return [at for at in columns if _has_image_endings(sample, at)] or list(columns)
 
 
-def _ends(sample: list[Sequence[object]], column: int) -> bool:
+def _has_image_endings(sample: list[Sequence[object]], column: int) -> bool:
     """Return whether most values have the ending of an image."""
     return 2 * sum(_has_ending(row[column]) for row in sample) >= max(1, len(sample))
 
@@ -154,28 +156,28 @@ def _has_ending(value: object) -> bool:
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
-def _find(value: object, find: Find) -> int:
+def _find_image(value: object, find: Find) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return -1
     text = str(value).strip()
     return find(text) if 0 < len(text) <= 1024 else -1
 
 
-def _differ(one: list[int], other: list[int]) -> bool:
+def _are_different(one: list[int], other: list[int]) -> bool:
     return any(a >= 0 and b >= 0 and a != b for a, b in zip(one, other, strict=True))
 
 
-def _rank(column: str) -> int:
-    word = _word(column)
+def _rank_column(column: str) -> int:
+    word = _normalise_column(column)
     return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
 
 
 def is_image_word(column: str) -> bool:
     """Return whether a column has a usual name for images."""
-    return _word(column) in _IMAGE_WORDS
+    return _normalise_column(column) in _IMAGE_WORDS
 
 
-def _word(column: str) -> str:
+def _normalise_column(column: str) -> str:
     word = re.sub(r"[^a-z0-9]+", "_", column.strip().lower()).strip("_")
     return (
         "class"
@@ -187,7 +189,7 @@ def _word(column: str) -> str:
 
 
 def _is_label_word(column: str) -> bool:
-    word = _word(column)
+    word = _normalise_column(column)
     return (
         word in _LABEL_WORDS or f"{word}s" in _LABEL_WORDS or word.endswith(("_label", "_class", "_category"))
     )
@@ -195,7 +197,7 @@ def _is_label_word(column: str) -> bool:
 
 def _part_column(records: Records, sample: list[Sequence[object]], taken: set[int]) -> int:
     for at, column in enumerate(records.columns):
-        word = _word(column)
+        word = _normalise_column(column)
         if at not in taken and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
             words = [part_of(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
@@ -236,7 +238,7 @@ def _label_column(
         folder_columns = [at for at in fitting if _are_folders(at, sample, folders)]
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
-        raise _several(records, [records.columns[at] for at in fitting], "of labels", "label")
+        raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
     _refuse_measures(records, label, sample)
     if not named and not _are_folders(label, sample, folders):
@@ -280,16 +282,19 @@ def _refuse_unlikely(
         f"If it is the label, say -o label={write_value(name)}; to take folders as classes, -o layout=folders"
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
-        raise RuleError(f"The column {show(name)} of {show(file)} differs in each row. {settles}.", "labels")
-    if records.header and _word(name) in _DETAIL_WORDS:
         raise RuleError(
-            f"The column {show(name)} of {show(file)} seems to tell of the files, and not of what they show. "
+            f"The column {quote(name)} of {quote(file)} differs in each row. {settles}.", "labels"
+        )
+    if records.header and _normalise_column(name) in _DETAIL_WORDS:
+        raise RuleError(
+            f"The column {quote(name)} of {quote(file)} seems to tell of the files, and not of what they show. "
             f"{settles}.",
             "labels",
         )
     if records.header and len({folder for folder in folders if folder and part_of(folder) is None}) > 1:
         raise RuleError(
-            f"{show(file)} names images that lie in several folders, and its column {show(name)} says something else. "
+            f"{quote(file)} names images that lie in several folders, and its column {quote(name)} says "
+            f"something else. "
             f"{settles}.",
             "labels",
         )
@@ -301,7 +306,7 @@ def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]
         raise RuleError(
-            f"The column {show(name)} of {show(records.file.name)} has numbers with decimals, nearly each another: "
+            f"The column {quote(name)} of {quote(records.file.name)} has numbers with decimals, nearly each another: "
             f"classes are learned, and no numbers. If each is a class, say -o label={write_value(name)}.",
             "labels",
         )
@@ -312,11 +317,11 @@ def _is_decimal(text: str) -> bool:
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
-def _several(records: Records, names: list[str], what: str, option: str) -> RuleError:
+def _build_error(records: Records, names: list[str], what: str, option: str) -> RuleError:
     example = write_value(names[0])
     return RuleError(
-        f"{show(records.file.name)} has several columns that may be the one {what}: {list_columns(names)}. Say which "
+        f"{quote(records.file.name)} has several columns that may be the one {what}: {list_columns(names)}. Say which "
         f"with -o {option}={example} (?{option}={example}).",
         "labels",
-        [Remedy(option, name, f"Take {show(name)} as the column {what}") for name in names[:_MOST_REMEDIES]],
+        [Remedy(option, name, f"Take {quote(name)} as the column {what}") for name in names[:_MOST_REMEDIES]],
     )

@@ -28,7 +28,7 @@ class JsonText:
         self._at = _BLANK_START.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._text[self._at : self._at + 1]
 
-    def value(self) -> object:
+    def read_value(self) -> object:
         """Return the whole value at the position."""
         self.peek()
         size = _FIRST_CHARS
@@ -39,7 +39,7 @@ class JsonText:
                 value, end = _scan(window, 0)
             except (StopIteration, json.JSONDecodeError, ValueError) as error:
                 if is_last or size >= MAX_ENTRY_CHARS:
-                    raise NotJson(self._why(is_last)) from error
+                    raise NotJson(self._describe_error(is_last)) from error
             except RecursionError as error:
                 raise NotJson("nests too deeply") from error
             else:
@@ -47,66 +47,66 @@ class JsonText:
                     self._at += end
                     return value
                 if size >= MAX_ENTRY_CHARS:
-                    raise NotJson(self._why(is_last))
+                    raise NotJson(self._describe_error(is_last))
             size = min(16 * size, MAX_ENTRY_CHARS)
 
-    def items(self) -> Iterator[int]:
+    def iterate_items(self) -> Iterator[int]:
         """Yield the number of each item of a list, from 1.
 
         The caller must read the item before requesting the next one.
         """
-        self._take("[")
+        self._take_character("[")
         if self.peek() == "]":
-            return self._take("]")
+            return self._take_character("]")
         number = 1
         while True:
             yield number
             number += 1
             if self.peek() != ",":
-                return self._take("]")
-            self._take(",")
+                return self._take_character("]")
+            self._take_character(",")
 
-    def members(self) -> Iterator[str]:
+    def iterate_members(self) -> Iterator[str]:
         """Yield each key of an object.
 
         The caller must read the key's value before requesting the next key.
         """
-        self._take("{")
+        self._take_character("{")
         if self.peek() == "}":
-            return self._take("}")
+            return self._take_character("}")
         while True:
-            key = self.value()
+            key = self.read_value()
             if not isinstance(key, str):
                 raise NotJson("has a key that is no text")
-            self._take(":")
+            self._take_character(":")
             yield key
             if self.peek() != ",":
-                return self._take("}")
-            self._take(",")
+                return self._take_character("}")
+            self._take_character(",")
 
-    def skip(self) -> None:
+    def skip_value(self) -> None:
         """Skip the value at the position; a large list or object is skipped entry by entry."""
         try:
             at = self._at
-            self.value()
+            self.read_value()
         except NotJson:
             self._at = at
             first = self.peek()
             if first == "[":
-                for _ in self.items():
-                    self.value()
+                for _ in self.iterate_items():
+                    self.read_value()
             elif first == "{":
-                for _ in self.members():
-                    self.value()
+                for _ in self.iterate_members():
+                    self.read_value()
             else:
                 raise
 
-    def _take(self, character: str) -> None:
+    def _take_character(self, character: str) -> None:
         if self.peek() != character:
             raise NotJson(f"is no valid JSON at character {self._at + 1}")
         self._at += 1
 
-    def _why(self, is_last: bool) -> str:
+    def _describe_error(self, is_last: bool) -> str:
         if is_last:
             return f"is no valid JSON at character {self._at + 1}"
         limit = f"{MAX_ENTRY_CHARS:,} characters"
@@ -116,7 +116,7 @@ class JsonText:
 def read_line(line: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
     text = JsonText(line)
-    value = text.value()
+    value = text.read_value()
     if text.peek():
         raise NotJson("is no single JSON value")
     return value

@@ -1,6 +1,6 @@
 """FiftyOne's `labels.json` for classification: `{"classes": […], "labels": {"name": 0}}`."""
 
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.documents import JsonText, NotJson
 from perennial.pack.rules.tables.found import Rows
 from perennial.pack.rules.tables.records import text_of
@@ -14,25 +14,25 @@ def read(source: Source) -> bool:
     if source.form != "object":
         return False
     try:
-        classes, has_labels = _outline(source)
+        classes, has_labels = _read_outline(source)
     except NotJson:
         return False
     if not has_labels:
         return False
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     text = JsonText(text_of(source.file))
     try:
-        for key in text.members():
+        for key in text.iterate_members():
             if key == "labels":
                 _read_labels(text, classes, rows, source.file.name)
             else:
-                text.skip()
+                text.skip_value()
     except NotJson as error:
-        rows.spoil(f"the rest of {source.file.name}", str(error))
+        rows.add_bad(f"the rest of {source.file.name}", str(error))
     return True
 
 
-def _outline(source: Source) -> tuple[list[object] | None, bool]:
+def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
     """Return the class names, and whether there is an object of labels.
 
     The class names are None if labels are names themselves.
@@ -40,25 +40,25 @@ def _outline(source: Source) -> tuple[list[object] | None, bool]:
     text = JsonText(text_of(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False
-    for key in text.members():
+    for key in text.iterate_members():
         if key == "classes":
-            value = text.value()
+            value = text.read_value()
             has_classes = isinstance(value, list | None)
             classes = value if isinstance(value, list) else None
         elif key == "labels" and text.peek() == "{":
             has_labels = True
             if has_classes:
                 break  # the exporter writes the classes first
-            text.skip()
+            text.skip_value()
         else:
-            text.skip()
+            text.skip_value()
     return classes, has_labels and has_classes
 
 
 def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
-    for image in text.members():
-        value = text.value()
-        where = f"the label of {show(image)} in {name}"
+    for image in text.iterate_members():
+        value = text.read_value()
+        where = f"the label of {quote(image)} in {name}"
         if isinstance(value, dict):
             value = value.get("label")
         if classes is not None and isinstance(value, int) and not isinstance(value, bool):
@@ -66,7 +66,7 @@ def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name:
                 if value == -1:
                     rows.add(image, None, where)
                 else:
-                    rows.spoil(where, f"has the class {value}, and there are {len(classes)} names")
+                    rows.add_bad(where, f"has the class {value}, and there are {len(classes)} names")
                 continue
             value = classes[value]
         rows.add(image, value, where)

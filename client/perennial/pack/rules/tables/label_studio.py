@@ -29,16 +29,16 @@ def read(source: Source) -> bool:
 
 
 def _read_tasks(source: Source) -> None:
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     for where, task in objects_of(source.file, LIST):
         if isinstance(task, NotJson):
-            rows.spoil(where, str(task))
+            rows.add_bad(where, str(task))
         elif not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-            rows.spoil(where, "is no task with data")
+            rows.add_bad(where, "is no task with data")
         else:
             choices = _choices_of(task)
             if choices is None:
-                rows.spoil(where, "has annotations that are no list of results")
+                rows.add_bad(where, "has annotations that are no list of results")
             else:
                 rows.add(_image_of(source, task), choices, where)
 
@@ -97,13 +97,15 @@ def _read_annotations(source: Source, records: Records) -> bool:
     )
     if image < 0 or label < 0:
         return False
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
             for _ in range(entry.lines):
-                rows.spoil(entry.where, entry.problem)
+                rows.add_bad(entry.where, entry.problem)
         else:
-            rows.add(entry.values[image], _choice(entry.values[label], records.form == CELLS), entry.where)
+            rows.add(
+                entry.values[image], _read_choice(entry.values[label], records.form == CELLS), entry.where
+            )
     return True
 
 
@@ -126,7 +128,7 @@ def _choice_among(records: Records, others: list[int]) -> int:
     return fitting[0] if len(fitting) == 1 else -1
 
 
-def _choice(value: object, is_cell: bool) -> object:
+def _read_choice(value: object, is_cell: bool) -> object:
     """Return the choice of a cell. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:

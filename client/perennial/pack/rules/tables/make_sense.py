@@ -15,16 +15,16 @@ def read(source: Source) -> bool:
         first = source.first
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
-        rows = source.begin(TITLE)
+        rows = source.begin_rows(TITLE)
         for where, value in source.read_objects(rows, LIST):
             rows.add(value.get("image"), value.get("annotations"), where)
         return True
     if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
         return False
-    rows = source.begin(TITLE)
+    rows = source.begin_rows(TITLE)
     for entry in without_header(records):
         if entry.problem or not _is_list(str(entry.values[1])):
-            rows.spoil(entry.where, entry.problem or "has labels without brackets")
+            rows.add_bad(entry.where, entry.problem or "has labels without brackets")
         else:
             names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
             rows.add(entry.values[0], [name for name in names if name], entry.where)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.names import CSV_NAME, is_junk, is_no_image, show
-from perennial.pack.rules.sentences import listed
+from perennial.pack.rules.names import CSV_NAME, is_junk, is_no_image, quote
+from perennial.pack.rules.sentences import format_names
 from perennial.pack.rules.tables import (
     edge_impulse,
     fiftyone,
@@ -94,7 +94,7 @@ def find_table(
     if options.layout == "folders":
         return None
     search = _Search(names, read, options, ImageNames(names, pictures) if images is None else images, most)
-    table = search.run(_candidates(names, kept, options), pictures)
+    table = search.run(_find_candidates(names, kept, options), pictures)
     if table is not None:
         return table
     pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
@@ -105,11 +105,11 @@ def _by_names(
     pattern: file_names.Pattern, title: str, names: Sequence[str], pictures: Sequence[int], most: int
 ) -> FoundTable:
     rows = Rows(title, most)
-    file_names.read(pattern, names, pictures, rows)
+    file_names.label_images(pattern, names, pictures, rows)
     return rows.found
 
 
-def _candidates(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> list[int]:
+def _find_candidates(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> list[int]:
     """Return the files that may be tables, upper folders first.
 
     Files of which a folder has many are left out.
@@ -118,7 +118,7 @@ def _candidates(names: Sequence[str], kept: Sequence[int], options: ReadingOptio
         path = options.table.removeprefix("./")
         fitting = [i for i in kept if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
-            raise RuleError(f"There is no file {show(options.table)}, which -o table= names.", "labels")
+            raise RuleError(f"There is no file {quote(options.table)}, which -o table= names.", "labels")
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
     for i in kept:
@@ -149,31 +149,31 @@ class _Search:
         files = []
         for i in candidates:
             is_own = is_table_named or self._is_own(i)
-            file = self._open(i, is_own)
+            file = self._open_candidate(i, is_own)
             if file is None:
                 continue
             if is_own and not self._is_read(file, is_own=True):
-                synset_table = self._synsets([file], pictures)
+                synset_table = self._read_synsets([file], pictures)
                 if synset_table is not None:
                     return synset_table
-                raise self._asked[0] if self._asked else self._wrong(file)
+                raise self._asked[0] if self._asked else self._build_error(file)
             if is_own and not is_table_named:
-                return self._one()
+                return self._choose_table()
             files.append(file)
         if not is_table_named:
-            synset_table = self._synsets(files, pictures)
+            synset_table = self._read_synsets(files, pictures)
             if synset_table is not None:
                 return synset_table
             for file in files:
                 self._is_read(file)
-        return self._one()
+        return self._choose_table()
 
     def _is_own(self, number: int) -> bool:
         folder, _, base = self._names[number].rpartition("/")
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
 
-    def _open(self, number: int, is_own: bool) -> TableFile | None:
+    def _open_candidate(self, number: int, is_own: bool) -> TableFile | None:
         """Return a candidate's file.
 
         None means that it is unreadable or too large, and need not be a table.
@@ -191,7 +191,7 @@ class _Search:
             if not is_own:
                 self._too_large += 1
                 return None
-            raise RuleError(f"{show(name)} is larger than {self._left:,} bytes.", "too_large")
+            raise RuleError(f"{quote(name)} is larger than {self._left:,} bytes.", "too_large")
         self._left -= len(data)
         return TableFile(number, name, data)
 
@@ -213,7 +213,7 @@ class _Search:
             self._found[kind] = Rows(kind, self._most)
         return self._found[kind]
 
-    def _synsets(self, files: list[TableFile], pictures: Sequence[int]) -> FoundTable | None:
+    def _read_synsets(self, files: list[TableFile], pictures: Sequence[int]) -> FoundTable | None:
         mapping = next((f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None)
         if mapping is None or not synsets.has_folders(self._names, pictures):
             return None
@@ -225,7 +225,7 @@ class _Search:
                 synsets.read_validation(file, mapping, rows)
         return rows.found
 
-    def _one(self) -> FoundTable | None:
+    def _choose_table(self) -> FoundTable | None:
         """Return the table that was found.
 
         Raises RuleError if there are tables of several kinds.
@@ -240,7 +240,7 @@ class _Search:
         if len(specific_tables or tables) > 1:
             files = [name for table in specific_tables or tables for name in table.names]
             raise RuleError(
-                f"The files {listed(files)} all look like label tables. Say which is meant with "
+                f"The files {format_names(files)} all look like label tables. Say which is meant with "
                 f"-o table={write_value(files[0])}, or send the others apart.",
                 "labels",
             )
@@ -258,33 +258,34 @@ class _Search:
         for option, column in (("image", self._options.image_column), ("label", self._options.label_column)):
             if column:
                 table_columns = "; ".join(
-                    f"{show(source.file.name)} has {list_columns(source.records.columns)}"
+                    f"{quote(source.file.name)} has {list_columns(source.records.columns)}"
                     for source in self._seen[:3]
                     if source.records is not None
                 )
                 raise RuleError(
-                    f"No table has a column {show(column)} that fits -o {option}={write_value(column)}"
+                    f"No table has a column {quote(column)} that fits -o {option}={write_value(column)}"
                     f"{f': {table_columns}' if table_columns else ', and there is no table'}.",
                     "labels",
                 )
 
-    def _wrong(self, file: TableFile) -> RuleError:
+    def _build_error(self, file: TableFile) -> RuleError:
         records = self._seen[-1].records
         self._refuse_unknown_columns()
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()
-            finding = f"begins with {show(first[0])}" if first and first[0].strip() else "is empty"
+            finding = f"begins with {quote(first[0])}" if first and first[0].strip() else "is empty"
             return RuleError(
-                f"{show(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels"
+                f"{quote(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels"
             )
         row = next((list(map(str, entry.values)) for entry in records if not entry.problem), [])
         sample = (
-            f"; its first entry is {show(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"
+            f"; its first entry is {quote(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"
             if row
             else ", and it has no entries"
         )
         return RuleError(
-            f"{show(file.name)} has the columns {list_columns(records.columns)}{sample}, and none of them names images "
+            f"{quote(file.name)} has the columns {list_columns(records.columns)}{sample}, and none of them "
+            f"names images "
             f"of the batch, or nothing stands beside them. Expected is {_EXPECTED}.",
             "labels",
         )

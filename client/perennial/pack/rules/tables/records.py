@@ -54,7 +54,7 @@ class Records:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield all entries in order. Each iteration reads the file again."""
-        return self._cells() if self.form == CELLS else self._objects()
+        return self._read_cells() if self.form == CELLS else self._read_objects()
 
     def sample(self) -> list[Sequence[object]]:
         """Return the values of the first entries that have some.
@@ -64,12 +64,12 @@ class Records:
         most = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, most) if not entry.problem]
 
-    def ragged(self) -> Iterator[Entry]:
+    def read_ragged(self) -> Iterator[Entry]:
         """Yield all rows of cells, regardless of their lengths."""
         for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
             yield Entry(f"line {line} of {self.file.name}", values, problem, lines)
 
-    def _cells(self) -> Iterator[Entry]:
+    def _read_cells(self) -> Iterator[Entry]:
         width, name, passed = len(self.columns), self.file.name, not self.header
         for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
             if not passed:
@@ -83,7 +83,7 @@ class Records:
                     problem = f"has {len(values):,} cells instead of {width:,}"
             yield Entry(where, values, problem, lines if problem else 1)
 
-    def _objects(self) -> Iterator[Entry]:
+    def _read_objects(self) -> Iterator[Entry]:
         columns = self.columns
         for where, value in objects_of(self.file, self.form):
             if isinstance(value, NotJson):
@@ -107,8 +107,8 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
         return
     try:
         document = JsonText(text_of(file))
-        for number in document.items():
-            yield f"entry {number} of {file.name}", document.value()
+        for number in document.iterate_items():
+            yield f"entry {number} of {file.name}", document.read_value()
     except NotJson as error:
         yield f"the rest of {file.name}", error
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, Remedy, RuleError, TableRow
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.found import FoundTable
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.values import part_in
@@ -60,17 +60,17 @@ def resolve_rows(
         folder = found.folders[of] if found.folders else ""
         number = images.find(row.image, folder, row.part or (part_in(found.names[of]) if found.names else ""))
         if number < 0:
-            resolved.bad.append(BadEntry(row.where, images.reason(row.image, number)))
+            resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
             continue
         first = by_image.setdefault(number, row)
         if first is row:
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
-            resolved.unlabelled.append(BadEntry(row.where, f"names {show(row.image)} again"))
+            resolved.unlabelled.append(BadEntry(row.where, f"names {quote(row.image)} again"))
             continue
-        resolved.bad.append(BadEntry(row.where, _contradiction(row, first)))
+        resolved.bad.append(BadEntry(row.where, _describe_contradiction(row, first)))
         if first is not None:
-            resolved.bad.append(BadEntry(first.where, _contradiction(first, row)))
+            resolved.bad.append(BadEntry(first.where, _describe_contradiction(first, row)))
             by_image[number] = None
     resolved.placed = [Placed(number, row) for number, row in by_image.items() if row is not None]
     _check_share(found, resolved, options)
@@ -86,13 +86,13 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _contradiction(row: TableRow, other: TableRow | None) -> str:
+def _describe_contradiction(row: TableRow, other: TableRow | None) -> str:
     if other is None:
-        return f"names {show(row.image)} again, with the label {show(row.label)}"
+        return f"names {quote(row.image)} again, with the label {quote(row.label)}"
     contradiction = (
-        f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
+        f"the label {quote(other.label)}" if other.label != row.label else f"the part {quote(other.part)}"
     )
-    return f"names {show(row.image)} with {show(row.label)}; {other.where} says {contradiction}"
+    return f"names {quote(row.image)} with {quote(row.label)}; {other.where} says {contradiction}"
 
 
 def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:

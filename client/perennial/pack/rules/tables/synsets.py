@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables import cells
 from perennial.pack.rules.tables.found import Rows, TableFile
 from perennial.pack.rules.tables.labels_of import part_above
@@ -30,29 +30,29 @@ def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows)
     labels = _read_names(file)
     if not labels:
         return False
-    rows.begin(file)
+    rows.begin_file(file)
     for i in kept:
         ids = [(at, folder) for at, folder in enumerate(names[i].split("/")[:-1]) if _ID.fullmatch(folder)]
         if ids:
             at, wnid = ids[-1]
             if wnid in labels:
-                rows.add(names[i], labels[wnid], f"the folder of {show(names[i])}", part_above(names[i], at))
+                rows.add(names[i], labels[wnid], f"the folder of {quote(names[i])}", part_above(names[i], at))
             else:
-                rows.spoil(names[i], f"lies in the folder {wnid}, which {file.name} does not name")
+                rows.add_bad(names[i], f"lies in the folder {wnid}, which {file.name} does not name")
     return True
 
 
 def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
     """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
     labels = _read_names(mapping)
-    rows.begin(file)
+    rows.begin_file(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
     for line, _, values, problem in cells.read_records(file.data, "\t"):
         where = f"line {line} of {file.name}"
         if problem or len(values) < 2:
-            rows.spoil(where, problem or "has one cell")
+            rows.add_bad(where, problem or "has one cell")
         elif values[1] not in labels:
-            rows.spoil(where, f"has the id {show(values[1])}, which {mapping.name} does not name")
+            rows.add_bad(where, f"has the id {quote(values[1])}, which {mapping.name} does not name")
         else:
             rows.add(folder + values[0], labels[values[1]], where, "validation")
 

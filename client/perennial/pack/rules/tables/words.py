@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from perennial.pack.rules.names import show
+from perennial.pack.rules.names import quote
 
 _SHOWN_CHARS = 120
 _COLUMNS, _COLUMN_CHARS = 6, 30
@@ -12,12 +12,12 @@ _COLUMNS, _COLUMN_CHARS = 6, 30
 def list_columns(names: Sequence[str]) -> str:
     """Return the first column names, shortened: a table may have thousands of long names."""
     more = f" and {len(names) - _COLUMNS:,} more" if len(names) > _COLUMNS else ""
-    return ", ".join(show(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
+    return ", ".join(quote(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
 def write_value(text: str) -> str:
     """Return a text as an option's value in a message, quoted if a shell or a reader needs it."""
-    return text if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text) else f"'{show(text)[1:-1]}'"
+    return text if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text) else f"'{quote(text)[1:-1]}'"
 
 
 def write_share(share: float) -> str:

@@ -5,7 +5,7 @@ from torch import nn
 
 from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis
+from core.learn.curvature.probes import basis_cotangents
 
 
 def cnn(seed=0):
@@ -31,7 +31,7 @@ def layers(network):
     return layers_of(network, [name for name, _ in network.named_parameters()])
 
 
-def measure(network, x, kind, cotangents=basis, names=None, batch=None):
+def measure(network, x, kind, cotangents=basis_cotangents, names=None, batch=None):
     """The estimate after x in chunks of `batch`."""
     estimate = CurvatureEstimator(network, network, dict.fromkeys(names or layers(network), kind))
     for chunk in x.split(batch or len(x)):
@@ -39,8 +39,8 @@ def measure(network, x, kind, cotangents=basis, names=None, batch=None):
     return estimate
 
 
-def blocks(network, x, kind, cotangents=basis, names=None, batch=None):
-    return measure(network, x, kind, cotangents, names, batch).blocks()
+def blocks(network, x, kind, cotangents=basis_cotangents, names=None, batch=None):
+    return measure(network, x, kind, cotangents, names, batch).build_blocks()
 
 
 def parameters_of(network, layer):
@@ -57,7 +57,7 @@ def joined(weight, bias=None):
     return d if bias is None else torch.cat([d, bias[:, None]], 1)
 
 
-def slow_gradients(network, layer, x, cotangents=basis):
+def slow_gradients(network, layer, x, cotangents=basis_cotangents):
     """M [N, probes, o, w] of a layer."""
     asked = [parameter for parameter in parameters_of(network, layer) if parameter is not None]
     rows = []
@@ -71,13 +71,13 @@ def slow_gradients(network, layer, x, cotangents=basis):
 
 def slow_exact(network, layer, x):
     """The exact block [o w, o w]."""
-    m = slow_gradients(network, layer, x, basis).flatten(2)
+    m = slow_gradients(network, layer, x, basis_cotangents).flatten(2)
     return torch.einsum("nri,nrj->ij", m, m) / len(x)
 
 
 def matrix_of(block, o):
     """H [o w, o w] of a block, a column for each unit displacement."""
-    w = block.columns(o)
+    w = block.count_columns(o)
     units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
     return torch.stack([block.matvec(unit).flatten() for unit in units], 1)
 
