@@ -178,7 +178,10 @@ class Access:
         digest_of_key = hashlib.sha256(token.strip().encode()).hexdigest()
         # The same response for unknown, wrong, revoked and expired keys: guessing reveals nothing.
         # An unknown prefix is compared too, so that it takes the same time.
-        if not hmac.compare_digest(digest_of_key, row.hash if row is not None else "0" * 64) or row is None:
+        if (
+            not hmac.compare_digest(digest_of_key, row.hash if row is not None else "0" * 64)
+            or row is None
+        ):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         now = time.time()
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):

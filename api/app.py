@@ -175,7 +175,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             sys.exit(error.detail)
         freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):
-        raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
+        raise RuntimeError(
+            f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}."
+        )
     app = FastAPI(
         title="Perennial",
         version=metadata_version(),
@@ -360,7 +362,8 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     fields = fields_of(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
     detail = (
-        f"{first['field'] or 'The body'}: {first['message']}{'' if first['message'].endswith('?') else '.'}"
+        f"{first['field'] or 'The body'}: "
+        f"{first['message']}{'' if first['message'].endswith('?') else '.'}"
     )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."

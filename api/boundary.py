@@ -71,7 +71,9 @@ class Boundary:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = add_security_headers([*message.get("headers", ()), (b"x-request-id", request_id)])
+                headers = add_security_headers(
+                    [*message.get("headers", ()), (b"x-request-id", request_id)]
+                )
                 if unread:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
@@ -137,8 +139,8 @@ def _refuse_ambiguous(scope: Scope, hosts: int, coding: bytes | None) -> None:
     hidden = _AMBIGUOUS.search(scope.get("raw_path", b""))
     if hidden is not None:
         raise NotFound(
-            f"There is nothing at this path: it holds {hidden[0].decode()}. Names have no slash, backslash or NUL,"
-            " and a dot is sent as it is."
+            f"There is nothing at this path: it holds {hidden[0].decode()}. Names have no slash, "
+            "backslash or NUL, and a dot is sent as it is."
         )
 
 
@@ -157,7 +159,9 @@ def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     return request_id or b"%016x" % (next(_numbers) & _SIXTY_FOUR_BITS), length, coding, hosts
 
 
-def _answer_error(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
+def _answer_error(
+    error: Exception, request_id: str, scope: Scope
+) -> tuple[int, dict[str, str], bytes]:
     if disk.is_full(error) or session.is_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
     elif not isinstance(error, PerennialError) and descriptors.is_short(error):
@@ -175,12 +179,18 @@ def _answer_error(error: Exception, request_id: str, scope: Scope) -> tuple[int,
         status, headers, _ = problems.of_status(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
-        return status, headers, problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail)
+        return (
+            status,
+            headers,
+            problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail),
+        )
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
     status, headers, _ = problems.of_status(500)
     return (
         status,
         headers,
-        problems.encode_problem("internal", "Internal error", 500, detail, extra={"request": request_id}),
+        problems.encode_problem(
+            "internal", "Internal error", 500, detail, extra={"request": request_id}
+        ),
     )

@@ -96,7 +96,9 @@ class Connection(HttpToolsProtocol):
         self._delivery = Delivery(transport, self._limits.send_idle_s, self._limits.send_min_rate)
         descriptor = transport.get_extra_info("socket").fileno()
         try:
-            self._is_of_proxy = self._all.enter(self, self.client[0] if self.client else None, descriptor)
+            self._is_of_proxy = self._all.enter(
+                self, self.client[0] if self.client else None, descriptor
+            )
         except TooManyConnections as error:
             self._refuse_request(error)
         else:
@@ -135,7 +137,9 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
             self._is_deaf = True
         except httptools.HttpParserCallbackError:
-            self._refuse_request(self._refusal or BadRequest("The request's target cannot be read."))
+            self._refuse_request(
+                self._refusal or BadRequest("The request's target cannot be read.")
+            )
         except httptools.HttpParserError as error:
             self._refuse_request(BadRequest(f"This is no HTTP request: {error}."))
         else:
@@ -143,7 +147,9 @@ class Connection(HttpToolsProtocol):
             if self._fed >= self._most:
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
                 self._refuse_request(
-                    HeadTooLarge(f"The {part} may have {self._most} bytes. Send fewer or shorter fields.")
+                    HeadTooLarge(
+                        f"The {part} may have {self._most} bytes. Send fewer or shorter fields."
+                    )
                 )
 
     def _body_left(self) -> int:
@@ -185,14 +191,18 @@ class Connection(HttpToolsProtocol):
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
-            self._abort_parsing(HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer."))
+            self._abort_parsing(
+                HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
+            )
         self._check_form()
         is_waiting = self._is_answering()
         if is_waiting:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if sum(self._waiting) + size > self._most:
                 self._abort_parsing(
-                    TooManyRequests("Too many bytes of requests wait on this connection: await the answers.")
+                    TooManyRequests(
+                        "Too many bytes of requests wait on this connection: await the answers."
+                    )
                 )
         if self._is_of_proxy:
             self._clients.append(self._count_client())
@@ -213,7 +223,8 @@ class Connection(HttpToolsProtocol):
         if version == "1.0" and b"transfer-encoding" in names:
             self._abort_parsing(
                 BadRequest(
-                    "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with Content-Length."
+                    "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with "
+                    "Content-Length."
                 )
             )
 
@@ -297,7 +308,9 @@ class Connection(HttpToolsProtocol):
 
     def _encode_problem(self, error: PerennialError) -> bytes:
         status, named, body = problems.of_error(error)
-        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+        headers = [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in named.items()
+        ]
         headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         header_lines = [
             name + b": " + value

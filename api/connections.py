@@ -58,7 +58,9 @@ class Connections:
         self.most_of_one = max(1, min(settings.max_connections_per_address, self.most // 2))
         self._first_reserved = allowed - reserved
         self._loop = loop
-        self._look_s = min(LOOK_S, settings.head_s / 4, settings.keep_alive_s / 4, settings.send_idle_s / 4)
+        self._look_s = min(
+            LOOK_S, settings.head_s / 4, settings.keep_alive_s / 4, settings.send_idle_s / 4
+        )
         self._places: dict[Watched, str | None] = {}
         self._leaving: set[Watched] = set()
         self._by_address: dict[str, int] = {}
@@ -78,7 +80,9 @@ class Connections:
         Raises:
             TooManyConnections: the address has too many connections, or no place is free.
         """
-        key = None if address is None or self.proxies.trusts(address) else derive_address_key(address)
+        key = (
+            None if address is None or self.proxies.trusts(address) else derive_address_key(address)
+        )
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
@@ -89,7 +93,8 @@ class Connections:
                 self.uncount_address(key)
             self._report_limit("all")
             raise TooManyConnections(
-                f"The service answers on {len(self._places)} connections and takes no more now. Try again in a while.",
+                f"The service answers on {len(self._places)} connections and takes no more now. "
+                f"Try again in a while.",
                 retry_after_s=RETRY_S,
             )
         self._places[connection] = key
@@ -106,7 +111,8 @@ class Connections:
         if count >= self.most_of_one:
             self._report_limit("address")
             raise TooManyConnections(
-                f"Your address has {count} connections open, as many as one may have. Close some, or try again later.",
+                f"Your address has {count} connections open, as many as one may have. Close some, "
+                f"or try again later.",
                 retry_after_s=RETRY_S,
             )
         self._by_address[key] = count + 1

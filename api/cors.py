@@ -50,7 +50,10 @@ class Cors:
         async def send_with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exposed = [(b"access-control-expose-headers", SHOWN.encode())] if allowed else []
-                message = {**message, "headers": [*message.get("headers", ()), _VARY, *allowed, *exposed]}
+                message = {
+                    **message,
+                    "headers": [*message.get("headers", ()), _VARY, *allowed, *exposed],
+                }
             await send(message)
 
         await self.app(scope, receive, send_with_cors)
@@ -70,5 +73,7 @@ async def _send_preflight(scope: Scope, allowed: Headers, send: Send) -> None:
             (b"access-control-allow-headers", SENT.encode()),
             (b"access-control-max-age", str(PREFLIGHT_S).encode()),
         ]
-    await send({"type": "http.response.start", "status": 204, "headers": add_security_headers(headers)})
+    await send(
+        {"type": "http.response.start", "status": 204, "headers": add_security_headers(headers)}
+    )
     await send({"type": "http.response.body", "body": b""})

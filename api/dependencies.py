@@ -98,7 +98,9 @@ MetricsKept = Annotated[KeptAnswers, Depends(_kept_metrics)]
 Bell = Annotated[Doorbell, Depends(_get_doorbell)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
-Cursor = Annotated[str | None, Query(max_length=300, description="`next_cursor` of the page before")]
+Cursor = Annotated[
+    str | None, Query(max_length=300, description="`next_cursor` of the page before")
+]
 LIMIT: int = DEFAULT_LIMIT
 """Default of a `Limit` parameter: `limit: Limit = LIMIT`."""
 IdempotencyKey = Annotated[

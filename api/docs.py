@@ -18,8 +18,8 @@ from api.static_files import build_static_path
 PATH = "/docs"
 DOCUMENT_PATH = "/openapi.json"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -54,7 +54,9 @@ def add_docs(app: FastAPI) -> None:
 
     async def docs(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
-        return HTMLResponse(_render_docs(app.title, root), headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(
+            _render_docs(app.title, root), headers={"Content-Security-Policy": POLICY}
+        )
 
     app.add_route(DOCUMENT_PATH, document, include_in_schema=False)
     app.add_route(PATH, docs, include_in_schema=False)
@@ -74,4 +76,6 @@ def _render_docs(title: str, root: str) -> str:
 def _encode_document(app: FastAPI, root: str) -> bytes:
     """Return the OpenAPI document as JSON, with a path prefix named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
-    return json.dumps({**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(
+        {**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")
+    ).encode()

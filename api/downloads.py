@@ -18,7 +18,9 @@ from api import problems
 from core.store import Blobs, Store
 
 PRESIGNED_S = 900
-_RANGE = re.compile(r"\s*bytes\s*=\s*(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))\s*", re.IGNORECASE)
+_RANGE = re.compile(
+    r"\s*bytes\s*=\s*(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))\s*", re.IGNORECASE
+)
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
@@ -38,7 +40,9 @@ class Source(Protocol):
         ...
 
 
-def download_responses(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, JsonValue]]:
+def download_responses(
+    *media_types: str, redirect: bool = False
+) -> dict[int | str, dict[str, JsonValue]]:
     """Return the success responses of a download, for a route's `responses=`."""
     file: JsonValue = {"schema": {"type": "string", "format": "binary"}}
     content: JsonValue = {media_type: file for media_type in media_types}
@@ -93,8 +97,8 @@ def redirect_to_store(
     """Return 307 to a presigned URL with the digest in headers, or None if `serve_file` should
     answer.
 
-    `serve_file` answers for a store without URLs, for HEAD (the signature covers GET only), and for a
-    client that already has the file. The blob is verified first, because the service does not see
+    `serve_file` answers for a store without URLs, for HEAD (the signature covers GET only), and for
+    a client that already has the file. The blob is verified first, because the service does not see
     bytes that the store sends.
 
     Raises:

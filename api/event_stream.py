@@ -23,7 +23,9 @@ LIFE_S = 600.0
 LOOK_S = 0.5
 KEEP_ALIVE_S = 15.0
 PAGE = 200
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event")]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="Go on after this event")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Look:
     over: bool
 
 
-def follow_events(request: Request, look: Callable[[int], Awaitable[Look]], after: int) -> StreamingResponse:
+def follow_events(
+    request: Request, look: Callable[[int], Awaitable[Look]], after: int
+) -> StreamingResponse:
     """Return a stream of the events that `look` finds with ids above `after`.
 
     Args:

@@ -64,7 +64,8 @@ def fields_of(
         if message not in messages_by_path[path]:
             messages_by_path[path].append(message)
     return [
-        {"field": path, "message": _join_messages(messages)} for path, messages in messages_by_path.items()
+        {"field": path, "message": _join_messages(messages)}
+        for path, messages in messages_by_path.items()
     ]
 
 

@@ -53,8 +53,8 @@ Polled = Callable[..., Awaitable[Response]]
 def mark_polling(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
-    It receives `request`, `authenticate` and its path parameters. Its query and header parameters only
-    document the route; it reads their values from the request itself.
+    It receives `request`, `authenticate` and its path parameters. Its query and header parameters
+    only document the route; it reads their values from the request itself.
     """
     endpoint.polling = True
     return endpoint
@@ -85,7 +85,9 @@ def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
     """
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
-        raise RuntimeError(f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin.")
+        raise RuntimeError(
+            f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
+        )
     route.app = _Guarded(route, need, doorkeepers)
 
 
@@ -116,8 +118,12 @@ class _Guarded:
         # for reads other than those of uploads.
         self.is_fresh = route.methods != {"GET"} and not route.path.endswith("/predict")
         methods = route.methods or set()
-        self.makes_room = "DELETE" in methods or ("POST" in methods and route.path.endswith(MAKES_ROOM))
-        self.polled: Polled | None = route.endpoint if getattr(route.endpoint, "polling", False) else None
+        self.makes_room = "DELETE" in methods or (
+            "POST" in methods and route.path.endswith(MAKES_ROOM)
+        )
+        self.polled: Polled | None = (
+            route.endpoint if getattr(route.endpoint, "polling", False) else None
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
@@ -132,7 +138,9 @@ class _Guarded:
             if rate is not None:
                 await rate.count_request(actor.owner_id)
             if not actor.has_scope(self.need):
-                raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
+                raise NotAllowed(
+                    f"This call needs a key of scope {self.need}; yours is {actor.scope}."
+                )
         scope.setdefault("state", {})["actor"] = actor
         working = Working(self.doorkeepers.share, actor.owner_id)
 
@@ -156,7 +164,8 @@ class _Guarded:
             if not (self.makes_room and is_full and reserve.release(data_dir)):
                 raise
             raise NoSpace(
-                "The disk of the service was full, and now has some room: send this again.", retry_after_s=1
+                "The disk of the service was full, and now has some room: send this again.",
+                retry_after_s=1,
             ) from error
         finally:
             working.pause()
@@ -172,13 +181,15 @@ class _Guarded:
         bound = actor.bound if self.need == "predict" else None
         if bound is None or not bound.allows(params.get("model", ""), params.get("version", "")):
             raise NotAllowed(
-                "Your key is of scope predict: it asks for predictions of the one model and alias that it was made"
-                " for, and for nothing else."
+                "Your key is of scope predict: it asks for predictions of the one model and alias "
+                "that it was made for, and for nothing else."
             )
         assert actor.key_id is not None
         await self.doorkeepers.limits().take_request(actor.key_id)
 
-    async def _serve_route(self, actor: Actor | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_route(
+        self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if scope["path_params"]:
             self._check_path(scope)
         if scope["query_string"]:
@@ -209,9 +220,13 @@ class _Guarded:
                 allowed = sorted(self.query)
                 meant = did_you_mean(name, allowed)
                 raise Invalid(
-                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: {', '.join(allowed) or 'none'}.",
+                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
+                    f"{', '.join(allowed) or 'none'}.",
                     fields=[
-                        {"field": name[:60], "message": f"unknown query parameter; {meant}".rstrip("; ")}
+                        {
+                            "field": name[:60],
+                            "message": f"unknown query parameter; {meant}".rstrip("; "),
+                        }
                     ],
                 )
             if name in checked_names:
@@ -230,7 +245,9 @@ class _Guarded:
         headers = Request(scope).headers
         length = declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
-            raise BodyTooLarge(f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}.")
+            raise BodyTooLarge(
+                f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
+            )
         release_slot()
         body = await read_body(receive, MAX_JSON_BYTES, length)
         await retake_slot()

@@ -31,7 +31,10 @@ class KeyUse:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -60,4 +63,6 @@ def _store_times(db: Database, used: dict[str, float], seen: dict[str, float]) -
         for key_id, at in used.items():
             session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))
         for digest, at in seen.items():
-            session.execute(update(UserSession).where(UserSession.hash == digest).values(seen_at=at))
+            session.execute(
+                update(UserSession).where(UserSession.hash == digest).values(seen_at=at)
+            )

@@ -69,9 +69,13 @@ class _Gauges(Collector):
         for state, count in now.jobs.items():
             jobs.add_metric([state], count)
         yield jobs
-        yield GaugeMetricFamily("perennial_queue_depth", "Jobs that wait for a worker.", now.jobs["queued"])
         yield GaugeMetricFamily(
-            "perennial_queue_oldest_seconds", "How long the oldest queued job has waited.", now.oldest_s
+            "perennial_queue_depth", "Jobs that wait for a worker.", now.jobs["queued"]
+        )
+        yield GaugeMetricFamily(
+            "perennial_queue_oldest_seconds",
+            "How long the oldest queued job has waited.",
+            now.oldest_s,
         )
         yield GaugeMetricFamily(
             "perennial_leases_expired", "Jobs whose worker's lease has run out.", now.expired
@@ -82,7 +86,9 @@ class _Gauges(Collector):
             versions.add_metric([status], count)
         yield versions
         yield CounterMetricFamily(
-            "perennial_scrub_objects", "Stored objects that the scrub has hashed.", now.scrubbed_objects
+            "perennial_scrub_objects",
+            "Stored objects that the scrub has hashed.",
+            now.scrubbed_objects,
         )
         yield CounterMetricFamily("perennial_scrub_bytes", "Their bytes.", now.scrubbed_bytes)
         yield GaugeMetricFamily(
@@ -97,12 +103,15 @@ class _Gauges(Collector):
         )
         workers = GaugeMetricFamily(
             "perennial_workers",
-            "Workers that report, by device; those in the state lost claim no jobs, since their device cannot be used.",
+            "Workers that report, by device; those in the state lost claim no jobs, since their "
+            "device cannot be used.",
             labels=["device", "state"],
         )
         for (device, state), count in now.workers.items():
             workers.add_metric([device, state], count)
         yield workers
-        build = GaugeMetricFamily("perennial_build_info", "Which build answers.", labels=["version", "pid"])
+        build = GaugeMetricFamily(
+            "perennial_build_info", "Which build answers.", labels=["version", "pid"]
+        )
         build.add_metric([self._version, str(os.getpid())], 1)
         yield build

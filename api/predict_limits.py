@@ -40,7 +40,9 @@ class PredictLimits:
             raise TooManyRequests(why, retry_after_s=max(1, math.ceil(at - now)))
         self._refused.pop(key_id, None)
         try:
-            await to_thread.run_sync(lambda: predict_keys.take_images(self._db, key_id, 1, is_request=True))
+            await to_thread.run_sync(
+                lambda: predict_keys.take_images(self._db, key_id, 1, is_request=True)
+            )
         except TooManyRequests as error:
             # Clearing all entries bounds memory; the database refuses these keys again.
             if len(self._refused) >= MAX_REMEMBERED:

@@ -55,7 +55,9 @@ def encode_problem(
         "detail": detail,
         "errors": [dict(e) for e in errors],
     }
-    return hide_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(errors="backslashreplace")
+    return hide_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(
+        errors="backslashreplace"
+    )
 
 
 def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
@@ -68,7 +70,9 @@ def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
         retry = OUTAGE_RETRY_S
     if retry is not None:
         headers["Retry-After"] = str(retry)
-    body = encode_problem(error.code, error.title, error.status, error.detail, error.fields, error.extra)
+    body = encode_problem(
+        error.code, error.title, error.status, error.detail, error.fields, error.extra
+    )
     return error.status, headers, body
 
 

@@ -64,8 +64,9 @@ def require_own(scope: Scope) -> None:
     # "none" means that a person typed the address or followed a bookmark.
     if site != "same-origin" and not (site == "none" and is_read):
         raise NotAllowed(
-            "Who is logged in is asked only by this service's own pages, and the browser does not say that this"
-            " request is theirs. Open the page itself; a program sends `Authorization: Bearer pk_…`."
+            "Who is logged in is asked only by this service's own pages, and the browser does not "
+            "say that this request is theirs. Open the page itself; a program sends "
+            "`Authorization: Bearer pk_…`."
         )
     if not is_read:
         require_own_origin(scope)
@@ -80,8 +81,9 @@ def require_own_origin(scope: Scope) -> None:
     origin, host = find_header(scope, b"origin") or "", find_header(scope, b"host") or ""
     if not host or origin.partition("://")[2] != host:
         raise NotAllowed(
-            f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked for as"
-            f" {host[:200]}: only its own pages change anything. A proxy before it must pass the header Host on."
+            f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked "
+            f"for as {host[:200]}: only its own pages change anything. A proxy before it must pass "
+            f"the header Host on."
         )
 
 
@@ -105,12 +107,18 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
     is_secure = request.headers.get("origin", "").startswith("https://")
     if not is_secure and not is_loopback(host_name(request.scope)):
         raise NotAllowed(
-            "Logging in by http would show your key to everybody on the way. Open this page by https, or on the"
-            " machine itself by http://127.0.0.1."
+            "Logging in by http would show your key to everybody on the way. Open this page by "
+            "https, or on the machine itself by http://127.0.0.1."
         )
     name = SECURE if is_secure else loopback_name(request.scope)
     response.set_cookie(
-        name, made, max_age=int(LIFE_S), path="/", secure=is_secure, httponly=True, samesite="strict"
+        name,
+        made,
+        max_age=int(LIFE_S),
+        path="/",
+        secure=is_secure,
+        httponly=True,
+        samesite="strict",
     )
 
 
@@ -125,5 +133,7 @@ def _parse_cookies(scope: Scope) -> dict[str, str]:
 
     Other cookies of the same host may contain characters that make SimpleCookie stop.
     """
-    pairs = (part.strip().partition("=") for part in (find_header(scope, b"cookie") or "").split(";"))
+    pairs = (
+        part.strip().partition("=") for part in (find_header(scope, b"cookie") or "").split(";")
+    )
     return {name: value for name, _, value in pairs}

@@ -46,7 +46,9 @@ async def _file(request: Request) -> Response:
     if path is None:
         raise HTTPException(404)
     cache_control = _FOR_EVER if request.path_params["digest"] == digest else "no-cache"
-    return FileResponse(path, headers={"Cache-Control": cache_control}, media_type=TYPES[path.suffix])
+    return FileResponse(
+        path, headers={"Cache-Control": cache_control}, media_type=TYPES[path.suffix]
+    )
 
 
 @cache

@@ -26,7 +26,9 @@ def run_job(
 
 
 def whole(spec: Mapping[str, Any]) -> JobSpec:
-    """A specification whose manifests and history may be as short, or as long, as the benchmark has them."""
+    """A specification whose manifests and history may be as short, or as long, as the benchmark has
+    them.
+    """
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
         name: {

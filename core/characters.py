@@ -54,7 +54,9 @@ class Wrong(NamedTuple):
 
     def __str__(self) -> str:
         character_name = _C0.get(self.character) or unicodedata.name(self.character, "")
-        code_point = f"U+{ord(self.character):04X}{f' ({character_name})' if character_name else ''}"
+        code_point = (
+            f"U+{ord(self.character):04X}{f' ({character_name})' if character_name else ''}"
+        )
         return f"the character {code_point} at position {self.place}"
 
 
@@ -85,7 +87,8 @@ def clean_name(text: str) -> str:
     wrong = wrong_in_name(text)
     if wrong is not None:
         raise ValueError(
-            f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove it"
+            f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove "
+            f"it"
         )
     clean = unicodedata.normalize("NFC", text).strip()
     if not clean:
@@ -105,7 +108,8 @@ def clean_prose(text: str) -> str:
     wrong = wrong_in_prose(text)
     if wrong is not None:
         raise ValueError(
-            f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove it"
+            f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove "
+            f"it"
         )
     clean = unicodedata.normalize("NFC", text)
     if len(clean) > MAX_PROSE_CHARS:

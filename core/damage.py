@@ -80,7 +80,9 @@ class Marks:
         except IntegrityError:
             pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
-            log.error("a damaged object could not be marked", object=key, error=type(error).__name__)
+            log.error(
+                "a damaged object could not be marked", object=key, error=type(error).__name__
+            )
 
     def remove(self, key: str) -> None:
         """Remove the mark, after sound bytes were stored."""
@@ -130,10 +132,14 @@ def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
     Raises:
         StoreCorrupt: an object is marked. The message describes it and says what to do.
     """
-    query = select(Damage.key).where(Damage.key.in_(sorted(set(keys)))).order_by(Damage.key).limit(1)
+    query = (
+        select(Damage.key).where(Damage.key.in_(sorted(set(keys)))).order_by(Damage.key).limit(1)
+    )
     marked_key = session.scalar(query)
     if marked_key is not None:
-        error = StoreCorrupt(f"The stored object {marked_key} is damaged.", extra={"object": marked_key})
+        error = StoreCorrupt(
+            f"The stored object {marked_key} is damaged.", extra={"object": marked_key}
+        )
         raise explain_error(session, model_id, error)
 
 
@@ -141,7 +147,8 @@ def find_marked(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {
-        _digest_of_key(key) for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
+        _digest_of_key(key)
+        for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
     }
 
 
@@ -161,29 +168,35 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     digest = _digest_of_key(key)
     blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
-    results = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
+    results = select(Result.version, Result.task).where(
+        Result.model_id == model_id, Result.answers == digest
+    )
     result = session.execute(results.order_by(Result.version).limit(1)).first()
     if result is not None:
         return StoreCorrupt(
-            f"What version {result.version} answered on task {result.task} is damaged: its stored bytes "
-            f"are not those that were measured. Put the object {key} back from a backup, or compare other "
-            "versions.",
+            f"What version {result.version} answered on task {result.task} is damaged: its stored "
+            f"bytes are not those that were measured. Put the object {key} back from a backup, or "
+            "compare other versions.",
             extra={"object": key, "version": result.version, "task": result.task},
         )
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
     if task is None:
-        job = session.scalar(select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1))
+        job = session.scalar(
+            select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1)
+        )
         return error if job is None else _of_upload(key, job)
     return StoreCorrupt(
-        f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To mend it, put the"
-        f" object {key} back from a backup and retry the job, or upload the batch again.",
+        f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
+        f"mend it, put the object {key} back from a backup and retry the job, or upload the batch "
+        f"again.",
         extra={"object": key, "task": task},
     )
 
 
 def _of_upload(key: str, job: str) -> StoreCorrupt:
     return StoreCorrupt(
-        f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send it again.",
+        f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send "
+        f"it again.",
         extra={"object": key, "job": job},
     )
 
@@ -212,10 +225,14 @@ def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCo
     learned = _learned_from(session, version, key)
     if learned is not None:
         ways.append(
-            f"roll production back to a version before version {learned[0]} and learn task {learned[1]} again"
-            f" (POST /v1/models/{version.model_id}/tasks/{learned[1]}/relearn, or its batch uploaded again)"
+            f"roll production back to a version before version {learned[0]} and learn task "
+            f"{learned[1]} again (POST /v1/models/{version.model_id}/tasks/{learned[1]}/relearn, "
+            f"or its batch uploaded again)"
         )
-    problem = f"Part {name!r} of version {version.number} is damaged: its stored bytes are not those that were learned."
+    problem = (
+        f"Part {name!r} of version {version.number} is damaged: its stored bytes are not "
+        f"those that were learned."
+    )
     return StoreCorrupt(
         f"{problem} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
         extra={"object": key, "part": name, "version": version.number},
@@ -228,9 +245,15 @@ def _learned_from(session: Session, version: Version, key: str) -> tuple[int, in
     None also stands for version 0, which learned no task.
     """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
-    query = query.where(Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key))
+    query = query.where(
+        Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key)
+    )
     first_version = session.execute(query.order_by(Version.number).limit(1)).first()
-    return None if first_version is None or first_version[1] is None else (first_version[0], first_version[1])
+    return (
+        None
+        if first_version is None or first_version[1] is None
+        else (first_version[0], first_version[1])
+    )
 
 
 def _digest_of_key(key: str) -> str:

@@ -62,7 +62,9 @@ class Doorbell:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run_sender, name="doorbell", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run_sender, name="doorbell", daemon=True
+                )
                 self._thread.start()
 
     def ring(self, job_id: str) -> None:
@@ -143,7 +145,9 @@ class Doorbell:
     def _record_ring(self, job_id: str) -> None:
         try:
             with self._db.write() as session:
-                session.execute(update(Job).where(Job.id == job_id).values(rung_at=self._db.now(session)))
+                session.execute(
+                    update(Job).where(Job.id == job_id).values(rung_at=self._db.now(session))
+                )
         except SQLAlchemyError as error:
             # Without `rung_at`, the chores ring once more, which is harmless.
             log.warning("rung_at not noted", job=job_id, error=type(error).__name__)

@@ -23,7 +23,9 @@ EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
 
 
-def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
+def known_base(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
     path, _ = _locate_result(settings, architecture, image)
     try:
@@ -33,7 +35,9 @@ def known_base(settings: Settings, architecture: ArchitectureChoice, image: Imag
     return expected
 
 
-def expected_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase:
+def expected_base(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> ExpectedBase:
     """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
 
     Raises:
@@ -64,12 +68,18 @@ def to_compare(
     ignored = tuple(expected["ignored"])
     optional = set(expected["optional"])
     present = {t.name for t in tensors}
-    required = {n: tensor for n, tensor in expected["tensors"].items() if n in present or n not in optional}
-    relevant = [t for t in tensors if t.name in required or not (ignored and t.name.startswith(ignored))]
+    required = {
+        n: tensor for n, tensor in expected["tensors"].items() if n in present or n not in optional
+    }
+    relevant = [
+        t for t in tensors if t.name in required or not (ignored and t.name.startswith(ignored))
+    ]
     return relevant, required
 
 
-def _locate_result(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
+def _locate_result(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> tuple[Path, str]:
     """Return the path of the cached result, and the request as JSON."""
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
@@ -85,7 +95,8 @@ def _compute_expected(request: str) -> ExpectedBase:
         ) from None
     if done.returncode == 2:
         raise Invalid(
-            done.stderr.strip()[-500:], fields=[{"field": "architecture", "message": "cannot be built"}]
+            done.stderr.strip()[-500:],
+            fields=[{"field": "architecture", "message": "cannot be built"}],
         )
     if done.returncode != 0:
         raise Unavailable("The learning code could not be started; try again.")

@@ -37,7 +37,8 @@ POINTS = {
     "snapshot-registered": "a snapshot is the job's, older ones are still there",
     "part-stored": "one part of a version is in the store, others are not",
     "publish-stored": "all parts are in the store, nothing names them",
-    "publish-uncommitted": "everything is said in the publishing transaction, which is not committed",
+    "publish-uncommitted": "everything is said in the publishing transaction, which is not "
+    "committed",
     "publish-committed": "the version is there, snapshots and spent data are too",
     "publish-cleaned": "everything is done, the worker has not looked at the queue again",
     "release-asked": "a worker that stops has not given its job back",

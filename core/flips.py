@@ -74,7 +74,9 @@ def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
         int64 [most, 4], in the order of the fields of `Flips`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
-    return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(np.int64)
+    return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(
+        np.int64
+    )
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:

@@ -14,7 +14,16 @@ from typing import Any, TextIO
 import structlog
 
 SECRET_FIELDS = frozenset(
-    {"authorization", "cookie", "password", "secret", "secret_key", "access_key", "token", "api_key"}
+    {
+        "authorization",
+        "cookie",
+        "password",
+        "secret",
+        "secret_key",
+        "access_key",
+        "token",
+        "api_key",
+    }
 )
 _HIDDEN = "[hidden]"
 _KEY = re.compile(r"\bpk_[A-Za-z0-9_-]{6,}")
@@ -32,7 +41,9 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
         stream: standard error by default.
     """
 
-    def name_service(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def name_service(
+        _logger: Any, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
         event["service"] = service
         return event
 
@@ -77,7 +88,9 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
 
 
-def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def hide_secrets(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
     """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""
     for key in list(event):
         event[key] = _hide_value(key, event[key])

@@ -18,73 +18,81 @@ ClassCells = Mapping[tuple[int, int], Mapping[str, Sequence[int]]]
 """(version, task) → label → (correct, total)."""
 
 DEFINITIONS = {
-    "accuracy_matrix": "Row: version. Column: task. Share of the task's held-out images that the version "
-    "classifies correctly; null where it was not taught the task, cannot answer, or it was not "
-    "measured. Ties go to the first class, so version 0, whose head is zero, answers its first class.",
+    "accuracy_matrix": "Row: version. Column: task. Share of the task's held-out images that the "
+    "version classifies correctly; null where it was not taught the task, cannot answer, or it was "
+    "not measured. Ties go to the first class, so version 0, whose head is zero, answers its first "
+    "class.",
     "acc": "ACC: mean over the learned tasks of the version's accuracy.",
     "pooled": "Accuracy over all held-out images of the learned tasks together.",
-    "macro": "Mean over the learned classes of the version's accuracy; classes without held-out images are "
-    "left out.",
-    "last": "LA: the version's primary accuracy, which is `pooled` in the data and class scenarios and `acc` "
-    "in the task scenario.",
+    "macro": "Mean over the learned classes of the version's accuracy; classes without held-out "
+    "images are left out.",
+    "last": "LA: the version's primary accuracy, which is `pooled` in the data and class scenarios "
+    "and `acc` in the task scenario.",
     "by_stage": "The primary accuracy of each version from the first to this one.",
     "average_incremental": "AA: mean of `by_stage`.",
-    "bwt": "Backward transfer: mean over earlier tasks of accuracy now minus accuracy when learned.",
-    "fwt": "Forward transfer: mean over tasks from the second on of accuracy just before learning it minus "
-    "accuracy of version 0. Null in the class scenario, whose new labels cannot be answered, and in the task "
-    "scenario, where an untrained head answers nothing: see `fwt_probe`.",
+    "bwt": "Backward transfer: mean over earlier tasks of accuracy now minus accuracy when "
+    "learned.",
+    "fwt": "Forward transfer: mean over tasks from the second on of accuracy just before learning "
+    "it minus accuracy of version 0. Null in the class scenario, whose new labels cannot be "
+    "answered, and in the task scenario, where an untrained head answers nothing: see `fwt_probe`.",
     "fwt_probe": "Forward transfer of the features: as `fwt`, with the accuracy of the k-NN probe.",
-    "forgetting": "Mean over earlier tasks of the best accuracy since it was learned minus accuracy now; "
-    "negative means gain.",
-    "forgetting_literal": "As `forgetting`, with the best accuracy of any version from the first on, also "
-    "before the task was learned.",
+    "forgetting": "Mean over earlier tasks of the best accuracy since it was learned minus "
+    "accuracy now; negative means gain.",
+    "forgetting_literal": "As `forgetting`, with the best accuracy of any version from the first "
+    "on, also before the task was learned.",
     "forgetting_by_stage": "`forgetting` at each version from the second to this one.",
     "per_task": "For each learned task: accuracy when learned, accuracy now, and its forgetting.",
     "learning_accuracy": "Mean over tasks of the accuracy right after learning it.",
-    "regression_rate": "Share of held-out images that the parent classified correctly and this version does "
-    "not, over the tasks that both can answer.",
-    "improvement_rate": "Share of these images that this version classifies correctly and the parent did "
-    "not. Accuracy now minus accuracy before, on the same images, is improvement minus regression.",
-    "intransigence": "Mean over tasks of the accuracy of a reference trained jointly on all tasks so far "
-    "minus accuracy right after learning it; null without a reference.",
+    "regression_rate": "Share of held-out images that the parent classified correctly and this "
+    "version does not, over the tasks that both can answer.",
+    "improvement_rate": "Share of these images that this version classifies correctly and the "
+    "parent did not. Accuracy now minus accuracy before, on the same images, is improvement minus "
+    "regression.",
+    "intransigence": "Mean over tasks of the accuracy of a reference trained jointly on all tasks "
+    "so far minus accuracy right after learning it; null without a reference.",
     "intransigence_last": "The intransigence of the last task.",
-    "gap_to_joint": "D: primary accuracy of a reference trained jointly minus this version's; null without "
-    "one.",
+    "gap_to_joint": "D: primary accuracy of a reference trained jointly minus this version's; null "
+    "without one.",
     "gap_by_stage": "D at each version from the first to this one.",
-    "update_norm": "Per version, the Euclidean norm of the change of the backbone from the parent, over the "
-    "weights that the task could move; null if unknown.",
+    "update_norm": "Per version, the Euclidean norm of the change of the backbone from the parent, "
+    "over the weights that the task could move; null if unknown.",
     "update_norm_head": "As `update_norm`, of the heads: the rows that the parent has too.",
-    "update_norm_relative": "Per version, the norm of the change of all weights that the task could move, "
-    "divided by their norm before; null if unknown.",
+    "update_norm_relative": "Per version, the norm of the change of all weights that the task "
+    "could move, divided by their norm before; null if unknown.",
     "drift": "Per version, the Euclidean distance of the backbone from version 0; null if unknown.",
-    "predicted_loss_rise": "Per version, the rise of the earlier tasks' mean loss that its method forecast from what "
-    "it keeps of them, without their images, in units of that loss; null for a method that does not forecast, and for "
-    "a first task.",
-    "measured_loss_rise": "Per version with a forecast, what the rise was on the held-out images of the earlier tasks, "
-    "each task counted alike; by task in the version's manifest. Null where nothing could be measured.",
-    "adp_mean": "Per version, Anytime Deployment Performance on the held-out images of its task and of "
-    "earlier ones: mean, over checkpoints at Fibonacci steps, of the accuracy of the state that was the best "
-    "validated by then; null without `anytime`. The curve is in the version's manifest.",
-    "seconds": "Per version, seconds from the first claim of its job to its publish, pauses included; null "
-    "if unknown.",
+    "predicted_loss_rise": "Per version, the rise of the earlier tasks' mean loss that its method "
+    "forecast from what it keeps of them, without their images, in units of that loss; null for a "
+    "method that does not forecast, and for a first task.",
+    "measured_loss_rise": "Per version with a forecast, what the rise was on the held-out images "
+    "of the earlier tasks, each task counted alike; by task in the version's manifest. Null where "
+    "nothing could be measured.",
+    "adp_mean": "Per version, Anytime Deployment Performance on the held-out images of its task "
+    "and of earlier ones: mean, over checkpoints at Fibonacci steps, of the accuracy of the state "
+    "that was the best validated by then; null without `anytime`. The curve is in the version's "
+    "manifest.",
+    "seconds": "Per version, seconds from the first claim of its job to its publish, pauses "
+    "included; null if unknown.",
     "bytes": "Per version, the bytes of its parts as published, whether or not it shares them.",
-    "knn_probe": "Leave-one-out k-nearest-neighbour accuracy of the version's features on the held-out "
-    "images: over all tasks together and per task. It does not depend on the head.",
-    "baseline_ncm": "Per version, what its features could do: accuracy of the nearest class mean (cosine "
-    "similarity) made of held-out images, five-fold, over the tasks that it can answer; in the task scenario "
-    "among a task's classes. By task, and beside the version's own accuracy on the same images, in its "
-    "manifest. Null with `held_out` counts, with fewer than 20 images, where more than a tenth of the classes "
-    "have fewer than two, and of versions from before it was measured.",
-    "baseline_lda": "As `baseline_ncm`, by a linear discriminant with a uniform prior; also null with more "
-    "than 2,048 features.",
-    "calibration": "How far the probabilities of the version are off on held-out images: expected calibration error in "
-    "bins of at least 50 images, less what chance alone adds, so around 0 where nothing is off; with its 95 % interval "
-    "and the bins of a reliability diagram. Each half of the images is answered with the temperature of the other. "
-    "Null with fewer than 50 held-out images, and of versions from before it was measured.",
-    "sure": "How many held-out images the version answers surely, and how many of these rightly: the largest share "
-    "whose precision is the promised one (`answers` of the model) with 95 % confidence. Null where nothing is "
-    "promised.",
-    "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was learned.",
+    "knn_probe": "Leave-one-out k-nearest-neighbour accuracy of the version's features on the "
+    "held-out images: over all tasks together and per task. It does not depend on the head.",
+    "baseline_ncm": "Per version, what its features could do: accuracy of the nearest class mean "
+    "(cosine similarity) made of held-out images, five-fold, over the tasks that it can answer; in "
+    "the task scenario among a task's classes. By task, and beside the version's own accuracy on "
+    "the same images, in its manifest. Null with `held_out` counts, with fewer than 20 images, "
+    "where more than a tenth of the classes have fewer than two, and of versions from before it "
+    "was measured.",
+    "baseline_lda": "As `baseline_ncm`, by a linear discriminant with a uniform prior; also null "
+    "with more than 2,048 features.",
+    "calibration": "How far the probabilities of the version are off on held-out images: expected "
+    "calibration error in bins of at least 50 images, less what chance alone adds, so around 0 "
+    "where nothing is off; with its 95 % interval and the bins of a reliability diagram. Each half "
+    "of the images is answered with the temperature of the other. Null with fewer than 50 held-out "
+    "images, and of versions from before it was measured.",
+    "sure": "How many held-out images the version answers surely, and how many of these rightly: "
+    "the largest share whose precision is the promised one (`answers` of the model) with 95 % "
+    "confidence. Null where nothing is promised.",
+    "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was "
+    "learned.",
     "unmeasured_classes": "Learned classes without held-out images: in no accuracy.",
 }
 
@@ -106,7 +114,9 @@ class Row:
     tasks: tuple[int, ...] | None = None
 
 
-def accuracy_matrix(rows: Sequence[Row], columns: Sequence[int], cells: Cells) -> list[list[float | None]]:
+def accuracy_matrix(
+    rows: Sequence[Row], columns: Sequence[int], cells: Cells
+) -> list[list[float | None]]:
     """Return one list per row with one accuracy in [0, 1], or None, per column."""
     return [[_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
@@ -161,7 +171,9 @@ class Stages:
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
-        self._accuracies = {cell: correct / total for cell, (correct, total) in cells.items() if total}
+        self._accuracies = {
+            cell: correct / total for cell, (correct, total) in cells.items() if total
+        }
         self._slices = slices
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
@@ -180,9 +192,12 @@ class Stages:
     def pooled_accuracy(self, stage: int) -> float | None:
         """Return the accuracy over all images of the tasks seen, or of the common test set."""
         counts = [
-            self._cells.get((self.line[stage].version, task), (0, 0)) for task in self.seen_tasks(stage)
+            self._cells.get((self.line[stage].version, task), (0, 0))
+            for task in self.seen_tasks(stage)
         ]
-        return _ratio_or_none(sum(correct for correct, _ in counts), sum(total for _, total in counts))
+        return _ratio_or_none(
+            sum(correct for correct, _ in counts), sum(total for _, total in counts)
+        )
 
     def macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
         """Return the mean accuracy over the classes seen that have test images.
@@ -208,7 +223,9 @@ class Stages:
     def backward_transfer(self) -> float | None:
         """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
         return mean_defined(
-            _difference_or_none(self.task_accuracy(self.last, j), self.task_accuracy(self.learned[j], j))
+            _difference_or_none(
+                self.task_accuracy(self.last, j), self.task_accuracy(self.learned[j], j)
+            )
             for j in self._earlier_tasks(self.last)
         )
 
@@ -218,7 +235,9 @@ class Stages:
             return None
         later = [j for j, at in self.learned.items() if at >= 2]
         return mean_defined(
-            _difference_or_none(self.task_accuracy(self.learned[j] - 1, j), self.task_accuracy(0, j))
+            _difference_or_none(
+                self.task_accuracy(self.learned[j] - 1, j), self.task_accuracy(0, j)
+            )
             for j in later
         )
 
@@ -231,7 +250,11 @@ class Stages:
             literal: let l start at 1, before the task was learned.
         """
         first = 1 if literal else self.learned[task]
-        best = [a for earlier in range(first, stage) if (a := self.task_accuracy(earlier, task)) is not None]
+        best = [
+            a
+            for earlier in range(first, stage)
+            if (a := self.task_accuracy(earlier, task)) is not None
+        ]
         return _difference_or_none(max(best, default=None), self.task_accuracy(stage, task))
 
     def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
@@ -257,9 +280,13 @@ class Stages:
             ValueError: `reference` does not have one value per stage.
         """
         when_learned = [
-            self.task_accuracy(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None
+            self.task_accuracy(k, task)
+            for k, row in enumerate(self.line)
+            if (task := row.task) is not None
         ]
-        return [_difference_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)]
+        return [
+            _difference_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)
+        ]
 
     def gap_to_joint(self, joint: Sequence[float | None]) -> list[float | None]:
         """Return D_i = A_i of the reference - A_i for each stage from 1; the last value is D.
@@ -272,7 +299,8 @@ class Stages:
             ValueError: `joint` does not have one value per stage.
         """
         return [
-            _difference_or_none(best, accuracy) for best, accuracy in zip(joint, self.by_stage(), strict=True)
+            _difference_or_none(best, accuracy)
+            for best, accuracy in zip(joint, self.by_stage(), strict=True)
         ]
 
     def _earlier_tasks(self, stage: int) -> list[int]:
@@ -325,8 +353,14 @@ def find_unmeasured(
     """
     version, heads = stages.line[-1].version, stages.scenario == "task"
     if ever is None:
-        ever = {task for (_, task), counts in per_class.items() if any(total for _, total in counts.values())}
-    measured = {task: per_class[version, task] for task in stages.learned if (version, task) in per_class}
+        ever = {
+            task
+            for (_, task), counts in per_class.items()
+            if any(total for _, total in counts.values())
+        }
+    measured = {
+        task: per_class[version, task] for task in stages.learned if (version, task) in per_class
+    }
     tested = {
         (task if heads else None, label)
         for task, counts in measured.items()

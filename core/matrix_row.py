@@ -56,7 +56,9 @@ def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) 
     acc = mean_defined(cell.accuracy for cell in row)
     total = sum(cell.total for cell in row)
     pooled = sum(cell.correct for cell in row) / total if total else None
-    forgetting = (None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row)
+    forgetting = (
+        None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
+    )
     return RowFigures(acc, acc if scenario == "task" else pooled, mean_defined(forgetting))
 
 
@@ -91,7 +93,11 @@ class StoredStages(Stages):
 
     def primary_accuracy(self, stage: int) -> float | None:
         """Return the stored primary accuracy; that of the last version is computed."""
-        return super().primary_accuracy(stage) if stage == self.last else self._stored_figures(stage)[0]
+        return (
+            super().primary_accuracy(stage)
+            if stage == self.last
+            else self._stored_figures(stage)[0]
+        )
 
     def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
         """Return the stored forgetting; that of the last version is computed."""

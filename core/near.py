@@ -101,9 +101,11 @@ def find_duplicates_between(found: Hashes, earlier: Hashes) -> Found:
 
 
 def group_duplicates(found: Hashes) -> Rows:
-    """Return the same number for images that are near duplicates, directly or through others, int64 [N].
+    """Return the same number for images that are near duplicates, directly or through others, int64
+    [N].
 
-    Frames of one burst are one group although the first and the last may differ by more than `MOST_BITS`.
+    Frames of one burst are one group although the first and the last may differ by more than
+    `MOST_BITS`.
     """
     distinct, of = np.unique(found, axis=0, return_inverse=True)
     every = np.ones(len(distinct), np.bool_)
@@ -137,7 +139,9 @@ def find_contradictions(
     """
     old = np.zeros((0, 2), np.uint64) if earlier is None else earlier
     both = np.concatenate([old, found])
-    numbers = np.concatenate([np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels])
+    numbers = np.concatenate(
+        [np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels]
+    )
     is_old = np.arange(len(both)) < len(old)
     # One representative of each hash, label and side: others of the same kind have the same
     # partners.

@@ -44,7 +44,9 @@ def did_you_mean(name: str, known: Iterable[str], inside: str = "") -> str:
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
-def unknown_field(name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()) -> str:
+def unknown_field(
+    name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
+) -> str:
     """Return the message for a field that does not exist.
 
     Args:
@@ -93,7 +95,8 @@ def _collect_paths(
 def _score_path(name: str, path: str) -> float:
     words = _split_words(name)
     return max(
-        _score_words(words, _split_words(path.rpartition(".")[2])), _score_words(words, _split_words(path))
+        _score_words(words, _split_words(path.rpartition(".")[2])),
+        _score_words(words, _split_words(path)),
     )
 
 

@@ -81,7 +81,9 @@ def for_grey(
     is at most .04 of a deviation.
     """
     share = np.mean(normalise.std) / np.asarray(normalise.std)
-    stem = (tensors[STEM].astype(np.float64) * share[None, :, None, None]).sum(axis=1, keepdims=True)
+    stem = (tensors[STEM].astype(np.float64) * share[None, :, None, None]).sum(
+        axis=1, keepdims=True
+    )
     return {**tensors, STEM: stem.astype(np.float32)}
 
 

@@ -50,7 +50,9 @@ def must_be(keyword: str, limit: Any) -> str | None:
     if keyword not in _LIMITS:
         return None
     text = f"must be {_LIMITS[keyword].format(_format_number(limit))}"
-    return text.replace("entries", "entry").replace("characters", "character") if limit == 1 else text
+    return (
+        text.replace("entries", "entry").replace("characters", "character") if limit == 1 else text
+    )
 
 
 def one_of(given: Any, options: Iterable[str]) -> str:

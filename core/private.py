@@ -11,7 +11,9 @@ import stat
 from pathlib import Path
 
 UMASK = 0o077
-FOLDERS = frozenset({"cache", "catalogue", "downloads", "pretrained", "spool", "store", "work", "lost+found"})
+FOLDERS = frozenset(
+    {"cache", "catalogue", "downloads", "pretrained", "spool", "store", "work", "lost+found"}
+)
 """Folders that a data directory may have; `lost+found` exists if it is a disk of its own."""
 
 
@@ -36,7 +38,7 @@ def keep_private(data_dir: Path) -> str | None:
         except OSError:  # the directory belongs to another user
             pass
     return (
-        f"Others on this machine can open the data directory {data_dir.absolute()} (mode {mode:04o})"
-        f"{f', which also holds {foreign[0]!r}' if foreign else ''}: give Perennial a directory of its own with"
-        " PERENNIAL_DATA_DIR, or close this one with `chmod 700`."
+        f"Others on this machine can open the data directory {data_dir.absolute()} (mode "
+        f"{mode:04o}){f', which also holds {foreign[0]!r}' if foreign else ''}: give Perennial a "
+        "directory of its own with PERENNIAL_DATA_DIR, or close this one with `chmod 700`."
     )

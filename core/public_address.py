@@ -28,7 +28,10 @@ _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NOT_GLOBAL_V6 = tuple(
-    map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "2620:4f:8000::/48"))
+    map(
+        ipaddress.ip_network,
+        ("2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "2620:4f:8000::/48"),
+    )
 )
 """Networks inside 2000::/3 that no public server uses.
 
@@ -125,7 +128,9 @@ def resolve_allowed(
             not allowed.
     """
     if is_metadata_name(target.host):
-        raise Refused(f"{target.host} is a cloud's own service for its machines, and no webhook goes there.")
+        raise Refused(
+            f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
+        )
     addresses = _resolve_addresses(target, resolve or resolve_name)
     for address in addresses:
         if _is_in(address, allow):
@@ -134,8 +139,8 @@ def resolve_allowed(
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise Refused(
-                f"{subject}{why}, and webhooks go to public addresses alone. The service's operator allows others in"
-                " PERENNIAL_WEBHOOK_ALLOW."
+                f"{subject}{why}, and webhooks go to public addresses alone. The service's "
+                "operator allows others in PERENNIAL_WEBHOOK_ALLOW."
             )
         if target.scheme != "https":
             raise Refused(
@@ -150,7 +155,9 @@ def resolve_name(host: str, port: int) -> list[str]:
     Raises:
         OSError: the name cannot be resolved.
     """
-    address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    address_infos = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+    )
     return list(dict.fromkeys(str(info[4][0]) for info in address_infos))
 
 
@@ -176,7 +183,9 @@ def not_public(address: IPAddress) -> str | None:
     if address in _PLATFORM_V4:
         return f"{address} is a cloud's own service for its machines"
     if isinstance(address, ipaddress.IPv4Address):
-        public = address.is_global and not address.is_reserved and not _is_in(address, _NOT_GLOBAL_V4)
+        public = (
+            address.is_global and not address.is_reserved and not _is_in(address, _NOT_GLOBAL_V4)
+        )
     else:
         public = address.is_global and address in _GLOBAL_V6 and not _is_in(address, _NOT_GLOBAL_V6)
     return None if public else f"{address} is a private or reserved address"
@@ -197,7 +206,11 @@ def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
     compatible = high == 0 and low > 0xFFFF
     translated = high == 0xFFFF << 16  # ::ffff:0:a.b.c.d
     isatap = high & 0xFFFFFFFF in (0x00005EFE, 0x02005EFE)
-    return ipaddress.IPv4Address(low) if address in _NAT64 or compatible or translated or isatap else None
+    return (
+        ipaddress.IPv4Address(low)
+        if address in _NAT64 or compatible or translated or isatap
+        else None
+    )
 
 
 def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
@@ -208,7 +221,9 @@ def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     try:
         addresses = [ipaddress.ip_address(text) for text in resolve(target.host, target.port)]
     except (OSError, ValueError) as error:  # ValueError: an address with a scope
-        raise Refused(f"{target.host} has no address: {getattr(error, 'strerror', None) or error}.") from None
+        raise Refused(
+            f"{target.host} has no address: {getattr(error, 'strerror', None) or error}."
+        ) from None
     if not addresses:
         raise Refused(f"{target.host} has no address.")
     return addresses
@@ -231,14 +246,17 @@ def _normalise_host(host: str) -> str:
         raise Refused(f"{host} is no address: write an IPv4 one as four decimal numbers.") from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise Refused(
-            f"{host[:80]} is no name of a host: labels of letters, digits and hyphens, and no dot at the end."
+            f"{host[:80]} is no name of a host: labels of letters, digits and hyphens, and no dot "
+            f"at the end."
         )
     return host
 
 
 def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
     inner = find_embedded_ipv4(address)
-    return any(candidate in net for net in nets for candidate in (address, inner) if candidate is not None)
+    return any(
+        candidate in net for net in nets for candidate in (address, inner) if candidate is not None
+    )
 
 
 def _explain_bad_url(url: str) -> str:
@@ -247,7 +265,8 @@ def _explain_bad_url(url: str) -> str:
         return f"A URL with a user name is not taken: the signature says who sends. {advice}."
     if not url.isascii():
         return (
-            f"A URL is ASCII: an international name is written as xn--…, other characters as %xx. {advice}."
+            f"A URL is ASCII: an international name is written as xn--…, other characters as "
+            f"%xx. {advice}."
         )
     if "#" in url:
         return f"A URL of a webhook has no part after '#'. {advice}."

@@ -54,7 +54,9 @@ def release(data_dir: Path) -> bool:
         (data_dir / NAME).unlink()
     except OSError:
         return False
-    log.warning("the disk of the data directory is full: its reserve was released", folder=str(data_dir))
+    log.warning(
+        "the disk of the data directory is full: its reserve was released", folder=str(data_dir)
+    )
     return True
 
 

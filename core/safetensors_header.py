@@ -77,16 +77,23 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
     kind = _other_format(start)
     if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
-            f"This is {kind}, and a base is a safetensors file: other formats are never read, since they can hold code"
-            " or lead to other files. Save the state dict of its backbone by safetensors.torch.save_file."
+            f"This is {kind}, and a base is a safetensors file: other formats are never read, "
+            "since they can hold code or lead to other files. Save the state dict of its backbone "
+            "by safetensors.torch.save_file."
         )
     if length > MAX_HEADER_BYTES:
-        raise BaseInvalid(f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed.")
+        raise BaseInvalid(
+            f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed."
+        )
     if 8 + length > size:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
     header = _parse_json(read(8, length))
     tensors = sorted(
-        (_parse_tensor(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"),
+        (
+            _parse_tensor(name, entry, 8 + length)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        ),
         key=lambda t: (t.begin, t.end),
     )
     position = 8 + length
@@ -123,7 +130,9 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
             20.
     """
     tensors_by_name = {t.name: t for t in tensors}
-    wrong = [{"field": name, "message": "is missing"} for name in expected if name not in tensors_by_name]
+    wrong = [
+        {"field": name, "message": "is missing"} for name in expected if name not in tensors_by_name
+    ]
     wrong += [
         {"field": name, "message": "does not belong to this architecture"}
         for name in tensors_by_name
@@ -134,10 +143,15 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
         if requirement is None:
             continue
         if list(tensor.shape) != list(requirement["shape"]):
-            differs = f"has shape {_format_shape(tensor.shape)}, not {_format_shape(requirement['shape'])}"
+            differs = (
+                f"has shape {_format_shape(tensor.shape)}, not "
+                f"{_format_shape(requirement['shape'])}"
+            )
             wrong.append({"field": name, "message": differs})
         elif tensor.dtype != requirement["dtype"]:
-            wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"})
+            wrong.append(
+                {"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"}
+            )
     if wrong:
         first = f"{wrong[0]['field']!r} {wrong[0]['message']}"
         problem = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
@@ -197,15 +211,25 @@ def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise build_error(f"has the unknown dtype {str(dtype)[:20]!r}")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_is_natural(n) for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(_is_natural(n) for n in shape)
+    ):
         raise build_error("has an impossible shape")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_natural(n) for n in offsets):
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or not all(_is_natural(n) for n in offsets)
+    ):
         raise build_error("has impossible offsets")
     values = 1
     for n in shape:
         values *= n
     if offsets[1] - offsets[0] != values * DTYPE_BYTES[dtype]:
-        raise build_error(f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise")
+        raise build_error(
+            f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise"
+        )
     return Tensor(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
 
 

@@ -51,7 +51,10 @@ class Settings(BaseSettings):
     workers_per_host: int = Field(1, ge=1)
     """Workers that share the CPUs of this machine or container; see `threads`."""
     threads: int = Field(
-        default_factory=lambda given: max(1, (usable_cpus() - 1) // given.get("workers_per_host", 1)), ge=1
+        default_factory=lambda given: max(
+            1, (usable_cpus() - 1) // given.get("workers_per_host", 1)
+        ),
+        ge=1,
     )
     """Threads of one learning job."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -246,7 +249,9 @@ class Settings(BaseSettings):
     def _is_an_address(cls, value: str) -> str:
         parts = urlsplit(value)
         is_address = (
-            parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and not (parts.query or parts.fragment)
         )
         if value and (not is_address or "@" in parts.netloc):
             raise ValueError(f"{value!r} is not such as https://perennial.example.org")
@@ -321,7 +326,9 @@ def _parse_origin(text: str) -> str:
     advice = "PERENNIAL_PREDICT_ORIGINS lists whole origins, such as https://shop.example,https://shop.example:8443"
     if "*" in text:
         raise ValueError(f"{text!r} stands for any page, whoever made it: {advice}.")
-    match = re.fullmatch(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", text.lower())
+    match = re.fullmatch(
+        r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", text.lower()
+    )
     if match is None or (match[3] is not None and not 0 < int(match[3]) <= 65535):
         raise ValueError(
             f"{text!r} is no origin (http or https, a host, perhaps a port, and no path): {advice}."
@@ -346,7 +353,8 @@ def _with_password(url: str, file: Path | None, what: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or parts.password is not None:
         raise ValueError(
-            f"PERENNIAL_{what}_PASSWORD_FILE needs a PERENNIAL_{what}_URL with a host and without a password."
+            f"PERENNIAL_{what}_PASSWORD_FILE needs a PERENNIAL_{what}_URL with a host and without "
+            f"a password."
         )
     password = file.read_text().strip()
     if not password:

@@ -44,9 +44,9 @@ def require_descriptors(settings: Settings) -> None:
     allowed = descriptors.raise_limit(needed)
     if allowed < needed:
         raise CannotStart(
-            f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). Raise the limit:"
-            " `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a unit of systemd, --ulimit nofile=4096"
-            " for a container."
+            f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). "
+            "Raise the limit: `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a "
+            "unit of systemd, --ulimit nofile=4096 for a container."
         )
 
 
@@ -87,7 +87,7 @@ def _require_writable(data_dir: Path) -> None:
 
 def _build_unwritable_error(data_dir: Path, error: OSError) -> CannotStart:
     return CannotStart(
-        f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name another in"
-        " PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write there: mount it for writing,"
-        " or chown it."
+        f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name "
+        "another in PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write "
+        "there: mount it for writing, or chown it."
     )

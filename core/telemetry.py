@@ -11,7 +11,14 @@ No label has an id, which would make one time series per object.
 
 import os
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    start_http_server,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -64,7 +71,8 @@ INGEST_IMAGES = Counter(
 )
 EXPORT_SECONDS = Histogram(
     "perennial_export_seconds",
-    "Time of a job to make a download, from its claim to the stored file; one that fails is not in it.",
+    "Time of a job to make a download, from its claim to the stored file; one that fails is not in "
+    "it.",
     buckets=_SLOW_S,
     registry=_registry,
 )
@@ -97,7 +105,8 @@ DEVICE_LOST = Gauge(
 )
 DEVICE_LOSSES = Counter(
     "perennial_device_losses",
-    "Times that a worker found its device lost: at its start, by a job, or by a check that followed.",
+    "Times that a worker found its device lost: at its start, by a job, or by a check that "
+    "followed.",
     registry=_registry,
 )
 DELIVERY_SECONDS = Histogram(

@@ -30,8 +30,8 @@ def load_key(settings: Settings) -> bytes:
     path = settings.webhook_key_file
     if path is None and not settings.embedded:
         raise WebhooksUnavailable(
-            "Webhooks need a key that the API and all workers have: whoever runs the service gives each of "
-            "them the same file in PERENNIAL_WEBHOOK_KEY_FILE (`openssl rand -hex 32`)."
+            "Webhooks need a key that the API and all workers have: whoever runs the service gives "
+            "each of them the same file in PERENNIAL_WEBHOOK_KEY_FILE (`openssl rand -hex 32`)."
         )
     if path is None:
         path = settings.data_dir.absolute() / KEY_NAME
@@ -70,8 +70,8 @@ def sign_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str
 def another_key() -> WebhooksUnavailable:
     """Return the error for a derived secret that differs from the one given to the user."""
     return WebhooksUnavailable(
-        "The service's key file of webhooks is not the one with which this webhook was made: whoever runs "
-        "the service puts that one back, or the webhook is rotated."
+        "The service's key file of webhooks is not the one with which this webhook was made: "
+        "whoever runs the service puts that one back, or the webhook is rotated."
     )
 
 

@@ -1,8 +1,8 @@
 """The container's health check: `python deploy/health.py api|worker`; exit status 0 is healthy.
 
-The API is asked over HTTP. A worker busy with a job answers no message, so its chores thread touches a
-file, and the age of that file tells whether the process still lives. A worker that has lost its GPU claims no jobs and
-says so in a file of its own, which makes the check fail.
+The API is asked over HTTP. A worker busy with a job answers no message, so its chores thread
+touches a file, and the age of that file tells whether the process still lives. A worker that has
+lost its GPU claims no jobs and says so in a file of its own, which makes the check fail.
 """
 
 import os
@@ -22,7 +22,9 @@ def api() -> None:
 
 
 def worker() -> None:
-    """Raise OSError where a worker of this host has lost its device, or their file was not touched lately."""
+    """Raise OSError where a worker of this host has lost its device, or their file was not touched
+    lately.
+    """
     folder = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data"))
     touched = folder / "worker-alive"
     for lost in folder.glob(f"device-lost-{socket.gethostname()}_*"):

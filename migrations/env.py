@@ -1,8 +1,8 @@
 """What Alembic runs for every command: which database, which tables, under which lock.
 
-Called from the command line it opens the database that the settings name and, after an upgrade, makes
-the store's folder or bucket. Called by `core.db.migrate` it uses the connection that it is given. One
-tree serves SQLite and PostgreSQL; the whole run is one transaction on both.
+Called from the command line it opens the database that the settings name and, after an upgrade,
+makes the store's folder or bucket. Called by `core.db.migrate` it uses the connection that it is
+given. One tree serves SQLite and PostgreSQL; the whole run is one transaction on both.
 """
 
 import os

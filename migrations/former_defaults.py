@@ -1,7 +1,9 @@
-"""Stored recipes keep the defaults that they were made with, for migrations in which a default changes.
+"""Stored recipes keep the defaults that they were made with, for migrations in which a default
+changes.
 
-A model stores what was sent, and defaults are filled in when its next batch arrives. Without this, existing models
-would learn by another recipe from one day to the next. A job's own recipe is stored complete and stays as it is.
+A model stores what was sent, and defaults are filled in when its next batch arrives. Without this,
+existing models would learn by another recipe from one day to the next. A job's own recipe is stored
+complete and stays as it is.
 """
 
 import json
@@ -19,7 +21,9 @@ READ_LATER = (
     ("jobs", "recipe_override", "1 = 1"),
     ("jobs", "recipe", UNFINISHED),
 )
-"""Table, column and condition of the recipes that jobs still read. A retry resolves its recipe again."""
+"""Table, column and condition of the recipes that jobs still read. A retry resolves its recipe
+again.
+"""
 
 
 def write_former_defaults(former: Former) -> None:
@@ -32,7 +36,9 @@ def write_former_defaults(former: Former) -> None:
 
 
 def add_former_defaults(recipe: dict[str, Any], former: Former) -> dict[str, Any]:
-    """Return a patch with the former defaults of the method that it names, where it says nothing else."""
+    """Return a patch with the former defaults of the method that it names, where it says nothing
+    else.
+    """
     name = _method_of(recipe)
     if name not in former:
         return recipe
@@ -43,7 +49,9 @@ def add_former_defaults(recipe: dict[str, Any], former: Former) -> dict[str, Any
 
 
 def remove_hyperparameter(former: Former, name: str) -> None:
-    """Remove a hyper-parameter that older code does not know from the recipes of these methods that jobs still read."""
+    """Remove a hyper-parameter that older code does not know from the recipes of these methods that
+    jobs still read.
+    """
     for table, column, condition in READ_LATER:
         for id_, recipe in _find_recipes(table, column, former, condition):
             method = recipe.get("method")
@@ -69,20 +77,31 @@ def _method_of(recipe: Any) -> str | None:
 
 
 def _names_method_of_model(job: str, override: Any) -> bool:
-    """Return True if a job's override names the method of its model, whose hyper-parameters then count."""
-    query = "SELECT CAST(m.recipe AS TEXT) FROM models m JOIN jobs j ON j.model_id = m.id WHERE j.id = :id"
+    """Return True if a job's override names the method of its model, whose hyper-parameters then
+    count.
+    """
+    query = (
+        "SELECT CAST(m.recipe AS TEXT) FROM models m JOIN jobs j ON j.model_id = m.id WHERE "
+        "j.id = :id"
+    )
     found = op.get_bind().scalar(sa.text(query), {"id": job})
     return found is not None and _method_of(json.loads(found)) == _method_of(override)
 
 
-def _find_recipes(table: str, column: str, former: Former, condition: str = "1 = 1") -> list[tuple[str, Any]]:
+def _find_recipes(
+    table: str, column: str, former: Former, condition: str = "1 = 1"
+) -> list[tuple[str, Any]]:
     """Return (id, patch) of the rows whose patch names one of the methods."""
     rows = _find_naming(table, column, former, condition)
     return [(id_, patch) for id_, patch in rows if _method_of(patch) in former]
 
 
-def _find_naming(table: str, column: str, names: Iterable[str], condition: str) -> list[tuple[str, Any]]:
-    """Return (id, patch) of the rows that fulfil an SQL condition and have one of the names anywhere in their patch."""
+def _find_naming(
+    table: str, column: str, names: Iterable[str], condition: str
+) -> list[tuple[str, Any]]:
+    """Return (id, patch) of the rows that fulfil an SQL condition and have one of the names
+    anywhere in their patch.
+    """
     text = f"CAST({column} AS TEXT)"
     likely = " OR ".join(f"{text} LIKE '%\"{name}\"%'" for name in names)
     query = f"SELECT id, {text} FROM {table} WHERE ({likely}) AND {condition}"  # noqa: S608

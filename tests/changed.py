@@ -2,14 +2,15 @@
 
     python -m tests.changed [BASE]
 
-The change is everything in the working tree that differs from the commit BASE (default: HEAD), including
-files that git does not track yet. A test file is reached when it is changed itself, or when it or a
-`conftest.py` above it imports a changed file, directly or through others. A test that names a module in a string,
-as for `python -m`, imports it too. A changed file that is not Python, or a migration, stands for the Python files
-that name it or its folder, and for its folder's. Tests of `READS_THE_TREE` are reached by every change.
+The change is everything in the working tree that differs from the commit BASE (default: HEAD),
+including files that git does not track yet. A test file is reached when it is changed itself, or
+when it or a `conftest.py` above it imports a changed file, directly or through others. A test that
+names a module in a string, as for `python -m`, imports it too. A changed file that is not Python,
+or a migration, stands for the Python files that name it or its folder, and for its folder's. Tests
+of `READS_THE_TREE` are reached by every change.
 
-A test that speaks to a service in a process of its own does not import the service: `make test-all` runs those.
-Only changes of pages reach the tests that look at them so.
+A test that speaks to a service in a process of its own does not import the service: `make test-all`
+runs those. Only changes of pages reach the tests that look at them so.
 """
 
 import argparse
@@ -65,7 +66,9 @@ def find_changed_files(checkout: Path, base: str) -> set[str]:
         ["git", "diff", "--name-only", "--no-renames", "-z", base],
         ["git", "ls-files", "--others", "--exclude-standard", "-z"],
     ]
-    outputs = [subprocess.run(c, cwd=checkout, check=True, stdout=subprocess.PIPE).stdout for c in commands]
+    outputs = [
+        subprocess.run(c, cwd=checkout, check=True, stdout=subprocess.PIPE).stdout for c in commands
+    ]
     return {name for output in outputs for name in output.decode().split("\0") if name}
 
 
@@ -96,12 +99,16 @@ def read_modules(checkout: Path) -> dict[str, house.Module]:
     """Read all Python files, by path. Modules of the client are named as they are imported."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     modules = [house.read_module(checkout, path) for path in paths]
-    return {module.path: replace(module, name=module.name.removeprefix("client.")) for module in modules}
+    return {
+        module.path: replace(module, name=module.name.removeprefix("client.")) for module in modules
+    }
 
 
 def _stand_in(path: str) -> house.Module:
     """Return an empty module for a deleted one, which others may still import."""
-    name = path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = (
+        path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    )
     return house.Module(name, path, [], ast.Module([], []))
 
 
@@ -118,7 +125,9 @@ def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     for module in named:
         paths_of.setdefault(module.name, set()).add(module.path)
     path_of = {module.name: module.path for module in modules.values()}
-    edges = {(edge.source, edge.target) for edge in house.find_imports(named) if edge.source in path_of}
+    edges = {
+        (edge.source, edge.target) for edge in house.find_imports(named) if edge.source in path_of
+    }
     edges |= {
         (module.name, name)
         for path, module in modules.items()
@@ -130,7 +139,9 @@ def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     for source, target in edges:
         parts = target.split(".")
         targets = {".".join(parts[: end + 1]) for end in range(len(parts))}
-        for path in {path for name in targets for path in paths_of.get(name, ())} - {path_of[source]}:
+        for path in {path for name in targets for path in paths_of.get(name, ())} - {
+            path_of[source]
+        }:
             importers.setdefault(path, set()).add(path_of[source])
     return importers
 
@@ -146,23 +157,35 @@ def _find_sources(path: str, modules: dict[str, house.Module]) -> Iterator[str]:
     folder = Path(path).parent
     for name, module in modules.items():
         is_beside = Path(name).parent == folder != Path()
-        is_named = Path(path).name in _find_texts(module.tree) or folder.name in _find_folders(module.tree)
+        is_named = Path(path).name in _find_texts(module.tree) or folder.name in _find_folders(
+            module.tree
+        )
         if is_beside or is_named:
             yield name
 
 
 @cache
 def _find_texts(tree: ast.Module) -> set[str]:
-    """Return the last path components of all string constants, without the attribute of `module:attribute`."""
+    """Return the last path components of all string constants, without the attribute of
+    `module:attribute`.
+    """
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return {text.rpartition("/")[2].partition(":")[0] for text in constants if isinstance(text, str)}
+    return {
+        text.rpartition("/")[2].partition(":")[0] for text in constants if isinstance(text, str)
+    }
 
 
 @cache
 def _find_folders(tree: ast.Module) -> set[str]:
-    """Return the last components of the paths that are put together, as in `ROOT / "docs" / "reference"`."""
-    divisions = (n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div))
-    return {str(node.right.value) for node in divisions if isinstance(node.right, ast.Constant)} - {"tests"}
+    """Return the last components of the paths that are put together, as in
+    `ROOT / "docs" / "reference"`.
+    """
+    divisions = (
+        n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+    )
+    return {str(node.right.value) for node in divisions if isinstance(node.right, ast.Constant)} - {
+        "tests"
+    }
 
 
 if __name__ == "__main__":

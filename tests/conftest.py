@@ -5,20 +5,23 @@ Fixtures
     redis_url      a Redis of the session (its own server where `redis-server` is installed)
     redis_server   a Redis of one test, to `stop()`, `freeze()`, `thaw()` and `start()` again
     s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
-                   `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
+                   `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket
+                   exists
     receiver       a receiver of webhooks of one test
     browser        a Chromium of one file of tests, driven by playwright
-    database       `core.db.session.Database` with all tables and no rows (`tests/plugins/databases.py`);
+    database       `core.db.session.Database` with all tables and no rows
+    (`tests/plugins/databases.py`);
                    a test that changes tables takes `postgres_url`
 
 The marker `services`
-    Every test that uses one of these fixtures (or `database` on PostgreSQL) is marked by itself; a test
-    that needs one without them says `@pytest.mark.services("postgresql", "redis", "s3", "chromium")`.
-    Where a needed service does not answer, marked tests are left out and a line at the end of the run
-    says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
+    Every test that uses one of these fixtures (or `database` on PostgreSQL) is marked by itself; a
+    test that needs one without them says
+    `@pytest.mark.services("postgresql", "redis", "s3", "chromium")`. Where a needed service does
+    not answer, marked tests are left out and a line at the end of the run says which, and how to
+    start it. Under `CI=true` nothing is left out: there they fail.
 
-`tests/plugins/` holds the marker, the databases, the certificates and compiled SQL that are kept between tests, the
-order of files and the tables of durations.
+`tests/plugins/` holds the marker, the databases, the certificates and compiled SQL that are kept
+between tests, the order of files and the tables of durations.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; a model that names no base starts from the small one
@@ -45,7 +48,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Of a run in the background of a shell: processes that tests start would ignore Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until all is collected: importing every test file makes many objects and no garbage
-# The small base keeps tests quick. What is said of the base for photos is tested where it is asked for.
+# The small base keeps tests quick. What is said of the base for photos is tested where it is asked
+# for.
 os.environ["PERENNIAL_DEFAULT_BASE"] = "perennial/resnet20-cifar100"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
@@ -92,7 +96,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()
     if report.failed:
         services = {
-            id(value): value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Service)
+            id(value): value
+            for value in getattr(item, "funcargs", {}).values()
+            if isinstance(value, Service)
         }
         for service in services.values():
             with service.log.open("rb") as log:
@@ -137,7 +143,9 @@ def receiver() -> Iterator[receivers.Receiver]:
         yield made
 
 
-@pytest.fixture(scope="module")  # while it is open, playwright's event loop runs: no test can start another
+@pytest.fixture(
+    scope="module"
+)  # while it is open, playwright's event loop runs: no test can start another
 def browser() -> Iterator[Any]:
     with ExitStack() as stack:
         yield _or_fail(lambda: stack.enter_context(chromium.launched()))

@@ -9,7 +9,9 @@ def damage_table(file: Path, table: str) -> None:
     """Overwrite the first page of a table."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     with file.open("r+b") as opened:
         opened.seek((page - 1) * size)

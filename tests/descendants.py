@@ -1,7 +1,7 @@
 """The processes below one, found quickly.
 
-psutil looks at every process of the machine for that, which takes milliseconds: too long for a test that looks again
-and again.
+psutil looks at every process of the machine for that, which takes milliseconds: too long for a test
+that looks again and again.
 """
 
 import os
@@ -15,9 +15,13 @@ IS_LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 def list_descendants(root: int) -> list[psutil.Process]:
-    """Return the processes that run below `root`; none where it has ended. One that ends meanwhile may be missing."""
+    """Return the processes that run below `root`; none where it has ended. One that ends meanwhile
+    may be missing.
+    """
     if not IS_LISTED:
-        return list(psutil.Process(root).children(recursive=True)) if psutil.pid_exists(root) else []
+        return (
+            list(psutil.Process(root).children(recursive=True)) if psutil.pid_exists(root) else []
+        )
     found, parents = [], [root]
     while parents:
         for pid in _read_children(parents.pop()):

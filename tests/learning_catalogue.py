@@ -1,4 +1,6 @@
-"""The catalogue of the learning code, made once per process of tests: its schemas take a tenth of a second."""
+"""The catalogue of the learning code, made once per process of tests: its schemas take a tenth of a
+second.
+"""
 
 import copy
 from functools import cache

@@ -3,15 +3,17 @@
     python -m tests.mutants plant FAULTS [--seed 30] [--each 15]
     python -m tests.mutants run FAULTS RESULTS [--code DIR] [--first OTHER_RESULTS] [--lanes 2]
 
-`plant` draws faults from the syntax trees of `api`, `core`, `worker` and the client: a comparison changed, a
-condition negated, a number off by one, a call or a `raise` left out. The same seed gives the same faults.
-`run` puts each fault into a copy of the checkout DIR and runs the fast tests that lie nearest to it. All faults that
-these do not find are then put into one copy together, and every test that CI runs is run there; the tests that
-fail are run once more with each of these faults alone. RESULTS says for each fault which test found it. A run
-that was interrupted continues where it stopped.
+`plant` draws faults from the syntax trees of `api`, `core`, `worker` and the client: a comparison
+changed, a condition negated, a number off by one, a call or a `raise` left out. The same seed gives
+the same faults. `run` puts each fault into a copy of the checkout DIR and runs the fast tests that
+lie nearest to it. All faults that these do not find are then put into one copy together, and every
+test that CI runs is run there; the tests that fail are run once more with each of these faults
+alone. RESULTS says for each fault which test found it. A run that was interrupted continues where
+it stopped.
 
-Two commits are compared with the faults of the older one, as long as the text of each is still in its file. With
-the results of one, the other tries for each fault the test that found it there before all others.
+Two commits are compared with the faults of the older one, as long as the text of each is still in
+its file. With the results of one, the other tries for each fault the test that found it there
+before all others.
 """
 
 import argparse
@@ -91,7 +93,9 @@ class Fault:
         if text[start : start + len(self.before)] != self.before:
             start = text.find(self.before)
             if start < 0 or text.count(self.before) != 1:
-                raise ValueError(f"{self.path}: the text of the fault is not there once: {self.before!r}")
+                raise ValueError(
+                    f"{self.path}: the text of the fault is not there once: {self.before!r}"
+                )
         file.write_text(text[:start] + self.after + text[start + len(self.before) :])
         self._generate(checkout)
 
@@ -135,12 +139,17 @@ def find_faults(path: str, text: str) -> Iterator[Fault]:
 
     for node, kind, after in _find_mutations(ast.parse(text)):
         assert node.end_lineno is not None and node.end_col_offset is not None
-        start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
+        start, end = (
+            offset(node.lineno, node.col_offset),
+            offset(node.end_lineno, node.end_col_offset),
+        )
         yield Fault(path, start, text[start:end], after, kind)
 
 
 def _find_mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
-    """Yield a node, the operator, and the text in the node's place. Annotations and docstrings stay as they are."""
+    """Yield a node, the operator, and the text in the node's place. Annotations and docstrings stay
+    as they are.
+    """
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -174,13 +183,16 @@ def _list_children(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         yield from (
-            child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)
+            child
+            for child in (value if isinstance(value, list) else [value])
+            if isinstance(child, ast.AST)
         )
 
 
 def _is_text(node: ast.BinOp) -> bool:
     return any(
-        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+        isinstance(side, ast.JoinedStr)
+        or (isinstance(side, ast.Constant) and isinstance(side.value, str))
         for side in (node.left, node.right)
     )
 
@@ -192,17 +204,24 @@ class Measurement:
         code: the checkout.
         faults: from `draw_faults`.
         results: a JSON file; what it says already is not run again.
-        first: number of a fault → the test that found it in another checkout, which is tried before the others.
+        first: number of a fault → the test that found it in another checkout, which is tried before
+            the others.
     """
 
     def __init__(
-        self, code: Path, faults: list[Fault], results: Path, first: dict[str, str | None] | None = None
+        self,
+        code: Path,
+        faults: list[Fault],
+        results: Path,
+        first: dict[str, str | None] | None = None,
     ) -> None:
         self._code = code
         self._faults = faults
         self._results = results
         self._first = first or {}
-        self._found: dict[str, str | None] = json.loads(results.read_text()) if results.exists() else {}
+        self._found: dict[str, str | None] = (
+            json.loads(results.read_text()) if results.exists() else {}
+        )
         self._lock = threading.Lock()
 
     def run_nearest(self, lanes: int) -> None:
@@ -220,9 +239,15 @@ class Measurement:
                     nearest = find_nearest_tests(self._code, fault.path)[:NEAREST_FILES]
                     fault.apply(copy)
                     known = self._first.get(str(number)) or ""
-                    failed = _run_tests(copy, IN_CI, [known], NEAREST_LIMIT_S) if "::" in known else []
+                    failed = (
+                        _run_tests(copy, IN_CI, [known], NEAREST_LIMIT_S) if "::" in known else []
+                    )
                     if known not in failed:
-                        failed = _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S) if nearest else []
+                        failed = (
+                            _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S)
+                            if nearest
+                            else []
+                        )
                     fault.revert(copy, self._code)
                     self._record(number, next(iter(failed), None))
 
@@ -233,8 +258,12 @@ class Measurement:
             thread.join()
 
     def run_all(self) -> None:
-        """Run all tests with all faults that are not found yet; then those that fail, with each alone."""
-        left = [number for number in range(len(self._faults)) if self._found.get(str(number)) is None]
+        """Run all tests with all faults that are not found yet; then those that fail, with each
+        alone.
+        """
+        left = [
+            number for number in range(len(self._faults)) if self._found.get(str(number)) is None
+        ]
         with tempfile.TemporaryDirectory() as folder:
             copy = _copy(self._code, Path(folder))
             while left:
@@ -251,7 +280,9 @@ class Measurement:
                 left = [number for number in left if number not in found_now]
 
     def _leave_out_failing_before(self, copy: Path, failed: list[str]) -> list[str]:
-        """Leave out tests that fail without any fault, for a reason of the machine or of the environment."""
+        """Leave out tests that fail without any fault, for a reason of the machine or of the
+        environment.
+        """
         if not any("::" in test for test in failed):
             print(f"all faults together: {', '.join(failed) or 'no test failed'}", flush=True)
             return []
@@ -290,7 +321,8 @@ class Measurement:
 def find_nearest_tests(checkout: Path, path: str) -> list[str]:
     """Return the test files that import a file or lie in the folder that mirrors its own.
 
-    Those that have its name come first, then those of that folder, then those on the shortest way of imports.
+    Those that have its name come first, then those of that folder, then those on the shortest way
+    of imports.
     """
     modules, importers = _read_imports(checkout)
     steps = {path: 0}
@@ -313,7 +345,9 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
 
 @cache
 def _read_imports(checkout: Path) -> tuple[list[str], dict[str, set[str]]]:
-    """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte in ten readings."""
+    """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte
+    in ten readings.
+    """
     modules = changed.modules(checkout)
     return list(modules), changed.find_importers(modules)
 
@@ -334,7 +368,9 @@ def _copy(code: Path, folder: Path) -> Path:
 
 
 def _run_tests(copy: Path, marks: str, options: list[str], limit_s: float) -> list[str]:
-    """Return the tests that failed; "time" if the run did not end, "collection" if no test could start."""
+    """Return the tests that failed; "time" if the run did not end, "collection" if no test could
+    start.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": f"{copy}:{copy / 'client'}",
@@ -342,7 +378,16 @@ def _run_tests(copy: Path, marks: str, options: list[str], limit_s: float) -> li
         "PERENNIAL_TEST_SHARES": "all",
     }
     environment.pop("PYTEST_ADDOPTS", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rfE",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += ["-m", marks, *options]
     process = subprocess.Popen(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -373,7 +418,9 @@ def main() -> None:
     run = commands.add_parser("run", help="run tests with each fault")
     run.add_argument("faults", type=Path, help="the file that `plant` wrote")
     run.add_argument("results", type=Path, help="the JSON file to write or to continue")
-    run.add_argument("--code", type=Path, default=changed.ROOT, help="a checkout (default: this one)")
+    run.add_argument(
+        "--code", type=Path, default=changed.ROOT, help="a checkout (default: this one)"
+    )
     run.add_argument("--first", type=Path, help="results of another checkout")
     run.add_argument("--lanes", type=int, default=2, help="faults that are tried at the same time")
     given = parser.parse_args()

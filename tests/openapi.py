@@ -1,6 +1,8 @@
-"""Answers held against `/openapi.json`, in which every object is closed: a field that it does not name is a fault.
+"""Answers held against `/openapi.json`, in which every object is closed: a field that it does not
+name is a fault.
 
-An object stays open where the document says what its further fields hold: then it is a map, such as label → count.
+An object stays open where the document says what its further fields hold: then it is a map, such as
+label → count.
 """
 
 import re
@@ -14,7 +16,9 @@ JSON_TYPES = ("application/json", "application/problem+json")
 
 
 def check(client: Any, name: str, value: Any) -> None:
-    """Fail where a value is not of the shape of that name in the document of the API of this process."""
+    """Fail where a value is not of the shape of that name in the document of the API of this
+    process.
+    """
     if not _contracts:
         _contracts.append(Contract(client.get("/openapi.json").json()))
     _contracts[0].check(name, value)
@@ -56,7 +60,9 @@ class Contract:
             return [f"{asked}: the status is not named"]
         kind = response.headers.get("content-type", "").partition(";")[0]
         if kind not in JSON_TYPES:
-            return [] if not response.content or kind in described["content"] else [f"{asked}: {kind}"]
+            return (
+                [] if not response.content or kind in described["content"] else [f"{asked}: {kind}"]
+            )
         if kind not in described.get("content", {}):
             return [f"{asked}: {kind} is not named"]
         errors = self._errors(closed(described["content"][kind]["schema"]), response.json())
@@ -79,26 +85,36 @@ def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.Validation
 
 
 def closed(schema: Any) -> Any:
-    """The same with no further fields in any object that names some, unless it says what these hold."""
+    """The same with no further fields in any object that names some, unless it says what these
+    hold.
+    """
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     found = {key: closed(value) for key, value in schema.items()}
-    if "properties" in found and "type" in found and not isinstance(found.get("additionalProperties"), dict):
+    if (
+        "properties" in found
+        and "type" in found
+        and not isinstance(found.get("additionalProperties"), dict)
+    ):
         found["additionalProperties"] = False
     return found
 
 
 def bare_objects(document: Any) -> set[str]:
-    """Where the document says "an object" or nothing at all of a value: name of the shape, and the way to it."""
+    """Where the document says "an object" or nothing at all of a value: name of the shape, and the
+    way to it.
+    """
     found = set()
     for name, schema in document["components"]["schemas"].items():
         found |= {f"{name}{way}" for way in _bare(schema)}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             for content in _contents(operation):
-                found |= {f"{method.upper()} {path}{way}" for way in _bare(content.get("schema", {}))}
+                found |= {
+                    f"{method.upper()} {path}{way}" for way in _bare(content.get("schema", {}))
+                }
     return found
 
 

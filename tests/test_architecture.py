@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXEMPT = {Path("core/work/imagenet.py"), Path("tools/import_torchvision.py")}
-"""Read one checkpoint of a known digest, and torchvision's files: each in a process of its own, with `weights_only`."""
+"""Read one checkpoint of a known digest, and torchvision's files: each in a process of its own,
+with `weights_only`.
+"""
 
 AREAS = (
     "core.near",
@@ -31,7 +33,15 @@ AREAS = (
     "tools",
     "bench",
 )
-SMALL = {"core.near", "core.protocol", "core.db", "core.store", "core.ingest", "core.recipe", "core"}
+SMALL = {
+    "core.near",
+    "core.protocol",
+    "core.db",
+    "core.store",
+    "core.ingest",
+    "core.recipe",
+    "core",
+}
 """`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
 ARROWS = {
     "core.near": {"core.near"},
@@ -47,7 +57,12 @@ ARROWS = {
     "core.learn": {"core.near", "core.protocol", "core.learn"},
     "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
-    "migrations": {"core", "core.db", "core.store", "migrations"},  # a first upgrade also makes the bucket
+    "migrations": {
+        "core",
+        "core.db",
+        "core.store",
+        "migrations",
+    },  # a first upgrade also makes the bucket
 }
 SCHEDULER = {"celery", "kombu"}
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
@@ -125,10 +140,11 @@ def test_every_import_follows_an_arrow() -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Module → modules of ours that it imports: anywhere, so those inside functions and for types alone count too.
+    """Module → modules of ours that it imports: anywhere, so those inside functions and for types
+    alone count too.
 
-    To import a module runs the `__init__` of its packages first, so they are edges as well, except the packages that
-    the importing module itself lies in: they are already being imported.
+    To import a module runs the `__init__` of its packages first, so they are edges as well, except
+    the packages that the importing module itself lies in: they are already being imported.
     """
     known = {module_of(path) for path in sources()}
     graph: dict[str, set[str]] = {name: set() for name in known}
@@ -138,7 +154,9 @@ def import_graph() -> dict[str, set[str]]:
             if there in known - {here}:
                 graph[here].add(there)
             packages = itertools.accumulate(there.split(".")[:-1], "{}.{}".format)
-            graph[here] |= {p for p in packages if p in known and not f"{here}.".startswith(f"{p}.")}
+            graph[here] |= {
+                p for p in packages if p in known and not f"{here}.".startswith(f"{p}.")
+            }
     return graph
 
 
@@ -159,7 +177,9 @@ def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
             continue
         for line, module in imports(path):
             if module.partition(".")[0] in SCHEDULER and name.parts[0] in ("api", "core"):
-                top = {n.lineno for n in tree(path).body if isinstance(n, ast.Import | ast.ImportFrom)}
+                top = {
+                    n.lineno for n in tree(path).body if isinstance(n, ast.Import | ast.ImportFrom)
+                }
                 if name != Path("core/doorbell.py") or line in top:
                     wrong.append(f"{name}:{line}: imports {module}")
     assert not wrong, "\n".join(wrong)

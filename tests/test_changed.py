@@ -52,13 +52,19 @@ def checkout(tmp_path: Path) -> Path:
     ("changed", "tests"),
     [
         pytest.param(
-            "core/one.py", ["core/test_apart.py", "test_one.py"], id="through a helper and a conftest"
+            "core/one.py",
+            ["core/test_apart.py", "test_one.py"],
+            id="through a helper and a conftest",
         ),
         pytest.param("tests/test_one.py", ["test_one.py"], id="a test itself"),
         pytest.param("client/perennial/verbs.py", ["test_client.py"], id="the client"),
         pytest.param("other/page.html", ["test_three.py"], id="a file that code names"),
-        pytest.param("api/templates/base.html", ["test_render.py", "ui/test_pages.py"], id="a template"),
-        pytest.param("migrations/versions/0001_tables.py", ["helpers/test_one.py"], id="a migration"),
+        pytest.param(
+            "api/templates/base.html", ["test_render.py", "ui/test_pages.py"], id="a template"
+        ),
+        pytest.param(
+            "migrations/versions/0001_tables.py", ["helpers/test_one.py"], id="a migration"
+        ),
         pytest.param("core/program.py", ["test_program.py"], id="a program that a test runs"),
         pytest.param("core/data/table.json", ["test_data.py"], id="data of a package"),
         pytest.param("docs/guide.md", ["test_guide.py"], id="a document that a test names"),
@@ -82,10 +88,14 @@ def test_the_settings_of_all_tests_reach_every_test(checkout: Path) -> None:
     assert find_reached_tests(checkout, ["tests/conftest.py"]) == every
 
 
-def test_changed_files_are_those_that_differ_from_a_commit_and_the_untracked(checkout: Path) -> None:
+def test_changed_files_are_those_that_differ_from_a_commit_and_the_untracked(
+    checkout: Path,
+) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        subprocess.run(["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True
+        )
 
     git("init")
     git("add", ".")
@@ -95,4 +105,8 @@ def test_changed_files_are_those_that_differ_from_a_commit_and_the_untracked(che
     (checkout / "core/two.py").unlink()
     (checkout / "core/new one.py").write_text("")
     assert find_changed_files(checkout, "HEAD") == {"core/two.py", "core/new one.py"}
-    assert find_changed_files(checkout, "HEAD~1") == {"core/one.py", "core/two.py", "core/new one.py"}
+    assert find_changed_files(checkout, "HEAD~1") == {
+        "core/one.py",
+        "core/two.py",
+        "core/new one.py",
+    }

@@ -1,4 +1,6 @@
-"""The container files, judged without an engine: schemas, linters, and what must not change unseen."""
+"""The container files, judged without an engine: schemas, linters, and what must not
+change unseen.
+"""
 
 import json
 import os
@@ -28,13 +30,25 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
 COMPOSE_FILES = [COMPOSE, ROOT / "tests" / "services" / "docker-compose.yml"]
-SECRETS = {"postgres-password", "redis-password", "store-root-password", "store-secret-key", "webhook-key"}
+SECRETS = {
+    "postgres-password",
+    "redis-password",
+    "store-root-password",
+    "store-secret-key",
+    "webhook-key",
+}
 
 
 def _run(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     bare = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
     return subprocess.run(
-        command, cwd=ROOT, env=bare | environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=ROOT,
+        env=bare | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -118,9 +132,13 @@ def test_the_environment_of_our_containers_is_what_the_settings_read(
     settings = Settings(**own)
     password = (secrets / "postgres-password").read_text()
     assert (
-        settings.resolved_database_url == f"postgresql+psycopg://perennial:{password}@postgres:5432/perennial"
+        settings.resolved_database_url
+        == f"postgresql+psycopg://perennial:{password}@postgres:5432/perennial"
     )
-    assert settings.resolved_broker_url == f"redis://:{(secrets / 'redis-password').read_text()}@redis:6379/0"
+    assert (
+        settings.resolved_broker_url
+        == f"redis://:{(secrets / 'redis-password').read_text()}@redis:6379/0"
+    )
     assert settings.secret_key == (secrets / "store-secret-key").read_text()
 
 
@@ -135,11 +153,16 @@ def test_redis_wants_its_password_which_no_command_line_shows(
     def local(text: str) -> str:
         return text.replace("$$", "$").replace("/run/secrets", str(secrets))
 
-    script = local(service["command"][-1]).replace("redis-server -", f"redis-server - --port {port}", 1)
-    process = subprocess.Popen([*service["command"][:-1], script], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    script = local(service["command"][-1]).replace(
+        "redis-server -", f"redis-server - --port {port}", 1
+    )
+    process = subprocess.Popen(
+        [*service["command"][:-1], script], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
     try:
         settings = Settings(
-            broker_url=f"redis://127.0.0.1:{port}/0", broker_password_file=secrets / "redis-password"
+            broker_url=f"redis://127.0.0.1:{port}/0",
+            broker_password_file=secrets / "redis-password",
         )
         await_port(process, port, tmp_path / "none")
         with pytest.raises(redis.AuthenticationError):
@@ -149,20 +172,32 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         kind, check = service["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
         check = local(check).replace("redis-cli", f"redis-cli -p {port}")
-        assert subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode == 0
+        assert (
+            subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode
+            == 0
+        )
         shown = " ".join(psutil.Process(process.pid).cmdline())
         assert (secrets / "redis-password").read_text() not in shown
         (secrets / "redis-password").write_text("wrong")
-        assert subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode != 0
+        assert (
+            subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode
+            != 0
+        )
         assert psutil.Process(process.pid).name() == "redis-server", "it gets the signals itself"
     finally:
         process.terminate()
         process.wait(60)
 
 
-def test_the_account_of_the_store_may_use_its_bucket_and_nothing_else(compose: dict[str, Any]) -> None:
+def test_the_account_of_the_store_may_use_its_bucket_and_nothing_else(
+    compose: dict[str, Any],
+) -> None:
     policy = json.loads((ROOT / "deploy" / "store-policy.json").read_text())
-    bucket = compose["services"]["api"]["environment"]["PERENNIAL_STORE_URL"].split("/")[3].partition("?")[0]
+    bucket = (
+        compose["services"]["api"]["environment"]["PERENNIAL_STORE_URL"]
+        .split("/")[3]
+        .partition("?")[0]
+    )
     resources = {resource for one in policy["Statement"] for resource in one["Resource"]}
     assert resources == {f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"}
     actions = {action for one in policy["Statement"] for action in one["Action"]}
@@ -196,9 +231,13 @@ def test_the_account_is_made_as_often_as_one_likes_and_its_key_is_on_no_command_
     (programs / "mc").chmod(0o755)
     script = (ROOT / "deploy" / "store.sh").read_text().replace("/run/secrets", str(secrets))
     environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", script], env=environment, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, stderr=subprocess.PIPE, check=False
+    )
     assert done.returncode == status, done.stderr
-    root, own = ((secrets / name).read_text() for name in ("store-root-password", "store-secret-key"))
+    root, own = (
+        (secrets / name).read_text() for name in ("store-root-password", "store-secret-key")
+    )
     lines = log.read_text().splitlines()
     assert [line.partition(" | ")[2] for line in lines if " | " in line] == [
         "mb --ignore-existing root/perennial",
@@ -207,7 +246,9 @@ def test_the_account_is_made_as_often_as_one_likes_and_its_key_is_on_no_command_
         "admin policy attach root perennial --user perennial",
     ]
     assert own in lines, "over standard input"
-    assert all(line.startswith(f"http://root:{root}@minio:9000 | ") for line in lines if " | " in line)
+    assert all(
+        line.startswith(f"http://root:{root}@minio:9000 | ") for line in lines if " | " in line
+    )
 
 
 def test_every_image_is_pinned_to_a_version(compose: dict[str, Any]) -> None:
@@ -236,7 +277,9 @@ def test_every_long_running_service_has_a_health_check_and_volumes(compose: dict
 
 def test_only_the_api_is_published_and_only_locally_by_default(compose: dict[str, Any]) -> None:
     published = {
-        name: service["ports"] for name, service in compose["services"].items() if "ports" in service
+        name: service["ports"]
+        for name, service in compose["services"].items()
+        if "ports" in service
     }
     assert published == {"api": ["${PERENNIAL_PUBLISH:-127.0.0.1:8000}:8000"]}
 
@@ -248,12 +291,19 @@ def test_the_commands_are_those_of_the_documentation(compose: dict[str, Any]) ->
     worker = "celery -A worker.celery_app worker -P solo --without-gossip --without-mingle"
     assert command("migrate") == "alembic upgrade head"
     assert command("api").startswith("uvicorn --factory api.app:create_app --host 0.0.0.0")
-    assert command("api") in (ROOT / "docs" / "howto" / "run-at-the-large-size.md").read_text().splitlines()
+    assert (
+        command("api")
+        in (ROOT / "docs" / "howto" / "run-at-the-large-size.md").read_text().splitlines()
+    )
     assert command("worker").startswith(worker) and command("worker-gpu").startswith(worker)
 
 
-def test_gpus_are_reserved_under_their_profiles_and_each_worker_sees_one(compose: dict[str, Any]) -> None:
-    reserving = {name: service for name, service in compose["services"].items() if "deploy" in service}
+def test_gpus_are_reserved_under_their_profiles_and_each_worker_sees_one(
+    compose: dict[str, Any],
+) -> None:
+    reserving = {
+        name: service for name, service in compose["services"].items() if "deploy" in service
+    }
     assert {name: service["profiles"] for name, service in reserving.items()} == {
         "worker-gpu": ["gpu"],
         "worker-gpu-1": ["two-gpus"],
@@ -287,14 +337,20 @@ def test_redis_never_evicts_and_keeps_a_log(compose: dict[str, Any]) -> None:
 
 
 def test_no_container_takes_all_memory_of_its_machine(compose: dict[str, Any]) -> None:
-    assert {name for name, service in compose["services"].items() if "mem_limit" not in service} == set()
+    assert {
+        name for name, service in compose["services"].items() if "mem_limit" not in service
+    } == set()
 
 
 def test_a_job_has_less_memory_than_its_workers_container(compose: dict[str, Any]) -> None:
-    limit = compose["services"]["worker"]["mem_limit"].removeprefix("${WORKER_MEMORY:-").rstrip("g}")
+    limit = (
+        compose["services"]["worker"]["mem_limit"].removeprefix("${WORKER_MEMORY:-").rstrip("g}")
+    )
     job = compose["services"]["api"]["environment"]["PERENNIAL_JOB_MEMORY_BYTES"]
     assert job == compose["services"]["worker"]["environment"]["PERENNIAL_JOB_MEMORY_BYTES"]
-    assert int(job.removeprefix("${JOB_MEMORY_BYTES:-").rstrip("}")) <= (int(limit) << 30) - (1 << 30)
+    assert int(job.removeprefix("${JOB_MEMORY_BYTES:-").rstrip("}")) <= (int(limit) << 30) - (
+        1 << 30
+    )
 
 
 def test_the_compose_file_fixes_no_project_name(compose: dict[str, Any]) -> None:
@@ -302,7 +358,11 @@ def test_the_compose_file_fixes_no_project_name(compose: dict[str, Any]) -> None
 
 
 def test_everything_that_the_dockerfile_copies_is_in_the_build_context() -> None:
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    allowed = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
     sources = {source for line in copied for source in line.split()}
     assert sources == allowed

@@ -1,4 +1,6 @@
-"""What a contributor is told is so: files that are named exist, and the hooks are what `make check` runs."""
+"""What a contributor is told is so: files that are named exist, and the hooks are what `make check`
+runs.
+"""
 
 import re
 from pathlib import Path
@@ -36,7 +38,8 @@ def test_every_file_that_is_named_exists(document: str) -> None:
     paths = [
         name
         for name in named(document)
-        if (("/" in name and " " not in name) or name.endswith(".md")) and not name.startswith(no_files)
+        if (("/" in name and " " not in name) or name.endswith(".md"))
+        and not name.startswith(no_files)
     ]
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -71,4 +74,6 @@ def test_every_module_that_a_command_runs_exists() -> None:
         "tests.mutants",
         "tests.ui.pictures",
     }
-    assert all((ROOT / command.replace(".", "/")).with_suffix(".py").exists() for command in commands)
+    assert all(
+        (ROOT / command.replace(".", "/")).with_suffix(".py").exists() for command in commands
+    )

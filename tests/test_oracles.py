@@ -17,7 +17,9 @@ def rows() -> list[tuple[str, list[tuple[str, str]]]]:
         row = ROW.match(line)
         if row and row["what"] != "What is checked":
             named = [
-                (test["path"], test["name"]) for test in map(NAMED.fullmatch, cells(row["tests"])) if test
+                (test["path"], test["name"])
+                for test in map(NAMED.fullmatch, cells(row["tests"]))
+                if test
             ]
             found.append((row["what"], named if len(named) == len(cells(row["tests"])) else []))
     return found
@@ -29,7 +31,9 @@ def cells(tests: str) -> list[str]:
 
 @cache
 def run(path: str) -> set[str]:
-    """The functions of a file that pytest runs: its tests, or the checks that the conformance tests are made of."""
+    """The functions of a file that pytest runs: its tests, or the checks that the conformance tests
+    are made of.
+    """
     text = (TESTS / path).read_text()
     if Path(path).name.startswith("test_"):
         return set(re.findall(r"^def (test_\w+)\(", text, re.MULTILINE))

@@ -1,5 +1,5 @@
-"""A pattern ends where the text ends: Python's `$` also matches before a last line break, so that `prod\\n`
-would pass."""
+"""A pattern ends where the text ends: Python's `$` also matches before a last line break, so that
+`prod\\n` would pass."""
 
 import ast
 import re
@@ -31,7 +31,9 @@ BY_PART = {"match", "search", "sub", "split", "findall", "finditer", "compile"}
 
 
 def ends(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, what) of each use of `re` that may take a text with a line break at its end for one without."""
+    """(line, what) of each use of `re` that may take a text with a line break at its end for one
+    without.
+    """
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
@@ -59,7 +61,9 @@ def test_no_pattern_of_ours_takes_a_line_break_at_the_end_for_the_end() -> None:
             text = path.read_text()
             if not USES_RE.search(text):
                 continue  # to parse all files takes seconds
-            found += [f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in ends(ast.parse(text))]
+            found += [
+                f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in ends(ast.parse(text))
+            ]
     assert not found, "\n".join(found)
 
 

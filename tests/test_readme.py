@@ -12,7 +12,9 @@ README = (ROOT / "README.md").read_text()
 
 def rows() -> dict[str, str]:
     """Name → the scenarios in the last column, for each row of the table of methods."""
-    table = README.split("| method | keeps between tasks | take it when | weak for |")[1].split("\n\n")[0]
+    table = README.split("| method | keeps between tasks | take it when | weak for |")[1].split(
+        "\n\n"
+    )[0]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     return {name: weak for names, _, _, weak in cells for name in re.findall(r"`([^`]+)`", names)}
 

@@ -69,9 +69,20 @@ def test_a_relay_fails_as_it_is_told_and_heals(s3: Any, kind: Any) -> None:
 
 
 def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    base = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    base = {
+        name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")
+    }
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, f"{FILE}::{test}"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *options,
+            f"{FILE}::{test}",
+        ],
         cwd=ROOT,
         env=base | {"PERENNIAL_TEST_DATABASE_URL": CLOSED} | environment,
         capture_output=True,
@@ -88,7 +99,9 @@ def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedP
         pytest.param(("-n", "2"), marks=pytest.mark.campaign, id="by workers"),
     ],
 )
-def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so(options: tuple[str, ...]) -> None:
+def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so(
+    options: tuple[str, ...],
+) -> None:
     done = _run("test_a_database_has_all_tables", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

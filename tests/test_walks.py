@@ -1,4 +1,6 @@
-"""The walks through the code, file by file: every file that they name is there, and is one that they can say so of."""
+"""The walks through the code, file by file: every file that they name is there, and is one that
+they can say so of.
+"""
 
 import ast
 import re
@@ -24,7 +26,9 @@ def test_every_file_on_a_walk_is_there(walk: Path) -> None:
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.stem)
 def test_every_file_on_a_walk_says_what_it_is_for(walk: Path) -> None:
     modules = [name for name in named(walk) if name.endswith(".py")]
-    assert [name for name in modules if not ast.get_docstring(ast.parse((ROOT / name).read_text()))] == []
+    assert [
+        name for name in modules if not ast.get_docstring(ast.parse((ROOT / name).read_text()))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -37,5 +41,7 @@ def test_every_file_on_a_walk_says_what_it_is_for(walk: Path) -> None:
     ],
 )
 def test_no_file_of_a_room_is_left_out_of_its_walk(folder: str, walk: str) -> None:
-    there = {f"{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")} - {f"{folder}/__init__.py"}
+    there = {f"{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")} - {
+        f"{folder}/__init__.py"
+    }
     assert there - set(named(ROOT / "docs" / "design" / f"walk-{walk}.md")) == set()

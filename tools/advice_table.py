@@ -17,8 +17,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "reference" / "warnings.md"
 ASKS = re.compile(
-    r"(?:GET|POST|PUT|PATCH|DELETE) (?:/v1/|…/)|(?<![\w/])-o [a-z_]+=|(?<![\w/`])\?[a-z_]+=|Perennial-Recipe: "
-    r"|perennial [a-z]+ [A-Z]"
+    r"(?:GET|POST|PUT|PATCH|DELETE) (?:/v1/|…/)|(?<![\w/])-o "
+    r"[a-z_]+=|(?<![\w/`])\?[a-z_]+=|Perennial-Recipe: |perennial [a-z]+ [A-Z]"
 )
 WARNS = re.compile(r"warnings\.(?:append|insert|extend)\Z|\._warn\Z|(?:^|\.)warn\Z")
 PLACES = ("core", "worker")
@@ -68,21 +68,25 @@ ENTRIES = (
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
-    Entry("held-first", (), "a version failed a check of its gate: the first request of `attention`",
+    Entry("held-first", (), "a version failed a check of its gate: the first request of "
+        "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {}}', FIRST + ANY_HELD),
-    Entry("held-weak", (), "a version learned too little of its batch: the first request of `attention`",
+    Entry("held-weak", (), "a version learned too little of its batch: the first request of "
+        "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {"epochs": 50}}',
           FIRST + "test_a_version_that_learned_too_little_is_mended_by_the_first_request"),
     Entry("missing", ("core/line/words.py:explain_settling", "core/line/words.py:_build_step"),
           "a version lacks a task that was rolled back or skipped",
-          f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST {M}/tasks/2/discard.",
+          f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST "
+          f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
     Entry("pinned", ("core/line/words.py:explain_pinning", "core/requests/aliases.py:_production_to_json",
                      "core/requests/models.py:to_json"),
           "production was put on a version by a person and follows no later one",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
-    Entry("passes-now", ("core/requests/aliases.py:_move_production",), "a held version was judged again and passes",
+    Entry("passes-now", ("core/requests/aliases.py:_move_production",), "a held version was judged "
+        "again and passes",
           "", TELLS),
     Entry("biased-head", ("core/work/biased_head.py:_format_advice", "core/work/biased_head.py:_next_batch"),
           "features tell classes apart better than the head by more than 5 points and chance",
@@ -91,14 +95,17 @@ ENTRIES = (
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
     Entry("collapsed", ("core/work/collapsed.py:warn_collapsed", "core/work/collapsed.py:_go_on"),
           "features lost more than 10 points beside the best ancestor's",
-          f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, "reason": "…"}}.',
+          f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
+          f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
     Entry("rebase", ("core/work/advice.py:_say_rebase",),
           "accuracy fell over three versions, or a model on a larger base does better",
-          f'Move the model to the base for photos: POST {M}/rebase {{"base": "perennial/efficientnet-lite0"}}.',
+          f'Move the model to the base for photos: POST {M}/rebase {{"base": '
+          f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     Entry("confused", ("core/work/advice.py:_say_images", "core/work/advice.py:_say_worst"),
-          "a version takes two classes for each other, or accuracy falls and the base is the larger one",
+          "a version takes two classes for each other, or accuracy falls and the base is the "
+          "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/job.py:_inspect_images"),
@@ -110,10 +117,13 @@ ENTRIES = (
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
     Entry("bad-images", ("core/ingest/first_look.py:require_enough", "core/ingest/report.py:judge_batch"),
-          "more images cannot be decoded than the batch allows", "Mend them, or leave them out with ?max_bad=0.3.",
+          "more images cannot be decoded than the batch allows", "Mend them, or leave them out "
+              "with ?max_bad=0.3.",
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
-    Entry("leak", ("core/ingest/report.py:warn_leak",), "held-out images are in the training part too", "", TELLS),
-    Entry("packed", ("core/ingest/readers/zip.py:_check_kind",), "an entry is packed by another method than deflate",
+    Entry("leak", ("core/ingest/report.py:warn_leak",), "held-out images are in the training part "
+        "too", "", TELLS),
+    Entry("packed", ("core/ingest/readers/zip.py:_check_kind",), "an entry is packed by another "
+        "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
     Entry("read", ("core/ingest/rules/by_folders.py:read_folders", "core/ingest/rules/by_table.py:choose_table",
@@ -123,10 +133,12 @@ ENTRIES = (
                      "core/ingest/rules/levels.py:_is_clear", "core/ingest/rules/levels.py:_build_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    Entry("names-pattern", ("core/ingest/rules/choice.py:offer_pattern",), "names of files begin with labels",
+    Entry("names-pattern", ("core/ingest/rules/choice.py:offer_pattern",), "names of files begin "
+        "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    Entry("label-file", ("core/ingest/rules/label_files.py:advice",), "a label file lies in a packed batch",
+    Entry("label-file", ("core/ingest/rules/label_files.py:advice",), "a label file lies in a "
+        "packed batch",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
     Entry("columns", ("core/ingest/rules/tables/columns.py:_refuse_unlikely",
@@ -137,70 +149,88 @@ ENTRIES = (
           "If it is the label, say ?label=width; to take folders as classes, ?layout=folders.",
           TABLES + "test_what_an_option_settles_is_a_remedy"),
     Entry("bad-entries", ("core/ingest/rules/tables/resolving.py:_check_share",),
-          "more entries of a label table cannot be read than the batch allows", "Leave them out with ?max_bad=0.3.",
+          "more entries of a label table cannot be read than the batch "
+          "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
     Entry("memory-lost", (_learn_path("inherited_state.py:inherit_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
     Entry("one-class", (_learn_path("job.py:_begin_run"),), "a model knows one class alone",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    Entry("merge", (_learn_path("merge.py:merge_weights"),), "weights were merged, or could not be", "", TELLS),
+    Entry("merge", (_learn_path("merge.py:merge_weights"),), "weights were merged, or could not "
+        "be", "", TELLS),
     Entry(
-        "rebalance", (_learn_path("rebalance.py:build_pool"),), "the head was rebalanced, or could not be", "", TELLS
+        "rebalance", (_learn_path("rebalance.py:build_pool"),), "the head was rebalanced, or could "
+            "not be", "", TELLS
     ),
     Entry("validation", (_learn_path("validation.py:begin"), _learn_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
-    Entry("few-steps", (_learn_path("methods/dlcft.py:begin_task"),), "an update has few steps for its method",
-          "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each side"),
+    Entry("few-steps", (_learn_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
+        "its method",
+          "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each "
+              "side"),
     Entry("exemplars", (_learn_path("methods/icarl.py:end_task"), _learn_path("methods/icarl.py:_make_means"),
                         _learn_path("methods/expanding.py:_select_exemplars"),
                         _learn_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
-          "not followed: the message is tested in tests/core/learn/methods, its effect is the method's own"),
+          "not followed: the message is tested in tests/core/learn/methods, its effect is the "
+          "method's own"),
     Entry("curvature", (_learn_path("methods/ewc_online.py:begin_task"),),
           "the kept curvature is of another kind", "", TELLS),
-    Entry("steep", (_learn_path("methods/quadratic.py:_warn_of_limits"),), "a penalty is too steep for the rate", "",
+    Entry("steep", (_learn_path("methods/quadratic.py:_warn_of_limits"),), "a penalty is too steep "
+        "for the rate", "",
           TELLS),
     Entry("slca", (_learn_path("methods/slca.py:begin_task"),), (
         "covariances are too wide, or validation "
         "chooses the state"
     ),
           "Set validation to 0.", "not followed: minutes of training for each side"),
-    Entry("optimizer", (_learn_path("optim/build.py:load_state"),), "the state of another optimizer is not used", "",
+    Entry("optimizer", (_learn_path("optim/build.py:load_state"),), "the state of another "
+        "optimizer is not used", "",
           TELLS),
     Entry("olor", (_learn_path("optim/olor.py:_limit_rho"), _learn_path("optim/rollback.py:announce_rollback")),
-          "OLOR rolls back nothing, little or too much", "Set optimizer.olor.iota_total to the sum that you want.",
+          "OLOR rolls back nothing, little or too much", "Set optimizer.olor.iota_total to the sum "
+              "that you want.",
           "tests/core/learn/optim/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     Entry("no-weights", ("core/recipe/pretrained.py:weights_of", "core/requests/pretrained.py:resolve_weights",
-                         "core/work/kinds/fetch.py:_find_pretrained"), "timm has no weights of a name",
+                         "core/work/kinds/fetch.py:_find_pretrained"), "timm has no weights of a "
+                             "name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     Entry("weights-by-hand", ("core/requests/pretrained.py:_by_hand", "core/work/kinds/fetch.py:_format_advice",
                               "core/line/words.py:fetch_again"),
           "weights cannot be fetched",
-          "Put model.safetensors into the data directory of each worker, and send POST /v1/jobs/job_1/retry.",
+          "Put model.safetensors into the data directory of each worker, and send POST "
+          "/v1/jobs/job_1/retry.",
           "tests/e2e/test_pretrained.py::test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing"),
-    Entry("alias-target", ("core/requests/aliases.py:_no_target",), "an alias cannot go back further",
+    Entry("alias-target", ("core/requests/aliases.py:_no_target",), "an alias cannot go back "
+        "further",
           f"PUT {M}/aliases/production can put it on version 1 or 2.",
           LIFE + "test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost"),
-    Entry("recipe", ("core/requests/models.py:change",), "a recipe is weak in a scenario, or loses memory", "", TELLS),
+    Entry("recipe", ("core/requests/models.py:change",), "a recipe is weak in a scenario, or loses "
+        "memory", "", TELLS),
     Entry("base-fits", ("core/requests/base_advice.py:make_error",
           "core/requests/base_advice.py:format_creation_request",
                         "core/requests/base_advice.py:_advise_on_stem",
-                        "core/requests/base_advice.py:other_model"), "an uploaded base fits another architecture",
+                        "core/requests/base_advice.py:other_model"), "an uploaded base fits "
+                            "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
           "tests/core/requests/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
-    Entry("no-answers", ("core/requests/compared_tasks.py:_explain_missing",), "versions from before answers were kept",
+    Entry("no-answers", ("core/requests/compared_tasks.py:_explain_missing",), "versions from "
+        "before answers were kept",
           f"The next job asks it again: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     Entry("export-failed", ("core/requests/export_jobs.py:_explain_ending",
           "core/work/exporting.py:read_requested_export"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
-          "not followed: tests/api has the refusal; the retry fails again by design where packages lack"),
+          "not followed: tests/api has the refusal; the retry fails again by design where packages "
+          "lack"),
     Entry("which-task", ("core/requests/predictions.py:_check_task",), "a prediction names no head",
-          "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in tests/api/predict"),
+          "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
+              "tests/api/predict"),
     Entry("quota", ("core/requests/quota.py:_make_full_error", "core/work/kinds/fetch.py:_require_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
-          "not followed: deletion of what one chooses; tests/core/requests/test_quota.py has what it frees"),
+          "not followed: deletion of what one chooses; tests/core/requests/test_quota.py has what "
+          "it frees"),
     Entry("rebase-begun", ("core/requests/rebase.py:_require_rebasable", "core/requests/rebase.py:_start_from",
                            "core/requests/rebase.py:_add_model_and_jobs", "core/requests/rebase_plan.py:find_rebase"),
           "a move to another base is begun, or is not", f"GET {M}/rebase says how far it is.",
@@ -210,7 +240,8 @@ ENTRIES = (
     Entry("rebase-finish", ("core/requests/rebase_comparison.py:_describe_next_step",
                             "core/requests/rebase_finish.py:_require_compared",
                             "core/requests/rebase_finish.py:_require_ready",
-                            "core/requests/rebase_finish.py:_require_back"), "a move can be finished or taken back",
+                            "core/requests/rebase_finish.py:_require_back"), "a move can be "
+                                "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     Entry("relearn", ("core/requests/retries.py:_retry_task", "core/requests/settling.py:_why_not"),
@@ -222,30 +253,38 @@ ENTRIES = (
           "an upload is missing, unfinished or one too many", "GET /v1/uploads lists all.",
           "not followed: the client goes on by itself, tests/client/test_uploads.py"),
     Entry("webhook", ("core/requests/webhooks.py:require_enabled", "core/requests/webhooks.py:require_room"),
-          "a webhook is disabled, or too many deliveries wait", 'PATCH /v1/webhooks/whk_1 {"enabled": true} first.',
+          "a webhook is disabled, or too many deliveries wait", 'PATCH /v1/webhooks/whk_1 '
+              '{"enabled": true} first.',
           "not followed: tests/api/routes/test_webhooks.py enables one"),
-    Entry("data-settled", (), "a batch that was held is learned as it is: the finding is not repeated", "",
+    Entry("data-settled", (), "a batch that was held is learned as it is: the finding is not "
+        "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
     Entry("suspects", ("core/learn/data_findings.py:_find_suspects",), "labels look wrong",
           "Look at them: report.data.suspects of the task, and pictures on its page.",
           "not followed: a person looks; what is found is in tests/core/learn/test_data_report.py"),
     Entry("mislabelled", ("core/learn/data_findings.py:_find_mislabelled",
           "core/line/checks.py:_judge_learned_nothing"),
-          "labels of known classes look swapped or wrong", "Correct wrong labels and send the batch again",
+          "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
+              "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
     Entry("near-duplicates", ("core/learn/data_findings.py:_find_leak", "core/learn/data_findings.py:_held_out_before",
-                              "core/learn/data_findings.py:_find_repeats"), "images are nearly the same as others",
+                              "core/learn/data_findings.py:_find_repeats"), "images are nearly the "
+                                  "same as others",
           "Put images of one scene into one part.",
           "tests/core/learn/test_duplicates.py::test_folds_of_single_frames_promise_what_new_images_do_not_keep"),
-    Entry("few", ("core/learn/data_findings.py:_find_small_classes",), "a class has fewer than 5 images",
+    Entry("few", ("core/learn/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
+        "images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("shift", ("core/learn/data_findings.py:_find_shift",), "images of known classes differ from earlier ones",
+    Entry("shift", ("core/learn/data_findings.py:_find_shift",), "images of known classes differ "
+        "from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    Entry("would-say", ("core/learn/data_findings.py:_would_say",), "production would take new classes for known ones",
+    Entry("would-say", ("core/learn/data_findings.py:_would_say",), "production would take new "
+        "classes for known ones",
           "", TELLS),
     Entry("weak", ("core/recipe/weaknesses.py:find_weaknesses", "core/recipe/weaknesses.py:without_effect"),
-          "a method or modifier is weak in a scenario, or changes nothing", "Name a method that trains.",
+          "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
+              "trains.",
           "not followed: docs/benchmarks.md has both sides of each, measured"),
     Entry("damage", ("core/damage.py:_of_part",), "a stored part is damaged",
           f"Roll back and learn task 2 again (POST {M}/tasks/2/relearn).",
@@ -300,7 +339,9 @@ def _format_test(test: str) -> str:
 
 
 def find_sources() -> set[str]:
-    """Return `file:function` of all functions that name a request or an option to a person, or that warn."""
+    """Return `file:function` of all functions that name a request or an option to a person, or that
+    warn.
+    """
     return {
         f"{path.relative_to(ROOT)}:{function.name}"
         for place in PLACES
@@ -327,7 +368,11 @@ def _gives_advice(function: ast.FunctionDef) -> bool:
     for node in ast.walk(function):
         if id(node) in nested:
             continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != docstring:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value != docstring
+        ):
             if ASKS.search(node.value):
                 return True
         elif isinstance(node, ast.Call):

@@ -79,7 +79,9 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         if not find_missing(named_objects, copy):
             break
     else:
-        raise NotPossible(f"In {ROUNDS} rounds something was always deleted while it was copied: try again.")
+        raise NotPossible(
+            f"In {ROUNDS} rounds something was always deleted while it was copied: try again."
+        )
     _drop_unnamed(named_objects, copy)
     for name in KEYS:
         if (settings.data_dir / name).is_file():
@@ -120,7 +122,8 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     for item in named_objects:
         if not _is_key(item.key):
             raise NotPossible(
-                f"{source} names the object {item.key[:80]!r}, which is outside of a store: nothing was restored."
+                f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
+                f"nothing was restored."
             )
     missing = find_missing(named_objects, copy)
     if missing:
@@ -161,14 +164,23 @@ def _require_plain(source: Path) -> None:
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
                 raise NotPossible(
-                    f"{path} is a link to {str(path.readlink())[:200]!r}, and a backup holds none: it would bring in"
-                    " what lies outside. Restore from a copy of the backup as it was made."
+                    f"{path} is a link to {str(path.readlink())[:200]!r}, and a backup holds none: "
+                    "it would bring in what lies outside. Restore from a copy of the backup as it "
+                    "was made."
                 )
             if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                raise NotPossible(f"{path} is neither a file nor a folder: a backup holds nothing else.")
-            key = path.relative_to(source / STORE).as_posix() if path.is_relative_to(source / STORE) else None
+                raise NotPossible(
+                    f"{path} is neither a file nor a folder: a backup holds nothing else."
+                )
+            key = (
+                path.relative_to(source / STORE).as_posix()
+                if path.is_relative_to(source / STORE)
+                else None
+            )
             if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_key(key):
-                raise NotPossible(f"{str(path)!r} has a name that no object has: nothing was restored.")
+                raise NotPossible(
+                    f"{str(path)!r} has a name that no object has: nothing was restored."
+                )
     damage = soundness.find_damage(source / DATABASE)
     if damage:
         raise NotPossible(
@@ -180,7 +192,8 @@ def _require_plain(source: Path) -> None:
         ).fetchone()
     if unexpected is not None:
         raise NotPossible(
-            f"The database of {source} holds a {unexpected[0]}, {unexpected[1]!r:.80}: the service makes none."
+            f"The database of {source} holds a {unexpected[0]}, {unexpected[1]!r:.80}: the service "
+            f"makes none."
         )
 
 
@@ -212,7 +225,9 @@ def find_missing(wanted: Iterable[Named], store: Store) -> list[Named]:
 
 
 def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
-    with tempfile.NamedTemporaryFile(prefix="perennial-copy-", dir=_find_incoming_folder(target)) as file:
+    with tempfile.NamedTemporaryFile(
+        prefix="perennial-copy-", dir=_find_incoming_folder(target)
+    ) as file:
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
@@ -245,9 +260,16 @@ def _copy_database(source: Path, target: Path) -> None:
 
     The copy has no write-ahead log beside it.
     """
-    for name in (target, target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
+    for name in (
+        target,
+        target.with_name(f"{target.name}-wal"),
+        target.with_name(f"{target.name}-shm"),
+    ):
         name.unlink(missing_ok=True)
-    source_connection, target_connection = sqlite3.connect(source, timeout=30), sqlite3.connect(target)
+    source_connection, target_connection = (
+        sqlite3.connect(source, timeout=30),
+        sqlite3.connect(target),
+    )
     try:
         # All pages in one step, which is one reading transaction.
         source_connection.backup(target_connection)
@@ -265,5 +287,7 @@ def _open_database(file: Path) -> Database:
 def _sqlite_file(settings: Settings) -> Path:
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
-        raise NotPossible("This copies SQLite; for PostgreSQL use pg_dump and a mirror of the bucket.")
+        raise NotPossible(
+            "This copies SQLite; for PostgreSQL use pg_dump and a mirror of the bucket."
+        )
     return Path(url.database)

@@ -16,7 +16,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
-SINGLE = tuple((RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py"))
+SINGLE = tuple(
+    (RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py")
+)
 """Modules of the service, each with its copy."""
 BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
@@ -50,14 +52,20 @@ def main() -> None:
 def copy_rules() -> dict[str, str]:
     """Return the modules of `client/perennial/pack/rules` by their path in it."""
     return {
-        str(file.relative_to(RULES)): file.read_text().replace("core.ingest.rules", "perennial.pack.rules")
+        str(file.relative_to(RULES)): file.read_text().replace(
+            "core.ingest.rules", "perennial.pack.rules"
+        )
         for file in sorted(RULES.rglob("*.py"))
     }
 
 
 def generate_modules() -> dict[str, str]:
     """Return the generated modules of `_sync` by their path in it."""
-    files = (file for file in sorted(SOURCE.rglob("*.py")) if str(file.relative_to(SOURCE)) not in BY_HAND)
+    files = (
+        file
+        for file in sorted(SOURCE.rglob("*.py"))
+        if str(file.relative_to(SOURCE)) not in BY_HAND
+    )
     return {str(file.relative_to(SOURCE)): make_blocking(file.read_text()) for file in files}
 
 

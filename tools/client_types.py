@@ -88,7 +88,9 @@ def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
         for operation in operations.values():
             if isinstance(operation, dict):
                 roots += [
-                    name for schema in _list_response_schemas(operation) for name in find_references(schema)
+                    name
+                    for schema in _list_response_schemas(operation)
+                    for name in find_references(schema)
                 ]
     reachable: set[str] = set()
     while roots:
@@ -103,7 +105,9 @@ def _list_response_schemas(operation: Schema) -> Iterator[Any]:
     for status, answer in operation.get("responses", {}).items():
         if status < "400":
             contents = answer.get("content", {}).items()
-            yield from (content.get("schema", {}) for kind, content in contents if kind in JSON_TYPES)
+            yield from (
+                content.get("schema", {}) for kind, content in contents if kind in JSON_TYPES
+            )
 
 
 def find_references(schema: Any) -> list[str]:
@@ -132,7 +136,10 @@ class _Types:
         """Return the class of a schema."""
         schema = self._schemas[name]
         base = "Table" if self._names[name] in TABLES else "Shape"
-        lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}({base}):"]
+        lines = [
+            "@dataclass(frozen=True, slots=True, kw_only=True)",
+            f"class {self._names[name]}({base}):",
+        ]
         lines += [*_format_docstring(schema.get("description", self._names[name])), ""]
         required = set(schema.get("required", ()))
         for field, of in schema["properties"].items():
@@ -148,7 +155,11 @@ class _Types:
         if "$ref" in schema:
             name = _parse_reference(schema["$ref"])
             inner = self._schemas[name]
-            return self._names[name] if is_object(inner) and not is_page(inner) else self.render_type(inner)
+            return (
+                self._names[name]
+                if is_object(inner) and not is_page(inner)
+                else self.render_type(inner)
+            )
         if "const" in schema or "enum" in schema:
             values = schema.get("enum", [schema.get("const")])
             return f"Literal[{', '.join(_format_literal(value) for value in values)}]"

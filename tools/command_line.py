@@ -15,7 +15,17 @@ from perennial.cli.main import COMMANDS, Perennial, cli
 from tools import commands
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "command-line.md"
-SERVICE = ("serve", "worker", "migrate", "check", "sweep", "backup", "restore", "doctor", "compare-methods")
+SERVICE = (
+    "serve",
+    "worker",
+    "migrate",
+    "check",
+    "sweep",
+    "backup",
+    "restore",
+    "doctor",
+    "compare-methods",
+)
 COMMON = {"is_json", "jq", "profile", "url", "is_csv", "is_quiet", "has_headers"}
 HEAD = """# The command line
 

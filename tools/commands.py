@@ -50,7 +50,9 @@ def worker() -> int:
 
 @click.command()
 def migrate() -> int:
-    """Bring the tables up to date and make the store's folder or bucket; `serve` does so by itself."""
+    """Bring the tables up to date and make the store's folder or bucket; `serve` does so
+    by itself.
+    """
     from core.db.migrate import read_revision, upgrade
     from core.db.session import Database
     from core.private import UMASK
@@ -69,7 +71,11 @@ def migrate() -> int:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
 @click.option(
-    "--grace-hours", type=click.FloatRange(0), default=24.0, show_default=True, help="Of what nothing names."
+    "--grace-hours",
+    type=click.FloatRange(0),
+    default=24.0,
+    show_default=True,
+    help="Of what nothing names.",
 )
 @JSON
 def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
@@ -123,7 +129,9 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 
 @click.command("compare-methods")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True))
-@click.option("--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3.")
+@click.option(
+    "--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3."
+)
 @click.option(
     "--images",
     type=click.IntRange(5),
@@ -144,24 +152,40 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
     show_default=True,
     help="Of each training of the network.",
 )
-@click.option("--without", multiple=True, type=click.Choice(ROWS), help="Leave a row out; can be repeated.")
-@click.option("--base", metavar="NAME", help="Of the rows beside Perennial's; default: the ImageNet base.")
 @click.option(
-    "--model", metavar="JSON", help="Fields of Perennial's model, such as its recipe; default: its defaults."
+    "--without", multiple=True, type=click.Choice(ROWS), help="Leave a row out; can be repeated."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split and of each training.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures there."
+    "--base", metavar="NAME", help="Of the rows beside Perennial's; default: the ImageNet base."
+)
+@click.option(
+    "--model",
+    metavar="JSON",
+    help="Fields of Perennial's model, such as its recipe; default: its defaults.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the split and of each training."
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all figures there.",
 )
 def compare_methods(
-    folder: Path, without: tuple[str, ...], json_file: Path | None, model: str | None, **choices: Any
+    folder: Path,
+    without: tuple[str, ...],
+    json_file: Path | None,
+    model: str | None,
+    **choices: Any,
 ) -> int:
     """Compare Perennial's default with the usual ways to update a classifier, on your own images.
 
-    DIR holds a folder of images for each class, or another layout that `perennial submit` takes. Its classes are
-    dealt into batches of new classes, which are learned one after the other: by frozen features with LDA or logistic
-    regression, by fine-tuning on each batch alone, by full retraining, and by Perennial. All are measured on the same
-    held-out images. An estimate of the time comes first.
+    DIR holds a folder of images for each class, or another layout that `perennial submit` takes.
+    Its classes are dealt into batches of new classes, which are learned one after the other: by
+    frozen features with LDA or logistic regression, by fine-tuning on each batch alone, by full
+    retraining, and by Perennial. All are measured on the same held-out images. An estimate of the
+    time comes first.
     """
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import Options
@@ -194,7 +218,8 @@ def _parse_fields(text: str | None) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise click.UsageError(
-            f'--model {text} is not a JSON object. Fields of a model are allowed: --model \'{{"base": "random"}}\'.'
+            f"--model {text} is not a JSON object. Fields of a model are allowed: --model "
+            f'\'{{"base": "random"}}\'.'
         )
     return fields
 

@@ -52,8 +52,8 @@ def main() -> int:
         problem = str(error)
     except one_service.DataInUse as used:
         problem = (
-            f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a directory of its "
-            "own: PERENNIAL_DATA_DIR=demo-data make demo"
+            f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a "
+            "directory of its own: PERENNIAL_DATA_DIR=demo-data make demo"
         )
     console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
     return 1
@@ -71,7 +71,10 @@ def run_demo(recipe: Json) -> int:
         console.print(f"Starting Perennial with its data in {data_dir} …")
     if not is_checked(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
-    with service.running(data_dir) as running, Perennial(running.key, base_url=running.url) as client:
+    with (
+        service.running(data_dir) as running,
+        Perennial(running.key, base_url=running.url) as client,
+    ):
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
         # A method that forgets is shown forgetting, so its versions must not be held.
@@ -97,7 +100,10 @@ def run_demo(recipe: Json) -> int:
 
 def learn_batches(client: Perennial, model: str) -> None:
     """Submit the five archives at once and follow each job with a bar."""
-    jobs = [(name, client.submit(model, archive, name=name)) for name, archive in digits.build_archives()]
+    jobs = [
+        (name, client.submit(model, archive, name=name))
+        for name, archive in digits.build_archives()
+    ]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -135,7 +141,8 @@ def print_metrics(metrics: types.Metrics) -> None:
     for key, words in figures.items():
         value = getattr(metrics.summary, key)
         console.print(
-            f"  {words:28} {'–' if value is None else f'{value:+.3f}' if key == 'bwt' else f'{value:.3f}'}"
+            f"  {words:28} "
+            f"{'–' if value is None else f'{value:+.3f}' if key == 'bwt' else f'{value:.3f}'}"
         )
 
 
@@ -143,7 +150,8 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     """Download the latest version, verify it, and predict ten digits with its content alone."""
     download = client.download(model, "latest", file)
     console.print(
-        f"\nDownloaded the latest version: {download.bytes:,} bytes, sha256 {download.sha256[:16]}… verified."
+        f"\nDownloaded the latest version: {download.bytes:,} bytes, sha256 "
+        f"{download.sha256[:16]}… verified."
     )
     folder = file.parent / "model"
     folder.mkdir()
@@ -161,8 +169,8 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     answers = json.loads(done.stdout)
     right = sum(answer == label for answer, label in zip(answers, expected_labels, strict=True))
     console.print(
-        f"Loaded it with its own model card's code (torch and safetensors, no Perennial) and predicted "
-        f"0 … 9 as {' '.join(answers)}: {right} of 10 right."
+        f"Loaded it with its own model card's code (torch and safetensors, no Perennial) and "
+        f"predicted 0 … 9 as {' '.join(answers)}: {right} of 10 right."
     )
 
 

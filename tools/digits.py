@@ -21,7 +21,9 @@ def build_archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
     if signed:
         negative = np.random.default_rng(0).random(len(pixels)) < 0.5
         pixels[negative] = 255 - pixels[negative]
-    return [(f"digits-{d}-{d + 1}", _zip_classes(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)]
+    return [
+        (f"digits-{d}-{d + 1}", _zip_classes(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)
+    ]
 
 
 def _zip_classes(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> bytes:

@@ -28,7 +28,9 @@ def run_checks() -> int:
             click.echo(f"ok       {name}: {look(settings)}")
         except (PerennialError, SQLAlchemyError, OSError) as error:
             bad += 1
-            detail = error.detail if isinstance(error, PerennialError) else str(error).partition("\n")[0]
+            detail = (
+                error.detail if isinstance(error, PerennialError) else str(error).partition("\n")[0]
+            )
             click.echo(f"problem  {name}: {detail}")
     return 1 if bad else 0
 
@@ -52,7 +54,8 @@ def _check_device(settings: Settings) -> str:
     if report["problem"] is not None:
         driver_note = f"the NVIDIA driver ({driver}) is there, but " if driver else ""
         raise OSError(
-            f"PERENNIAL_DEVICE={settings.device}: {driver_note}no GPU can be used: {report['problem']}"
+            f"PERENNIAL_DEVICE={settings.device}: {driver_note}no GPU can be used: "
+            f"{report['problem']}"
         )
     gib = 1 << 30
     free, total = (report["free_bytes"] or 0) / gib, (report["total_bytes"] or 0) / gib

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from core.work.consistency import Drift, Kind
 
 FOUND: dict[Kind, str] = {
-    "missing": "Missing: {object} ({size}), {detail}. `perennial check --repair` looks for a copy on this machine; "
-    "else restore it from a backup.",
-    "size": "Another size than the database says ({size}): {object}, {detail}. `perennial check --repair` looks for a "
-    "copy on this machine; else restore it from a backup.",
-    "digest": "Damaged, its bytes are not those that were stored: {object} ({size}), {detail}. `perennial check "
-    "--repair` looks for a sound copy on this machine; else restore it from a backup.",
+    "missing": "Missing: {object} ({size}), {detail}. `perennial check --repair` looks for a copy "
+    "on this machine; else restore it from a backup.",
+    "size": "Another size than the database says ({size}): {object}, {detail}. `perennial check "
+    "--repair` looks for a copy on this machine; else restore it from a backup.",
+    "digest": "Damaged, its bytes are not those that were stored: {object} ({size}), {detail}. "
+    "`perennial check --repair` looks for a sound copy on this machine; else restore it from a "
+    "backup.",
     "overdue": "Left over: {object} ({size}), {detail}. `perennial sweep` removes it.",
-    "foreign": "Not of this service: {object} ({size}), {detail}. Move it elsewhere if somebody needs it.",
-    "lease": "Left by its worker: {object} is {detail}. `perennial check --repair` gives it to another one.",
+    "foreign": "Not of this service: {object} ({size}), {detail}. Move it elsewhere if somebody "
+    "needs it.",
+    "lease": "Left by its worker: {object} is {detail}. `perennial check --repair` gives it to "
+    "another one.",
 }
 """Sentence for each kind of difference."""
 COUNTED: dict[Kind, str] = {
@@ -34,7 +37,9 @@ def format_count(number: int, noun: str) -> str:
 
 def told_drift(drift: Drift) -> str:
     """Return the sentence about one difference and its remedy."""
-    return FOUND[drift.kind].format(object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail)
+    return FOUND[drift.kind].format(
+        object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail
+    )
 
 
 def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
@@ -47,16 +52,18 @@ def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> s
     """
     if found:
         kinds = ", ".join(
-            f"{number} {COUNTED[kind]}" for kind, number in Counter(one.kind for one in found).items()
+            f"{number} {COUNTED[kind]}"
+            for kind, number in Counter(one.kind for one in found).items()
         )
         return (
-            f"{format_count(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
+            f"{format_count(len(found), 'difference')}, {sum(one.bytes for one in found):,} "
+            f"bytes: {kinds}."
         )
     if not objects:
         return "Database and store agree: both are empty."
     finding = "each was read and has the digest" if is_verified else "each is there with the size"
     more = "" if is_verified else " --verify reads them, too."
     return (
-        f"Database and store agree. The database names {format_count(objects, 'object')}: {finding} that it "
-        f"says.{more}"
+        f"Database and store agree. The database names {format_count(objects, 'object')}: "
+        f"{finding} that it says.{more}"
     )

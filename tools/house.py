@@ -59,7 +59,10 @@ def untyped_lines(module: Module) -> list[int]:
     """Return the lines that name `dict[str, Any]`, or `Json`, its alias."""
     line_numbers = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Name | ast.Subscript) and ast.unparse(node) in ("Json", "dict[str, Any]"):
+        if isinstance(node, ast.Name | ast.Subscript) and ast.unparse(node) in (
+            "Json",
+            "dict[str, Any]",
+        ):
             line_numbers.add(node.lineno)
     return sorted(line_numbers)
 
@@ -132,7 +135,8 @@ def find_circles(edges: Iterable[Import]) -> list[list[str]]:
         if module in targets
     }
     return sorted(
-        (sorted(component) for component in found), key=lambda component: (-len(component), component)
+        (sorted(component) for component in found),
+        key=lambda component: (-len(component), component),
     )
 
 
@@ -150,7 +154,9 @@ def _find_reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
 def long_functions(module: Module) -> list[tuple[str, int]]:
     """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
     lengths = [
-        (node.name, _count_lines(node)) for node in ast.walk(module.tree) if isinstance(node, Function)
+        (node.name, _count_lines(node))
+        for node in ast.walk(module.tree)
+        if isinstance(node, Function)
     ]
     return [(name, lines) for name, lines in lengths if lines > FUNCTION_LINES]
 
@@ -165,7 +171,9 @@ def find_undocumented(module: Module) -> list[str]:
     Names with a leading underscore are not public, nor are names inside a function or a private
     class. Signatures before an overloaded function are described by the function itself.
     """
-    names = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
+    names = (
+        [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
+    )
     return names + [f"{module.path}: {name}" for name in _find_undocumented(module.tree, "")]
 
 
@@ -173,7 +181,9 @@ def _find_undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterat
     for node in parent.body:
         if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
             continue
-        overload = any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list)
+        overload = any(
+            isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list
+        )
         if ast.get_docstring(node) is None and not overload:
             yield within + node.name
         if isinstance(node, ast.ClassDef):
@@ -212,14 +222,18 @@ def compute_figures(checkout: Path) -> dict[str, int]:
         f"lines of more than {longest} characters": sum(
             len(line) > longest for module in all_modules for line in module.lines
         ),
-        "public names without a docstring": sum(len(find_undocumented(module)) for module in all_modules),
+        "public names without a docstring": sum(
+            len(find_undocumented(module)) for module in all_modules
+        ),
     }
 
 
 def main() -> None:
     """Print the figures of a checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent)
+    parser.add_argument(
+        "checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent
+    )
     for name, number in compute_figures(parser.parse_args().checkout).items():
         print(f"{number:6,}  {name}")
 

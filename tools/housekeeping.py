@@ -5,16 +5,16 @@
     python -m tools.housekeeping backup FOLDER
     python -m tools.housekeeping restore FOLDER
 
-The settings of the service (PERENNIAL_…) apply. `run_sweep` does at once what every worker does each
-minute and, for unreferenced blobs, each day. `--dry-run` only reports it, with reason and bytes,
-and changes nothing.
+The settings of the service (PERENNIAL_…) apply. `run_sweep` does at once what every worker does
+each minute and, for unreferenced blobs, each day. `--dry-run` only reports it, with reason and
+bytes, and changes nothing.
 
 `check` compares database and store in both directions, reports damage found by the scrub, and ends
 with 1 if something differs. `--verify` also reads every object. `--repair` repairs what is safe
 (core/work/consistency.py) and reports what is left.
 
-`create_backup` and `restore_backup` are for SQLite; PostgreSQL has pg_dump. `restore_backup` requires a stopped service
-and an empty place.
+`create_backup` and `restore_backup` are for SQLite; PostgreSQL has pg_dump. `restore_backup`
+requires a stopped service and an empty place.
 """
 
 import argparse
@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             require_current(db)
             store = open_store(settings)
-            return (_run_sweep if options.command == "sweep" else _run_check)(db, store, settings, options)
+            return (_run_sweep if options.command == "sweep" else _run_check)(
+                db, store, settings, options
+            )
         finally:
             db.close()
     except (PerennialError, backup.NotPossible) as error:
@@ -85,7 +87,12 @@ def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse
         _tell_removals(dry_run(db, store, settings, grace_days=grace_days), options.json)
         return 0
     run_sweep(
-        db, store, Blobs(store, settings.make_folder("cache")), settings, grace_days=grace_days, whole=True
+        db,
+        store,
+        Blobs(store, settings.make_folder("cache")),
+        settings,
+        grace_days=grace_days,
+        whole=True,
     )
     return 0
 
@@ -98,7 +105,8 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
         remaining = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
             print(
-                f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} repaired."
+                f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "
+                f"repaired."
             )
         drifts = remaining
     if options.json:
@@ -125,8 +133,8 @@ def _describe_scrub(db: Database) -> str:
     )
     now = f" It is at {row.cursor} now." if row.cursor else ""
     return (
-        f"The daily scrub {ended}; so far it has read {format_count(row.objects, 'object')}, {row.bytes:,} "
-        f"bytes.{now}"
+        f"The daily scrub {ended}; so far it has read {format_count(row.objects, 'object')}, "
+        f"{row.bytes:,} bytes.{now}"
     )
 
 
@@ -138,7 +146,9 @@ def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
     cells = [(one.reason, f"{one.bytes:,}", one.object) for one in found]
     widths = [max((len(line[i]) for line in cells), default=0) for i in range(3)]
     for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
     total = sum(one.bytes for one in found)
     print(
         f"{format_count(len(found), 'object')} would be removed, {total:,} bytes."
@@ -154,7 +164,10 @@ def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
 
 
 def _format_summary(done: str, contents: dict[str, Any]) -> str:
-    return f"{done}: {contents['objects']} objects, {contents['bytes']:,} bytes, schema {contents['schema']}"
+    return (
+        f"{done}: {contents['objects']} objects, {contents['bytes']:,} bytes, schema "
+        f"{contents['schema']}"
+    )
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -173,11 +186,16 @@ def _build_parser() -> argparse.ArgumentParser:
         help="age of what nothing names before it goes; 0 only while nobody uploads",
     )
     checking = commands.add_parser("check", help="compare database and store")
-    checking.add_argument("--verify", action="store_true", help="read every object and compare its digest")
+    checking.add_argument(
+        "--verify", action="store_true", help="read every object and compare its digest"
+    )
     checking.add_argument("--repair", action="store_true", help="repair what is safe to repair")
     for each in (sweeping, checking):
         each.add_argument("--json", action="store_true", help="one JSON object a line")
-    for name, text in (("backup", "copy it all into an empty folder"), ("restore", "bring a backup back")):
+    for name, text in (
+        ("backup", "copy it all into an empty folder"),
+        ("restore", "bring a backup back"),
+    ):
         commands.add_parser(name, help=text).add_argument("folder", type=Path)
     return parser
 

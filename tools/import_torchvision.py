@@ -1,6 +1,7 @@
 """Conversion of a torchvision checkpoint (a .pth state dict) to a base for POST /v1/bases.
 
-    python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224] [--stem STEM] [--patch N]
+    python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224] [--stem
+    STEM] [--patch N]
 
 ARCH is torchvision's name, as resnet18, vit_b_16 or convnext_tiny. An operator who trusts the file
 runs this in a separate process; it is still read with `weights_only=True`, which executes nothing.
@@ -34,14 +35,18 @@ from core.requests.base_advice import find_advice, format_creation_request, form
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
-def convert_state_dict(architecture: Mapping[str, Any], state: object, image_size: int) -> dict[str, Tensor]:
+def convert_state_dict(
+    architecture: Mapping[str, Any], state: object, image_size: int
+) -> dict[str, Tensor]:
     """Return the backbone's tensors of a state dict.
 
     Raises:
         ValueError: a tensor is missing, extra or of another shape; the message names it.
     """
     name = architecture["name"]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(value, Tensor) for value in state.values()
+    ):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
     expected = expected_base(architecture, ImageSpec(image_size, 3))
     ignored = tuple(expected["ignored"])
@@ -61,9 +66,12 @@ def convert_state_dict(architecture: Mapping[str, Any], state: object, image_siz
         if list(tensor.shape) != entry["shape"]:
             shapes = (_format_shape(tensor.shape), _format_shape(entry["shape"]))
             difference = (
-                f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels has {shapes[1]}"
+                f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels "
+                f"has {shapes[1]}"
             )
-            raise ValueError(difference + _suggest_options(architecture, image_size, state, expected))
+            raise ValueError(
+                difference + _suggest_options(architecture, image_size, state, expected)
+            )
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
         tensors[key] = (
@@ -77,15 +85,24 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 
 def _suggest_options(
-    architecture: Mapping[str, Any], image_size: int, state: Mapping[str, Tensor], expected: Mapping[str, Any]
+    architecture: Mapping[str, Any],
+    image_size: int,
+    state: Mapping[str, Tensor],
+    expected: Mapping[str, Any],
 ) -> str:
     """Return the options with which the file would fit, as the end of a sentence, or ""."""
     ignored, expected_tensors = tuple(expected["ignored"]), expected["tensors"]
-    present_shapes = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
-    shapes = {key: entry["shape"] for key, entry in expected_tensors.items() if key in present_shapes}
+    present_shapes = {
+        key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)
+    }
+    shapes = {
+        key: entry["shape"] for key, entry in expected_tensors.items() if key in present_shapes
+    }
     family = get_architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = find_advice(cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes)
+    fitting = find_advice(
+        cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
+    )
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     hyper: Mapping[str, Any] = fitting.architecture
@@ -106,9 +123,9 @@ def _read_state_dict(file: Path) -> object:
         if "weights only" not in str(error).lower():
             raise
         raise ValueError(
-            "it is no PyTorch file, or holds more than tensors (a whole pickled model, for example), which is never "
-            "read. Where you trust it, load it in Python and save its state dict: "
-            "torch.save(model.state_dict(), 'FILE.pth')"
+            "it is no PyTorch file, or holds more than tensors (a whole pickled model, for "
+            "example), which is never read. Where you trust it, load it in Python and save its "
+            "state dict: torch.save(model.state_dict(), 'FILE.pth')"
         ) from error
 
 
@@ -118,8 +135,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("arch", help="torchvision's name, as resnet18")
     parser.add_argument("file", type=Path, help="the state dict, .pth")
     parser.add_argument("out", type=Path, help="the base, .safetensors")
-    parser.add_argument("--image-size", type=int, default=224, help="pixels a side (positions of a ViT)")
-    parser.add_argument("--stem", choices=("small", "standard"), help="of a ResNet or ConvNeXt; else by size")
+    parser.add_argument(
+        "--image-size", type=int, default=224, help="pixels a side (positions of a ViT)"
+    )
+    parser.add_argument(
+        "--stem", choices=("small", "standard"), help="of a ResNet or ConvNeXt; else by size"
+    )
     parser.add_argument("--patch", type=int, help="pixels a side of a ViT's patch; else by size")
     chosen = parser.parse_args(arguments)
     options = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}

@@ -96,9 +96,15 @@ def of_cmyk(samples: Pixels) -> Pixels:
 # Colour profiles (ICC.1:2022), and their colours in sRGB.
 
 D50 = (0.9642, 1.0, 0.8249)
-SRGB = np.array([[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.71410]])
-P3 = np.array([[0.51512, 0.29198, 0.15710], [0.24120, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]])
-ADOBE = np.array([[0.60974, 0.20528, 0.14919], [0.31111, 0.62567, 0.06322], [0.01947, 0.06087, 0.74457]])
+SRGB = np.array(
+    [[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.71410]]
+)
+P3 = np.array(
+    [[0.51512, 0.29198, 0.15710], [0.24120, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]]
+)
+ADOBE = np.array(
+    [[0.60974, 0.20528, 0.14919], [0.31111, 0.62567, 0.06322], [0.01947, 0.06087, 0.74457]]
+)
 PROPHOTO = np.array([[0.79767, 0.13519, 0.03134], [0.28804, 0.71188, 0.00009], [0.0, 0.0, 0.82491]])
 
 
@@ -114,7 +120,9 @@ def _build_curve(gamma: float | None) -> bytes:
     return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_pack_fixed, numbers))
 
 
-def _build_profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ ") -> bytes:
+def _build_profile(
+    space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ "
+) -> bytes:
     text = b"profile of a test\0"
     all_tags = {
         b"desc": b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(12 + 67),
@@ -128,7 +136,12 @@ def _build_profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: byt
         table += name + struct.pack(">2I", at + len(body), len(value))
         body += value
     head = struct.pack(">I4sI4s4s4s", at + len(body), b"none", 0x02400000, kind, space, pcs)
-    head += struct.pack(">6H", 2020, 1, 1, 0, 0, 0) + b"acsp" + bytes(28) + b"".join(map(_pack_fixed, D50))
+    head += (
+        struct.pack(">6H", 2020, 1, 1, 0, 0, 0)
+        + b"acsp"
+        + bytes(28)
+        + b"".join(map(_pack_fixed, D50))
+    )
     return head.ljust(128, b"\0") + struct.pack(">I", len(all_tags)) + table + body
 
 
@@ -172,7 +185,9 @@ def _to_linear(values: Pixels, gamma: float | None) -> Pixels:
 
 def _encode_srgb(values: Pixels) -> Pixels:
     values = np.clip(values, 0, 1)
-    encoded: Pixels = np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055)
+    encoded: Pixels = np.where(
+        values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055
+    )
     return encoded
 
 
@@ -293,13 +308,22 @@ def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = 
     for tag, (kind, values) in sorted(tags.items()):
         packed = struct.pack(f"{order}{len(values)}{codes[kind]}", *values)
         if len(packed) > 4:
-            field, more = struct.pack(f"{order}I", beyond + len(more)), more + packed + bytes(len(packed) % 2)
+            field, more = (
+                struct.pack(f"{order}I", beyond + len(more)),
+                more + packed + bytes(len(packed) % 2),
+            )
         else:
             field = packed.ljust(4, b"\0")
         table += struct.pack(f"{order}2HI", tag, kind, len(values)) + field
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", at)
     body = (
-        head + strip + bytes(len(strip) % 2) + struct.pack(f"{order}H", len(tags)) + table + bytes(4) + more
+        head
+        + strip
+        + bytes(len(strip) % 2)
+        + struct.pack(f"{order}H", len(tags))
+        + table
+        + bytes(4)
+        + more
     )
     return body
 
@@ -310,7 +334,9 @@ def in_bits(values: Pixels, bits: int) -> bytes:
     return np.packbits(rows.reshape(len(values), -1).astype(np.uint8), axis=1).tobytes()
 
 
-def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, tuple[int, list[int]]]:
+def tags_of(
+    bits: list[int], photometric: int, **more: list[int]
+) -> dict[int, tuple[int, list[int]]]:
     """Return the tags of a picture packed by `in_bits`; `more` has others, named t<tag>."""
     tags = {
         256: [WIDTH],
@@ -321,7 +347,10 @@ def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, t
         277: [len(bits)],
         278: [HEIGHT],
     }
-    return {tag: (3, values) for tag, values in (tags | {int(k[1:]): v for k, v in more.items()}).items()}
+    return {
+        tag: (3, values)
+        for tag, values in (tags | {int(k[1:]): v for k, v in more.items()}).items()
+    }
 
 
 def make_tiffs() -> Iterator[Kind]:
@@ -340,9 +369,13 @@ def make_tiffs() -> Iterator[Kind]:
         ("zstd", "Zstandard"),
         ("lzma", "LZMA"),
     ):
-        yield Kind(f"tiff {name}", encode_tiff(eight, photometric="rgb", compression=packing), eight)
+        yield Kind(
+            f"tiff {name}", encode_tiff(eight, photometric="rgb", compression=packing), eight
+        )
     for packing in ("lzw", "adobe_deflate"):
-        data = encode_tiff(eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5)
+        data = encode_tiff(
+            eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5
+        )
         yield Kind(f"tiff {packing} predictor 2 in strips", data, eight)
         data = encode_tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
         yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, in_8_bits(wide))
@@ -365,16 +398,24 @@ def make_tiffs() -> Iterator[Kind]:
         to_rgb(in_8_bits(65535 - wide_grey)),
     )
     yield Kind("tiff grey", encode_tiff(grey[..., 0], photometric="minisblack"), to_rgb(grey))
-    yield Kind("tiff white is zero", encode_tiff(grey[..., 0], photometric="miniswhite"), to_rgb(255 - grey))
+    yield Kind(
+        "tiff white is zero",
+        encode_tiff(grey[..., 0], photometric="miniswhite"),
+        to_rgb(255 - grey),
+    )
     planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
     wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
     apart: dict[str, Any] = {"photometric": "rgb", "planarconfig": "separate"}
     yield Kind("tiff planes apart", encode_tiff(planes, **apart), eight)
     yield Kind(
-        "tiff planes apart in strips", encode_tiff(planes, rowsperstrip=5, compression="lzw", **apart), eight
+        "tiff planes apart in strips",
+        encode_tiff(planes, rowsperstrip=5, compression="lzw", **apart),
+        eight,
     )
     yield Kind(
-        "tiff 16-bit planes apart LZW", encode_tiff(wide_planes, compression="lzw", **apart), in_8_bits(wide)
+        "tiff 16-bit planes apart LZW",
+        encode_tiff(wide_planes, compression="lzw", **apart),
+        in_8_bits(wide),
     )
     yield Kind(
         "tiff planes apart in tiles",
@@ -405,7 +446,9 @@ def make_tiffs() -> Iterator[Kind]:
     )
     yield Kind(
         "tiff float32 predictor 3 tiles big-endian",
-        encode_tiff(share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"),
+        encode_tiff(
+            share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"
+        ),
         as_bytes,
     )
     inks, wide_inks = make_noise(4), make_noise(4, "uint16")
@@ -446,7 +489,10 @@ def make_tiffs() -> Iterator[Kind]:
     yield Kind(
         "tiff grey with alpha",
         encode_tiff(
-            alpha[..., :2], photometric="minisblack", extrasamples=["unassalpha"], planarconfig="contig"
+            alpha[..., :2],
+            photometric="minisblack",
+            extrasamples=["unassalpha"],
+            planarconfig="contig",
         ),
         over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
@@ -470,7 +516,9 @@ def make_tiffs() -> Iterator[Kind]:
         if bits < 8:
             level = (index * (255 // largest)).astype(np.uint8)
             yield Kind(
-                f"tiff grey of {bits} bits", raw_tiff(tags_of([bits], 1), in_bits(index, bits)), to_rgb(level)
+                f"tiff grey of {bits} bits",
+                raw_tiff(tags_of([bits], 1), in_bits(index, bits)),
+                to_rgb(level),
             )
             yield Kind(
                 f"tiff white is zero of {bits} bits",
@@ -479,11 +527,15 @@ def make_tiffs() -> Iterator[Kind]:
             )
     index = make_noise(1, seed=9) & 1
     turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in in_bits(index, 1))
-    yield Kind("tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), to_rgb(index * 255))
+    yield Kind(
+        "tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), to_rgb(index * 255)
+    )
     bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
     for packing in ("group3", "group4"):
         yield Kind(
-            f"tiff fax {packing}", encode_image(bilevel, "TIFF", compression=packing), to_rgb(index * 255)
+            f"tiff fax {packing}",
+            encode_image(bilevel, "TIFF", compression=packing),
+            to_rgb(index * 255),
         )
     for turn in (3, 6, 7):
         stored = stored_as(eight, turn)
@@ -519,16 +571,24 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
         ("complex64", "complex"),
     ):
         yield Kind(
-            f"tiff {dtype}", encode_tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=reason
+            f"tiff {dtype}",
+            encode_tiff(grey[..., 0].astype(dtype), photometric="minisblack"),
+            refused=reason,
         )
     share = grey[..., 0].astype(np.float32)
     yield Kind(
-        "tiff float32 up to 255", encode_tiff(share, photometric="minisblack"), refused="floats from 0 to 255"
+        "tiff float32 up to 255",
+        encode_tiff(share, photometric="minisblack"),
+        refused="floats from 0 to 255",
     )
     yield Kind(
-        "tiff 12-bit", raw_tiff(tags_of([12], 1), in_bits(make_noise(1, "uint16") >> 4, 12)), refused="12-bit"
+        "tiff 12-bit",
+        raw_tiff(tags_of([12], 1), in_bits(make_noise(1, "uint16") >> 4, 12)),
+        refused="12-bit",
     )
-    yield Kind("tiff CIELab", raw_tiff(tags_of([8] * 3, 8), make_smooth().tobytes()), refused="CIELab")
+    yield Kind(
+        "tiff CIELab", raw_tiff(tags_of([8] * 3, 8), make_smooth().tobytes()), refused="CIELab"
+    )
     yield Kind(
         "tiff of 5, 6 and 5 bits",
         raw_tiff(tags_of([5, 6, 5], 2), make_smooth().tobytes()),
@@ -537,10 +597,14 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
     half = raw_tiff(tags_of([8] * 3, 6, t530=[2, 2]), make_smooth().tobytes())
     yield Kind("tiff YCbCr at half the resolution", half, refused="YCbCr")
     yield Kind(
-        "tiff LERC", encode_tiff(grey[..., 0], photometric="minisblack", compression="lerc"), refused="LERC"
+        "tiff LERC",
+        encode_tiff(grey[..., 0], photometric="minisblack", compression="lerc"),
+        refused="LERC",
     )
     yield Kind(
-        "tiff of a camera's sensor", raw_tiff(tags_of([16], 32803), bytes(2 * WIDTH * HEIGHT)), refused="RAW"
+        "tiff of a camera's sensor",
+        raw_tiff(tags_of([16], 32803), bytes(2 * WIDTH * HEIGHT)),
+        refused="RAW",
     )
 
 
@@ -552,7 +616,9 @@ def encode_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def encode_png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False) -> bytes:
+def encode_png(
+    samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False
+) -> bytes:
     """Return a PNG of samples [height, width, channels] below 2^bits.
 
     `more` are chunks before its pixels.
@@ -575,7 +641,9 @@ def encode_png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced
             values = row[None]
             packed = values.astype(">u2").tobytes() if bits == 16 else in_bits(values, bits)
             rows += b"\0" + packed
-    head = struct.pack(">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced))
+    head = struct.pack(
+        ">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced)
+    )
     pixels = encode_chunk(b"IDAT", zlib.compress(rows, 9))
     return (
         b"\x89PNG\r\n\x1a\n"
@@ -595,7 +663,9 @@ def make_pngs() -> Iterator[Kind]:
         yield Kind(f"png grey of {bits} bits", encode_png(index, bits, 0), to_rgb(level))
         table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
         palette = encode_chunk(b"PLTE", table.tobytes())
-        yield Kind(f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]])
+        yield Kind(
+            f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]]
+        )
         clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
         yield Kind(
             f"png palette of {bits} bits with alpha",
@@ -606,10 +676,14 @@ def make_pngs() -> Iterator[Kind]:
     yield Kind("png", encode_png(eight, 8, 2), eight)
     yield Kind("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
     yield Kind(
-        "png 4 bits interlaced", encode_png(grey >> 4, 4, 0, interlaced=True), to_rgb((grey >> 4) * 17)
+        "png 4 bits interlaced",
+        encode_png(grey >> 4, 4, 0, interlaced=True),
+        to_rgb((grey >> 4) * 17),
     )
     yield Kind("png 16-bit", encode_png(wide, 16, 2), in_8_bits(wide), 1)
-    yield Kind("png 16-bit grey", encode_png(wide[..., :1], 16, 0), to_rgb(in_8_bits(wide[..., :1])))
+    yield Kind(
+        "png 16-bit grey", encode_png(wide[..., :1], 16, 0), to_rgb(in_8_bits(wide[..., :1]))
+    )
     alpha, wide_alpha = make_noise(4, seed=3), make_noise(4, "uint16", 3)
     yield Kind("png alpha", encode_png(alpha, 8, 6), over_white(alpha[..., :3], alpha[..., 3:]), 1)
     yield Kind(
@@ -634,7 +708,9 @@ def make_pngs() -> Iterator[Kind]:
     absent = encode_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
     yield Kind(
-        "png one clear colour", encode_png(few, 8, 2, absent), np.where(is_clear, 255, few).astype(np.uint8)
+        "png one clear colour",
+        encode_png(few, 8, 2, absent),
+        np.where(is_clear, 255, few).astype(np.uint8),
     )
     levels = (grey >> 6) * 85
     yield Kind(
@@ -682,10 +758,17 @@ def make_pngs() -> Iterator[Kind]:
     ):
         named = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
         yield Kind(
-            f"png {name}", encode_png(eight, 8, 2, named), in_srgb(eight, columns, gamma), 2, "formula"
+            f"png {name}",
+            encode_png(eight, 8, 2, named),
+            in_srgb(eight, columns, gamma),
+            2,
+            "formula",
         )
     p3 = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
-    table, index = np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8), make_noise(1, seed=8)
+    table, index = (
+        np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8),
+        make_noise(1, seed=8),
+    )
     yield Kind(
         "png palette in Display P3",
         encode_png(index, 8, 3, p3, encode_chunk(b"PLTE", table.tobytes())),
@@ -703,7 +786,11 @@ def make_pngs() -> Iterator[Kind]:
     bright = np.maximum(grey, 8)
     curve = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
     yield Kind(
-        "png grey of gamma 1.8", encode_png(bright, 8, 0, curve), grey_in_srgb(bright, 1.8), 2, "formula"
+        "png grey of gamma 1.8",
+        encode_png(bright, 8, 0, curve),
+        grey_in_srgb(bright, 1.8),
+        2,
+        "formula",
     )
     broken = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
     yield Kind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
@@ -716,11 +803,17 @@ def make_pngs() -> Iterator[Kind]:
         data = encode_image(stored_as(eight, turn), "PNG", exif=build_exif(turn))
         yield Kind(f"png turned {turn}", data, eight)
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
-    yield Kind("apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight)
+    yield Kind(
+        "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
+    )
     yield Kind(
         "apng with a still of its own",
         encode_image(
-            Image.fromarray(eight), "PNG", save_all=True, append_images=frames[1:], default_image=True
+            Image.fromarray(eight),
+            "PNG",
+            save_all=True,
+            append_images=frames[1:],
+            default_image=True,
         ),
         eight,
     )
@@ -732,7 +825,10 @@ def make_jpegs() -> Iterator[Kind]:
 
     def make_kind(name: str, data: bytes, **more: Any) -> Kind:
         return Kind(
-            f"jpeg {name}", data, read_with_vips(data), **{"tolerance": 2, "oracle": "libvips", **more}
+            f"jpeg {name}",
+            data,
+            read_with_vips(data),
+            **{"tolerance": 2, "oracle": "libvips", **more},
         )
 
     yield make_kind("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
@@ -774,10 +870,18 @@ def make_jpegs() -> Iterator[Kind]:
     ):
         data = encode_image(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
         yield Kind(
-            f"jpeg {name}", data, in_srgb(read_with_vips(data), columns, gamma), 3, "libvips and formula"
+            f"jpeg {name}",
+            data,
+            in_srgb(read_with_vips(data), columns, gamma),
+            3,
+            "libvips and formula",
         )
     data = encode_image(
-        Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0, icc_profile=cmyk_profile()
+        Image.fromarray(inks, "CMYK"),
+        "JPEG",
+        quality=100,
+        subsampling=0,
+        icc_profile=cmyk_profile(),
     )
     yield Kind("jpeg CMYK with a profile", data, by_vips_profile(data), 3, "libvips")
     data = encode_image(grey, "JPEG", quality=95, icc_profile=grey_profile(1.8))
@@ -792,10 +896,16 @@ def make_jpegs() -> Iterator[Kind]:
     yield Kind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
     yield make_kind(
-        "of several pictures (MPO)", encode_image(frames[0], "MPO", save_all=True, append_images=frames[1:])
+        "of several pictures (MPO)",
+        encode_image(frames[0], "MPO", save_all=True, append_images=frames[1:]),
     )
-    for keep, name in ((len(without) - 12, "jpeg cut off"), (len(several) - 40, "jpeg progressive cut off")):
-        yield Kind(name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off")
+    for keep, name in (
+        (len(without) - 12, "jpeg cut off"),
+        (len(several) - 40, "jpeg progressive cut off"),
+    ):
+        yield Kind(
+            name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off"
+        )
     yield from refused_jpegs()
 
 
@@ -804,7 +914,9 @@ def by_vips_profile(data: bytes) -> Pixels:
     import pyvips
 
     image = pyvips.Image.new_from_buffer(data, "")
-    image = image.icc_transform("srgb", embedded=True, intent="relative", black_point_compensation=True)
+    image = image.icc_transform(
+        "srgb", embedded=True, intent="relative", black_point_compensation=True
+    )
     return np.asarray(image.numpy())
 
 
@@ -839,14 +951,18 @@ def make_others() -> Iterator[Kind]:
         1,
     )
     for turn in (6, 7):
-        data = encode_image(stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=build_exif(turn))
+        data = encode_image(
+            stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=build_exif(turn)
+        )
         yield Kind(f"webp turned {turn}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
     yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
     yield Kind(
         "webp of three frames",
-        encode_image(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True),
+        encode_image(
+            frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True
+        ),
         eight,
     )
     few = Image.fromarray(eight).quantize(32)
@@ -861,12 +977,16 @@ def make_others() -> Iterator[Kind]:
     )
     more = [frame.quantize(32) for frame in frames[1:]]
     yield Kind(
-        "gif of three frames", encode_image(few, "GIF", save_all=True, append_images=more), palette_pixels
+        "gif of three frames",
+        encode_image(few, "GIF", save_all=True, append_images=more),
+        palette_pixels,
     )
     yield from make_bmps(eight, few, palette_pixels)
     yield from make_heic_and_avif(colours)
     yield Kind("no bytes", b"", refused="empty")
-    yield Kind("a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image")
+    yield Kind(
+        "a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image"
+    )
     yield Kind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
     yield Kind(
         "an SVG",
@@ -874,9 +994,15 @@ def make_others() -> Iterator[Kind]:
         refused="an SVG drawing",
     )
     yield Kind("a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film")
-    yield Kind("a Canon RAW", b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90), refused="a camera RAW file")
     yield Kind(
-        "a pointer of Git LFS", b"version https://git-lfs.github.com/spec/v1\noid", refused="git lfs pull"
+        "a Canon RAW",
+        b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90),
+        refused="a camera RAW file",
+    )
+    yield Kind(
+        "a pointer of Git LFS",
+        b"version https://git-lfs.github.com/spec/v1\noid",
+        refused="git lfs pull",
     )
 
 
@@ -900,7 +1026,9 @@ def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     palette = np.frombuffer(bytes(few.getpalette() or []), np.uint8).reshape(-1, 3)
     table[: len(palette), :3] = palette[:, ::-1]
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, HEIGHT, 1, 8, 1, len(runs), 0, 0, 256, 0)
-    packed = b"BM" + struct.pack("<IHHI", 1078 + len(runs), 0, 0, 1078) + head + table.tobytes() + runs
+    packed = (
+        b"BM" + struct.pack("<IHHI", 1078 + len(runs), 0, 0, 1078) + head + table.tobytes() + runs
+    )
     yield Kind("bmp RLE", packed, shown)
 
 
@@ -943,16 +1071,28 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     image.info["icc_profile"] = PROFILE_P3
     data = encode_heic(image)
     assert b"colrprof" in data
-    yield Kind("heic Display P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula")
-    data = encode_heic(Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13)
+    yield Kind(
+        "heic Display P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula"
+    )
+    data = encode_heic(
+        Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13
+    )
     assert b"colrnclx\0\x0c" in data
     yield Kind(
-        "heic of the primaries of P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula"
+        "heic of the primaries of P3",
+        data,
+        in_srgb(read_heif(data), P3, None),
+        3,
+        "pillow-heif and formula",
     )
     data = imagecodecs.avif_encode(colours // 2 + 64, primaries=12, transfer=13, level=98)
     assert b"colrnclx\0\x0c" in data
     yield Kind(
-        "avif of the primaries of P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"
+        "avif of the primaries of P3",
+        data,
+        in_srgb(read_avif(data), P3, None),
+        4,
+        "imagecodecs and formula",
     )
     for name, data in (
         ("avif", encode_image(colours, "AVIF", quality=95)),
@@ -961,7 +1101,10 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
             "avif alpha",
             encode_image(make_noise(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4"),
         ),
-        ("avif 10-bit", imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95)),
+        (
+            "avif 10-bit",
+            imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95),
+        ),
     ):
         yield Kind(name, data, read_avif(data), 3, "imagecodecs")
     for turn in (3, 6, 7):
@@ -970,7 +1113,9 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         )
         yield Kind(f"avif turned {turn}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
-    yield Kind("avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula")
+    yield Kind(
+        "avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"
+    )
 
 
 def off_by_vips(kind: Kind) -> str:
@@ -1020,7 +1165,9 @@ def main() -> None:
             if kind.pixels is None:
                 entries.append({"name": kind.name, "refused": kind.refused})
             else:
-                entries.append({"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle})
+                entries.append(
+                    {"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle}
+                )
                 expected.append(crop_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
@@ -1029,9 +1176,13 @@ def main() -> None:
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := off_by_vips(kind))}
     print(
-        f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and otherwise: {differs}"
+        f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and "
+        f"otherwise: {differs}"
     )
-    print(f"{len(kinds)} kinds, {len(expected)} of them with pixels: {out} has {out.stat().st_size} bytes")
+    print(
+        f"{len(kinds)} kinds, {len(expected)} of them with pixels: {out} has {out.stat().st_size} "
+        f"bytes"
+    )
 
 
 if __name__ == "__main__":

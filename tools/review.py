@@ -94,7 +94,9 @@ def read_version(path: Path) -> Version:
             raise ValueError(f"{path} is neither a version's zip nor a safetensors file") from error
     with zipfile.ZipFile(path) as archive:
         try:
-            return Version(json.loads(archive.read("config.json")), load(archive.read("model.safetensors")))
+            return Version(
+                json.loads(archive.read("config.json")), load(archive.read("model.safetensors"))
+            )
         except KeyError as error:
             raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
 
@@ -117,8 +119,8 @@ def build(version: Version) -> Network:
     network = rebuild_network(plain, config.get("network"))
     if strange := version.tensors.keys() ^ network.state_dict().keys():
         raise ValueError(
-            f"{sorted(strange)[0]} is not shared by the file and its network: only versions that answer by their "
-            "heads can be reviewed"
+            f"{sorted(strange)[0]} is not shared by the file and its network: only versions that "
+            "answer by their heads can be reviewed"
         )
     network.load_state_dict(version.tensors)
     return network.eval()
@@ -133,7 +135,9 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     old = _expand_around(old, new)
     for key in ("architecture", "image", "scenario"):
         if key in old.config and old.config[key] != new.config[key]:
-            raise ValueError(f"the versions differ in {key}: {old.config[key]} and {new.config[key]}")
+            raise ValueError(
+                f"the versions differ in {key}: {old.config[key]} and {new.config[key]}"
+            )
     rows_of = {"head": (old.config.get("classes") or [], new.config.get("classes") or [])}
     labels = {head["task"]: head["classes"] for head in old.config.get("heads") or []}
     for head in new.config.get("heads") or []:
@@ -170,20 +174,32 @@ def _expand_around(old: Version, new: Version) -> Version:
     if not any(name.startswith(DISPLACEMENT) for name in tensors):
         image = ImageSpec.from_field(new.config["image"])
         plain = empty_network(new.config["architecture"], image, new.config["scenario"])
-        of_backbone = {n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)}
+        of_backbone = {
+            n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)
+        }
         plain.backbone.load_base(of_backbone)
         expanded = LinearisedNetwork(plain, slope=network["slope"], fixed_head=False, frozen=True)
-        tensors |= {n: t for n, t in expanded.state_dict().items() if n.startswith((BACKBONE, DISPLACEMENT))}
+        tensors |= {
+            n: t for n, t in expanded.state_dict().items() if n.startswith((BACKBONE, DISPLACEMENT))
+        }
     for name, tensor in new.tensors.items():
         if not name.startswith(BACKBONE):
             continue
         before = tensors.get(name)
-        if before is None or before.shape != tensor.shape or not torch.allclose(before, tensor, rtol=1e-4):
-            raise ValueError(f"the versions are not expanded around the same weights: {name} differs")
+        if (
+            before is None
+            or before.shape != tensor.shape
+            or not torch.allclose(before, tensor, rtol=1e-4)
+        ):
+            raise ValueError(
+                f"the versions are not expanded around the same weights: {name} differs"
+            )
     return Version(old.config, tensors)
 
 
-def _replace_rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:
+def _replace_rows(
+    before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]
+) -> Tensor:
     """Return `now` with the older version's rows for the labels that it knew."""
     row_of = {label: row for row, label in enumerate(old_labels)}
     rows = now.clone()
@@ -233,7 +249,9 @@ def measure_points(
     for k in range(STEPS + 1):
         share = k / STEPS
         network.load_state_dict(on_the_line(start, end, share))
-        right = [correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets]
+        right = [
+            correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
+        ]
         yield Point(k, share, [float(r.double().mean()) for r in right])
 
 
@@ -262,7 +280,9 @@ def main(arguments: list[str]) -> None:
             ]
             device = choose_device("auto")
             place_network(network, device)
-            inputs = Inputs(Normalisation.from_json(new.config["normalise"]), image.channels, device)
+            inputs = Inputs(
+                Normalisation.from_json(new.config["normalise"]), image.channels, device
+            )
             _print_points(sets, measure_points(network, new.tensors, end, sets, inputs))
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error
@@ -271,14 +291,21 @@ def main(arguments: list[str]) -> None:
 def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]
-    print(" ".join([" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]))
+    print(
+        " ".join(
+            [" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]
+        )
+    )
     best: Point | None = None
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
         best = point if best is None or point.mean > best.mean else best
     assert best is not None
-    print(f"highest mean {best.mean:.4f} at k = {best.k}, {best.share:.0%} of the way to the older version")
+    print(
+        f"highest mean {best.mean:.4f} at k = {best.k}, {best.share:.0%} of the way to the older "
+        f"version"
+    )
 
 
 if __name__ == "__main__":

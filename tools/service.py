@@ -26,7 +26,9 @@ from worker.torch_check import torch_checked
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 600.0
-"""Seconds for a start. The first one compiles PyTorch's files, which takes minutes on a busy machine."""
+"""Seconds for a start. The first one compiles PyTorch's files, which takes minutes on a busy
+machine.
+"""
 STOP_S = 40.0
 PORTS = range(20_000, 32_000)
 
@@ -85,7 +87,11 @@ def running(
     with log.open("ab") as output:
         old_bytes = output.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker.launcher"], cwd=code, env=settings, stdout=output, stderr=output
+            [sys.executable, "-m", "worker.launcher"],
+            cwd=code,
+            env=settings,
+            stdout=output,
+            stderr=output,
         )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -130,7 +136,9 @@ def free_port() -> int:
     raise RuntimeError(f"No port of 127.0.0.1 is free from {PORTS.start} to {PORTS.stop - 1}.")
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, old_bytes: int) -> None:
+def _wait_until_ready(
+    url: str, process: subprocess.Popen[bytes], log: Path, old_bytes: int
+) -> None:
     """Wait until the service answers that it is ready.
 
     Args:
@@ -140,7 +148,8 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, old
         old_bytes: bytes of the log that earlier services wrote.
 
     Raises:
-        NotReady: it ended, or is not ready after `START_S`; the message has the end of its own output.
+        NotReady: it ended, or is not ready after `START_S`; the message has the end of its own
+            output.
     """
     deadline = time.monotonic() + START_S
     # One client for all tries, which loads no certificates, because the URL is plain HTTP.

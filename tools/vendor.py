@@ -46,15 +46,23 @@ class Differs(Exception):
 
 def main() -> None:
     """Fetch all packages, or check the existing files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--registry", help="base of the npm registry; npm's own configuration by default")
-    parser.add_argument("--check", action="store_true", help="fetch nothing: compare the files with the list")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--registry", help="base of the npm registry; npm's own configuration by default"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fetch nothing: compare the files with the list"
+    )
     options = parser.parse_args()
     try:
         for package in read_packages():
             if not options.check:
                 fetch_package(package, options.registry)
-            print(f"{package.name} {package.version} ({package.licence}): {len(package.files)} files")
+            print(
+                f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
+            )
         problems = list(find_faults())
     except Differs as error:
         problems = [str(error)]
@@ -80,7 +88,10 @@ def find_faults() -> Iterator[str]:
             if not path.is_file():
                 yield f"{path.relative_to(ROOT)} is missing: python -m tools.vendor fetches it."
             elif (actual_digest := _hash_content(path.read_bytes())) != digest:
-                yield f"{path.relative_to(ROOT)} has the sha256 {actual_digest}, and the list says {digest}."
+                yield (
+                    f"{path.relative_to(ROOT)} has the sha256 {actual_digest}, and the list says "
+                    f"{digest}."
+                )
     for folder in FOLDERS:
         for path in sorted(set(folder.rglob("*")) - listed):
             if path.is_file():
@@ -96,7 +107,9 @@ def fetch_package(package: Package, registry: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         chosen = [] if registry is None else ["--registry", registry]
         package_version = f"{package.name}@{package.version}"
-        subprocess.run(["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True)
+        subprocess.run(
+            ["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True
+        )
         unpack_package(package, (Path(folder) / package.tarball))
 
 

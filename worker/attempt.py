@@ -74,7 +74,8 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 @dataclass(frozen=True)
 class Tools:
-    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch space.
+    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
+    space.
 
     Attributes:
         is_device_lost: returns True if the device, not the job, caused an error with a given
@@ -127,7 +128,13 @@ class Attempt:
             sqlalchemy.exc.SQLAlchemyError: the database is out; the lease will run out.
         """
         claim = self._claim
-        log.info("attempt", kind=claim.kind, number=claim.attempt, fence=claim.fence, state=str(claim.state))
+        log.info(
+            "attempt",
+            kind=claim.kind,
+            number=claim.attempt,
+            fence=claim.fence,
+            state=str(claim.state),
+        )
         try:
             with self._beat:
                 try:
@@ -211,7 +218,9 @@ class Attempt:
             recorder.record([LogEvent(level="warning", message=tools.device_warning)])
         child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
-        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
+        periods = Periods(
+            settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
+        )
         with MemoryWatch(child, bound) as memory:
             outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
@@ -270,10 +279,14 @@ class Attempt:
             case "stopped" | "cancelled":
                 self._record_stop()
             case "lost":
-                raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
+                raise LeaseLost(
+                    f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
+                )
             case "stalled":
                 seconds = self._tools.settings.stall_s
-                self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
+                self._requeue(
+                    "stalled", f"The job process made no progress for {seconds:g} s.", counts=True
+                )
             case "overtime":
                 self._fail_late()
             case _:
@@ -281,7 +294,9 @@ class Attempt:
         return None
 
     def _conclude_error(self, error: ErrorEvent) -> None:
-        log.warning("job process failed", kind=error.kind, message=error.message, trace=error.traceback)
+        log.warning(
+            "job process failed", kind=error.kind, message=error.message, trace=error.traceback
+        )
         if error.kind == HELD:
             self._hold_back(error.message)
         elif error.kind in FATAL:
@@ -305,12 +320,16 @@ class Attempt:
     def _lack_memory(self, error: ErrorEvent) -> None:
         detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
-        state = self._report_outcome(lambda: claims.lack_memory(self._tools.db, self._claim, short, detail))
+        state = self._report_outcome(
+            lambda: claims.lack_memory(self._tools.db, self._claim, short, detail)
+        )
         log.warning("out of memory", reason=detail, state=str(state))
         _count_end("failed" if state is State.FAILED else "requeued", "memory")
 
     def _publish_version(self, result: Path) -> None:
-        """Publish the version, waiting out an outage while the lease holds and no stop is requested."""
+        """Publish the version, waiting out an outage while the lease holds and no stop is
+        requested.
+        """
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
@@ -337,7 +356,9 @@ class Attempt:
         """Record that the work has stopped: on request of a person, or because this worker shuts
         down."""
         if self._beat.lost:
-            raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
+            raise LeaseLost(
+                f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
+            )
         hit_failpoint("release-asked")
         state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
         log.info("stopped", state=str(state))
@@ -351,7 +372,8 @@ class Attempt:
 
     def _fail_late(self) -> None:
         self._fail(
-            "time", causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice)
+            "time",
+            causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
         )
 
     def _finish(self, done: Done) -> None:
@@ -381,7 +403,9 @@ class Attempt:
 
     def _put_off(self, later: PutOff) -> None:
         reason, seconds = str(later), later.seconds
-        state = self._report_outcome(lambda: claims.put_off(self._tools.db, self._claim, reason, seconds))
+        state = self._report_outcome(
+            lambda: claims.put_off(self._tools.db, self._claim, reason, seconds)
+        )
         log.info("put off", reason=reason, state=str(state))
         _count_end("put off")
 
@@ -409,7 +433,8 @@ class Attempt:
         as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject(
             DataHeld(
-                f'{found} Nothing was learned, since the recipe says "data_report": "hold". Correct the batch '
+                f'{found} Nothing was learned, since the recipe says "data_report": "hold". '
+                f"Correct the batch "
                 f"and send it again; or learn it as it is: {as_it_is}."
             )
         )
@@ -431,7 +456,9 @@ class Attempt:
     def _read_state(self) -> State | None:
         with self._tools.db.read() as session:
             row = session.execute(
-                select(Job.state).where(Job.id == self._claim.job_id, Job.fence == self._claim.fence)
+                select(Job.state).where(
+                    Job.id == self._claim.job_id, Job.fence == self._claim.fence
+                )
             ).scalar_one_or_none()
         state = None if row is None else State(row)
         return state if state in LEASED else None

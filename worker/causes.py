@@ -22,15 +22,21 @@ def explain_out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str
     if error.peak_bytes is not None and error.free_bytes is not None:
         where = "of the GPU's memory" if device == "cuda" else "of memory"
         figures = (
-            f" It held {error.peak_bytes / 1e9:.1f} GB {where} at its peak, and {error.free_bytes / 1e9:.1f} GB were "
+            f" It held {error.peak_bytes / 1e9:.1f} GB {where} at its peak, and "
+            f"{error.free_bytes / 1e9:.1f} GB were "
             "free."
         )
-    return f"The job ran out of memory twice.{figures} {advice.memory} The last error: {error.message}"
+    return (
+        f"The job ran out of memory twice.{figures} {advice.memory} The last error: {error.message}"
+    )
 
 
 def explain_overtime(most_s: float, advice: Advice) -> str:
     """Explain that the job ran longer than `most_s` seconds."""
-    return f"The job ran longer than the {_format_duration(most_s)} that one job may have here {advice.time}"
+    return (
+        f"The job ran longer than the {_format_duration(most_s)} that one job may have here "
+        f"{advice.time}"
+    )
 
 
 def _format_duration(seconds: float) -> str:

@@ -111,7 +111,9 @@ def _setup_logging(**_given: Any) -> None:
 def _start_early(**_given: Any) -> None:
     """Start early, so that the zygote imports torch while Celery connects."""
     if not settings.broker_url:
-        raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
+        raise SystemExit(
+            "PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`."
+        )
     try:
         advice = require_start(settings)
         if advice is not None:

@@ -91,7 +91,9 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env=helper_process.build_environment(**MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.build_environment(
+                    **MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"
+                ),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )
         self._socket = ours
@@ -231,7 +233,9 @@ class Child:
         if len(self._buffer) > LINE_BYTES:
             self.kill()
             self._buffer = b""
-        return [event for event_line in event_lines if (event := _parse_event(event_line)) is not None]
+        return [
+            event for event_line in event_lines if (event := _parse_event(event_line)) is not None
+        ]
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the next step; training goes on."""

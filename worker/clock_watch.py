@@ -21,7 +21,8 @@ CALM_S = 3600.0
 
 
 class ClockWatch:
-    """The clock watch of one worker; call `compare_clocks` every few seconds. Safe for several threads.
+    """The clock watch of one worker; call `compare_clocks` every few seconds. Safe for several
+    threads.
 
     Args:
         lease_s: seconds of the workers' claims.
@@ -45,7 +46,9 @@ class ClockWatch:
             database_s, monotonic_s = self._db.now(session), time.monotonic()
         with self._lock:
             moved_s = (
-                0.0 if self._last is None else (database_s - self._last[0]) - (monotonic_s - self._last[1])
+                0.0
+                if self._last is None
+                else (database_s - self._last[0]) - (monotonic_s - self._last[1])
             )
             if self._last is None or moved_s < -clock_jumps.JUMP_S:
                 self._bring_near()
@@ -53,8 +56,8 @@ class ClockWatch:
             if abs(moved_s) > clock_jumps.JUMP_S:
                 self._calm_until = monotonic_s + CALM_S
                 log.warning(
-                    "the clock of the database was put forward or back: nothing is removed for an hour; if it is wrong"
-                    " now, put it right",
+                    "the clock of the database was put forward or back: nothing is removed for an "
+                    "hour; if it is wrong now, put it right",
                     days=round(moved_s / 86_400, 2),
                 )
 
@@ -74,4 +77,6 @@ class ClockWatch:
         with self._db.write() as session:
             changed_rows = clock_jumps.bring_near(session, self._db.now(session), self._lease_s)
         if changed_rows:
-            log.warning("times in a far future were brought near: the clock was put back", rows=changed_rows)
+            log.warning(
+                "times in a far future were brought near: the clock was put back", rows=changed_rows
+            )

@@ -30,9 +30,10 @@ def require_cuda_free() -> None:
     paths = find_cuda(maps, _open_files())
     if paths:
         raise CudaOpened(
-            f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could use the GPU. Something "
-            "that it imports initialises CUDA: look for code that asks for a device when it is imported, such as a "
-            "package in PYTHONSTARTUP or sitecustomize, or another version of torch or triton."
+            f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could "
+            "use the GPU. Something that it imports initialises CUDA: look for code that asks for "
+            "a device when it is imported, such as a package in PYTHONSTARTUP or sitecustomize, or "
+            "another version of torch or triton."
         )
 
 

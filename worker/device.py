@@ -26,8 +26,9 @@ RECHECK_S = (60.0, 120.0, 300.0, 600.0)
 A device that is lost again and again is checked ever more rarely.
 """
 ADVICE = (
-    "Look at nvidia-smi and the kernel log (dmesg | grep -i xid), reset the GPU or restart the machine; the worker "
-    "claims jobs again when the device works. PERENNIAL_DEVICE=cpu lets it learn on the CPU."
+    "Look at nvidia-smi and the kernel log (dmesg | grep -i xid), reset the GPU or restart the "
+    "machine; the worker claims jobs again when the device works. PERENNIAL_DEVICE=cpu lets it "
+    "learn on the CPU."
 )
 
 
@@ -40,7 +41,9 @@ class DeviceWatch:
         check: function that checks the device, see `worker.device_check`.
     """
 
-    def __init__(self, settings: Settings, check: Callable[[str], DeviceReport] = check_device) -> None:
+    def __init__(
+        self, settings: Settings, check: Callable[[str], DeviceReport] = check_device
+    ) -> None:
         self._asked = settings.device
         self._check = check
         self._report = without_cuda(None)
@@ -70,7 +73,9 @@ class DeviceWatch:
             self._thread = None
             self._adopt_report(self._report)
         elif self._check_at is not None and time.monotonic() >= self._check_at:
-            self._thread = threading.Thread(target=self._run_check, name="device check", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_check, name="device check", daemon=True
+            )
             self._thread.start()
             return False
         return self.device.problem is None and self._check_at is None
@@ -112,9 +117,10 @@ class DeviceWatch:
             return
         if problem is not None:
             self.warning = (
-                f"This machine has an NVIDIA driver but no GPU that can be used, so jobs run on the CPU: {problem} "
-                "Restart the worker once the GPU works. Set PERENNIAL_DEVICE=cpu if the CPU is meant, or "
-                "PERENNIAL_DEVICE=cuda to claim no jobs without a GPU."
+                f"This machine has an NVIDIA driver but no GPU that can be used, so jobs run on "
+                f"the CPU: {problem} "
+                "Restart the worker once the GPU works. Set PERENNIAL_DEVICE=cpu if the CPU is "
+                "meant, or PERENNIAL_DEVICE=cuda to claim no jobs without a GPU."
             )
             log.warning("no usable GPU: jobs run on the CPU", reason=self.warning)
             return
@@ -133,4 +139,6 @@ class DeviceWatch:
         self.device = Device(kind, self.device.gpus, problem)
         telemetry.DEVICE_LOST.set(1)
         telemetry.DEVICE_LOSSES.inc()
-        log.error("device lost: no jobs are claimed", reason=problem, advice=ADVICE, check_again_s=pause_s)
+        log.error(
+            "device lost: no jobs are claimed", reason=problem, advice=ADVICE, check_again_s=pause_s
+        )

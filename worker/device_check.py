@@ -59,7 +59,9 @@ def check_device(asked: str) -> DeviceReport:
         report: DeviceReport = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]
-        return without_cuda(f"The check of the device ended with status {done.returncode}: {last_line}")
+        return without_cuda(
+            f"The check of the device ended with status {done.returncode}: {last_line}"
+        )
     return report
 
 
@@ -99,7 +101,8 @@ def _check_cuda() -> DeviceReport:
     count = torch.cuda.device_count()
     if not count:
         report["problem"] = (
-            "No GPU is visible to this process. Check CUDA_VISIBLE_DEVICES and the devices of the container."
+            "No GPU is visible to this process. Check CUDA_VISIBLE_DEVICES and the devices of the "
+            "container."
         )
         return report
     name, capability = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
@@ -122,7 +125,9 @@ def _check_cuda() -> DeviceReport:
     return report
 
 
-def find_arch_problem(name: str, capability: tuple[int, int], built_for: Sequence[str]) -> str | None:
+def find_arch_problem(
+    name: str, capability: tuple[int, int], built_for: Sequence[str]
+) -> str | None:
     """Return why a build of torch has no kernels for a GPU, or None if it has.
 
     Args:
@@ -139,7 +144,8 @@ def find_arch_problem(name: str, capability: tuple[int, int], built_for: Sequenc
             return None
     major, minor = capability
     return (
-        f"torch is built for {', '.join(built_for)}, and {name} has compute capability {major}.{minor}. "
+        f"torch is built for {', '.join(built_for)}, and {name} has compute capability "
+        f"{major}.{minor}. "
         "Install a build of torch that supports it, or set PERENNIAL_DEVICE=cpu."
     )
 

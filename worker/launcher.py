@@ -143,7 +143,8 @@ class Launcher:
             part.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S else part.pause_s
             part.start_at = now + part.pause_s
             print_line(
-                f"The {part.name} process ended with status {status}; restarting in {part.pause_s:g} s."
+                f"The {part.name} process ended with status {status}; restarting in "
+                f"{part.pause_s:g} s."
             )
             part.pause_s = min(2 * part.pause_s, LONGEST_PAUSE_S)
             return
@@ -219,7 +220,9 @@ def tell_busy_port() -> None:
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
     # `worker.setup` reports an invalid port
     if port.isdecimal() and 0 < int(port) < 65536 and is_taken(host, int(port)):
-        print_line(f"Port {port} is in use by another program. Preparing; then waiting for the port.")
+        print_line(
+            f"Port {port} is in use by another program. Preparing; then waiting for the port."
+        )
 
 
 def wait_for(host: str, port: int, grace_s: float) -> bool:
@@ -230,14 +233,15 @@ def wait_for(host: str, port: int, grace_s: float) -> bool:
     until = time.monotonic() + grace_s
     if is_taken(host, port):
         print_line(
-            f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s at most: waiting."
+            f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s "
+            f"at most: waiting."
         )
     while is_taken(host, port):
         if time.monotonic() > until:
             print_line(
-                f"Port {port} is still in use: another service serves there. Stop it, or choose another port: "
-                f"PERENNIAL_PORT={port + 1} perennial serve. Two services need two data directories "
-                "(PERENNIAL_DATA_DIR)."
+                f"Port {port} is still in use: another service serves there. Stop it, or choose "
+                f"another port: PERENNIAL_PORT={port + 1} perennial serve. Two services need two "
+                "data directories (PERENNIAL_DATA_DIR)."
             )
             return False
         time.sleep(0.2)
@@ -306,7 +310,9 @@ def _run_service(lock: Lock | None) -> int:
         file = f"{prepared['data_dir']}/admin-key"
         # A terminal forgets; a file or a journal is read by others, and for years.
         location = (
-            f"{prepared['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
+            f"{prepared['admin_key']} (also in {file})"
+            if sys.stderr.isatty()
+            else f"in the file {file}"
         )
         print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])

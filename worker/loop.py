@@ -115,7 +115,9 @@ class Worker:
                 "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
                 "sweep": self._sweep_if_calm,
                 "usage": lambda: usage.measure_old(self.db),
-                "reserve on the disk": lambda: reserve.make_file(settings.data_dir, settings.reserve_bytes),
+                "reserve on the disk": lambda: reserve.make_file(
+                    settings.data_dir, settings.reserve_bytes
+                ),
             },
         )
         self._deliverer = Deliverer(self.db, settings)
@@ -183,7 +185,9 @@ class Worker:
             try:
                 if self._outages:
                     self.store.check()
-                claim = claims.claim_job(self.db, self.name, self.settings.lease_s, self._device.offer)
+                claim = claims.claim_job(
+                    self.db, self.name, self.settings.lease_s, self._device.offer
+                )
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
                 return claimed
@@ -222,7 +226,10 @@ class Worker:
 
     def _touch_health_file(self) -> None:
         """Touch the health file; while the device is lost, write the reason instead."""
-        lost_path, problem = lost_file(self.settings.data_dir, self.name), self._device.device.problem
+        lost_path, problem = (
+            lost_file(self.settings.data_dir, self.name),
+            self._device.device.problem,
+        )
         if problem is not None:
             lost_path.write_text(f"{self.name}: {problem}\n")
             return
@@ -238,7 +245,9 @@ class Worker:
                 return
         with self.db.write() as session:
             now_there = self.db.now(session)
-            workers.record_presence(session, self.name, device, now_there, self._reaper.answers_since)
+            workers.record_presence(
+                session, self.name, device, now_there, self._reaper.answers_since
+            )
         self._reported = now, device
 
     def _record_end(self, attempt: Attempt) -> None:
@@ -261,7 +270,9 @@ class Worker:
     def _clear_abandoned(self, ring: Callable[[str], object]) -> None:
         """Take the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
-        self._folder.clear_abandoned(lambda worker: job_ids.extend(claims.reap_worker(self.db, worker)))
+        self._folder.clear_abandoned(
+            lambda worker: job_ids.extend(claims.reap_worker(self.db, worker))
+        )
         for job_id in self._note_reaped(job_ids):
             ring(job_id)
 

@@ -15,12 +15,15 @@ NAME = "serve.lock"
 PATIENCE_S = 2.0
 """Seconds within which a service that was asked to stop has marked that in the lock."""
 ENDING_PATIENCE_S = 60.0
-"""Seconds within which a service that is stopping has ended, beyond those that its jobs may take."""
+"""Seconds within which a service that is stopping has ended, beyond those that its jobs may take.
+"""
 LOOK_S = 0.2
 SERVING = "serving"
 ENDING = "ending"
 LENGTH = 512
-"""Bytes of the lock file: a process id, a state, and an address or a grace period. Earlier releases wrote 32."""
+"""Bytes of the lock file: a process id, a state, and an address or a grace period. Earlier releases
+wrote 32.
+"""
 
 
 class DataInUse(RuntimeError):
@@ -35,24 +38,28 @@ class DataInUse(RuntimeError):
         self.stop = f"kill {pid}"
         if waited_s is not None:
             self.holder = (
-                f"Perennial (process {pid}) is stopping, but still uses the data directory {data_dir} after "
-                f"{waited_s:.0f} seconds."
+                f"Perennial (process {pid}) is stopping, but still uses the data directory "
+                f"{data_dir} after {waited_s:.0f} seconds."
             )
             self.stop = f"kill -9 {pid}"
             super().__init__(
-                f"{self.holder} Wait until it has ended, or end it now: {self.stop}. Then start again."
+                f"{self.holder} Wait until it has ended, or end it now: {self.stop}. Then start "
+                f"again."
             )
             return
         if url:
             self.holder = (
-                f"Perennial already serves {url} with the data directory {data_dir} (process {pid})."
+                f"Perennial already serves {url} with the data directory {data_dir} "
+                f"(process {pid})."
             )
         else:
-            self.holder = f"Perennial already runs with the data directory {data_dir} (process {pid})."
+            self.holder = (
+                f"Perennial already runs with the data directory {data_dir} (process {pid})."
+            )
         super().__init__(
-            f"{self.holder} Use that one. To run a second one beside it, give it a data directory and a port of its "
-            f"own: PERENNIAL_DATA_DIR=other-data PERENNIAL_PORT=8001 perennial serve. To start again with this "
-            f"directory, stop the first: {self.stop}."
+            f"{self.holder} Use that one. To run a second one beside it, give it a data directory "
+            f"and a port of its own: PERENNIAL_DATA_DIR=other-data PERENNIAL_PORT=8001 perennial "
+            f"serve. To start again with this directory, stop the first: {self.stop}."
         )
 
 
@@ -103,7 +110,8 @@ def _wait_for_lock(file: int, data_dir: Path) -> bool:
     """Wait for the lock while its holder is stopping; return False if there are no locks.
 
     Raises:
-        DataInUse: the holder is not stopping, or has not ended `ENDING_PATIENCE_S` after its grace period.
+        DataInUse: the holder is not stopping, or has not ended `ENDING_PATIENCE_S` after its grace
+            period.
     """
     start = time.monotonic()
     is_announced = False

@@ -40,7 +40,9 @@ def count_processes(spec: dict[str, Any]) -> int:
         return 1
     from core.learn.distributed.slices import choose_ranks
 
-    return choose_ranks(shards, int(spec.get("ranks", 0)) or _count_devices(str(spec.get("device", "auto"))))
+    return choose_ranks(
+        shards, int(spec.get("ranks", 0)) or _count_devices(str(spec.get("device", "auto")))
+    )
 
 
 def _count_devices(device: str) -> int:

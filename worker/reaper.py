@@ -55,7 +55,9 @@ class Reaper:
             with self._db.read() as session:
                 now = self._db.now(session)
                 if self.answers_since is None:
-                    self.answers_since = workers.answers_since(session, now - self._gap_s, now) or now
+                    self.answers_since = (
+                        workers.answers_since(session, now - self._gap_s, now) or now
+                    )
                     self._answered_at = now
             slow_s = time.monotonic() - begun
             if (

@@ -107,7 +107,9 @@ class Recorder:
         Return False if it was not registered.
         """
         path = event.path
-        return self._register_state(path, lambda: anytime.register(self._db, self._store, self._claim, path))
+        return self._register_state(
+            path, lambda: anytime.register(self._db, self._store, self._claim, path)
+        )
 
     def _register_state(self, path: Path, register: Callable[[], None]) -> bool:
         """Register a folder's state and delete the folder; return False after an outage."""

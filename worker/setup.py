@@ -80,8 +80,9 @@ def main() -> int:
             raise
         reason = str(getattr(error, "orig", error))
         print(
-            f"The disk of the data directory {settings.data_dir.absolute()} is full ({reason}): make room there, and"
-            " start again. A service that runs lets models and tasks be deleted on a full disk.",
+            f"The disk of the data directory {settings.data_dir.absolute()} is full ({reason}): "
+            "make room there, and start again. A service that runs lets models and tasks be "
+            "deleted on a full disk.",
             file=sys.stderr,
         )
         return 1

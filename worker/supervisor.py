@@ -114,7 +114,12 @@ def supervise_child(
 
 class _Watch:
     def __init__(
-        self, child: Child, beat: Beat, recorder: Recorder, periods: Periods, stop: Callable[[], bool]
+        self,
+        child: Child,
+        beat: Beat,
+        recorder: Recorder,
+        periods: Periods,
+        stop: Callable[[], bool],
     ) -> None:
         self._child = child
         self._beat = beat
@@ -174,7 +179,10 @@ class _Watch:
             else:
                 self._waiting.append(event)
                 # A person who watches waits for a new phase and its first progress.
-                phase, progress = isinstance(event, PhaseEvent | DataEvent), isinstance(event, ProgressEvent)
+                phase, progress = (
+                    isinstance(event, PhaseEvent | DataEvent),
+                    isinstance(event, ProgressEvent),
+                )
                 self._news = self._news or phase or (progress and self._phase_new)
                 self._phase_new = phase or (self._phase_new and not progress)
         if events:
@@ -202,7 +210,9 @@ class _Watch:
             log.warning("job process has had its time", pid=self._child.pid)
             self._force_end("overtime")
         elif now - self._heard_at > self._periods.stall_s:
-            log.warning("job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at))
+            log.warning(
+                "job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at)
+            )
             self._force_end("stalled")
         elif now >= self._snapshot_at:
             self._snapshot_at = float("inf")  # until this snapshot is complete

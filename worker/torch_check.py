@@ -22,11 +22,13 @@ from core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK_S = 600.0
-"""Seconds for the imports. The first ones compile PyTorch's files, which takes minutes on a busy machine."""
+"""Seconds for the imports. The first ones compile PyTorch's files, which takes minutes on a busy
+machine.
+"""
 ERROR_CHARACTERS = 300
 FIRST_START = (
-    "First start: PyTorch is imported, to check it. This can take minutes if its files were never compiled before; "
-    "later starts take seconds."
+    "First start: PyTorch is imported, to check it. This can take minutes if its files were never "
+    "compiled before; later starts take seconds."
 )
 _IMPORTS = ("torch", "torchvision")
 _SHIM = ROOT / "core" / "learn" / "torchvision_import.py"

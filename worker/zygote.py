@@ -107,7 +107,9 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
             _send_message(server, {"pid": pid})
 
 
-def _run_child(server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]) -> None:
+def _run_child(
+    server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]
+) -> None:
     """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:

@@ -59,7 +59,9 @@ def _build_button(model: ModelOut, action: ActionOut) -> Button:
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
         recipe = json.dumps(body["recipe"], ensure_ascii=False) if "recipe" in body else None
-        again = path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
+        again = (
+            path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
+        )
         return Button(
             action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
         )

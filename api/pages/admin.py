@@ -68,7 +68,14 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
         new = await to_thread.run_sync(create_from_form)
     except PerennialError as error:
         show_error = partial(
-            _render_keys, request, db, actor, None, given=inputs, wrong=error.detail, status=error.status
+            _render_keys,
+            request,
+            db,
+            actor,
+            None,
+            given=inputs,
+            wrong=error.detail,
+            status=error.status,
         )
         return await to_thread.run_sync(show_error)
     return await to_thread.run_sync(lambda: _render_keys(request, db, actor, None, new=new))
@@ -89,7 +96,9 @@ def show_audit(
     db: Db,
     model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
     action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
-    since: Annotated[str, Query(max_length=40, description="The first day, such as 2026-11-24")] = "",
+    since: Annotated[
+        str, Query(max_length=40, description="The first day, such as 2026-11-24")
+    ] = "",
     cursor: Cursor = None,
 ) -> Response:
     """Show the audit trail, newest first."""
@@ -119,7 +128,11 @@ def show_audit(
 
 @router.get("/ui/admin/usage")
 def show_usage(
-    request: Request, actor: Admin, db: Db, by: Literal["owner", "model"] = "owner", cursor: Cursor = None
+    request: Request,
+    actor: Admin,
+    db: Db,
+    by: Literal["owner", "model"] = "owner",
+    cursor: Cursor = None,
 ) -> Response:
     """Show counts and bytes per owner or model."""
     read = usage.by_model if by == "model" else usage.by_owner
@@ -149,14 +162,23 @@ def _render_keys(
         "cursor": cursor,
         "own": actor.key_id,
     }
-    form = {"given": given or {}, "wrong": wrong, "new": new, "scopes": SCOPES, "days": DAYS, "now": now}
+    form = {
+        "given": given or {},
+        "wrong": wrong,
+        "new": new,
+        "scopes": SCOPES,
+        "days": DAYS,
+        "now": now,
+    }
     return render_page(request, "keys.html", {**context, **form}, status)
 
 
 def _parse_name(text: str) -> str:
     try:
         if not 0 < len(text) <= characters.MAX_NAME_CHARS:
-            raise ValueError(f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed")
+            raise ValueError(
+                f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed"
+            )
         return characters.clean_name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
@@ -190,7 +212,11 @@ def _parse_number(given: dict[str, str], name: str, read: Callable[[str], N]) ->
 def _parse_expiry(days: str) -> str | None:
     if days not in DAYS:
         raise Invalid(f"A key expires {', '.join(DAYS.values())}; not after {days[:20]!r} days.")
-    return format_rfc3339((datetime.now(UTC) + timedelta(days=int(days))).timestamp()) if days else None
+    return (
+        format_rfc3339((datetime.now(UTC) + timedelta(days=int(days))).timestamp())
+        if days
+        else None
+    )
 
 
 def _parse_day(text: str) -> float | None:
@@ -205,9 +231,14 @@ def _sum_bytes(of: ModelBytes) -> int:
 def _format_data(data: dict[str, object]) -> list[tuple[str, str]]:
     """Return the recorded data of a change as (field, value) texts."""
     fields = (
-        (name, value) for name, value in data.items() if name != "model" and value not in (None, [], {}, "")
+        (name, value)
+        for name, value in data.items()
+        if name != "model" and value not in (None, [], {}, "")
     )
     return [
-        (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        (
+            name.replace("_", " "),
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
+        )
         for name, value in fields
     ]

@@ -31,7 +31,9 @@ P_SURE = 0.05
 _MOST = 2**31 - 1
 Version = Annotated[str | None, Query(max_length=63, description="Number or alias of a version")]
 OnTask = Annotated[str | None, Query(max_length=10, description="Only this task; empty: all")]
-OfClass = Annotated[str | None, Query(alias="class", max_length=100, description="Only images of this class")]
+OfClass = Annotated[
+    str | None, Query(alias="class", max_length=100, description="Only images of this class")
+]
 Kind = Annotated[FlipKind | None, Query(description="Which images are shown")]
 Every = Annotated[bool, Query(alias="all", description="Also classes that did not change")]
 From = Annotated[str | None, Query(max_length=300, description="Cursor of the page before")]
@@ -59,7 +61,9 @@ class Choice:
             "all": "true" if self.every else None,
             **other,
         }
-        return "?" + urlencode({name: value for name, value in parameters.items() if value is not None})
+        return "?" + urlencode(
+            {name: value for name, value in parameters.items() if value is not None}
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,12 @@ async def show(
         lambda: lineage.read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
     number = _parse_task(task)
-    context = {"model": model_response, "versions": history.versions, "picked": (a, b), "task": number}
+    context = {
+        "model": model_response,
+        "versions": history.versions,
+        "picked": (a, b),
+        "task": number,
+    }
     if not a or not b:
         return render_page(request, "compare.html", {**context, "told": None, "why": None})
     try:
@@ -112,7 +121,9 @@ async def show(
     except (AnswersMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
-        request, "compare.html", {**context, **_build_context(result, look), "cursor": cursor, "why": None}
+        request,
+        "compare.html",
+        {**context, **_build_context(result, look), "cursor": cursor, "why": None},
     )
 
 
@@ -126,14 +137,17 @@ def _parse_task(text: str | None) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
         raise Invalid(
-            "A task is named by its number, from 1 on.", fields=[{"field": "task", "message": "≥ 1"}]
+            "A task is named by its number, from 1 on.",
+            fields=[{"field": "task", "message": "≥ 1"}],
         )
     return int(text)
 
 
 def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Found:
     comparison = compare.compare_versions(blobs, pair)
-    images = compare.list_images(blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor)
+    images = compare.list_images(
+        blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
+    )
     return Found(comparison, images)
 
 
@@ -178,6 +192,8 @@ def _build_matrix(told: CompareOut) -> list[Row] | None:
         return None
     rows = [
         Row(label, [new - old for old, new in zip(of_a, of_b, strict=True)])
-        for label, of_a, of_b in zip(confusion["labels"], confusion["a"], confusion["b"], strict=True)
+        for label, of_a, of_b in zip(
+            confusion["labels"], confusion["a"], confusion["b"], strict=True
+        )
     ]
     return rows if any(any(row.cells) for row in rows) else None

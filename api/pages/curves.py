@@ -29,12 +29,16 @@ def build_curves(found: MetricsOut, history: Lineage) -> Curves:
     """Return the curves over a window of versions."""
     published = {one.number: one for one in history.versions if one.status != "held"}
     rows = {
-        row["version"]: values for row, values in zip(found["rows"], found["accuracy_matrix"], strict=True)
+        row["version"]: values
+        for row, values in zip(found["rows"], found["accuracy_matrix"], strict=True)
     }
-    numbers = sorted(number for number in published if number in rows and published[number].acc is not None)
+    numbers = sorted(
+        number for number in published if number in rows and published[number].acc is not None
+    )
     forgetting = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
     order = sorted(
-        range(len(found["columns"])), key=lambda index: -forgetting.get(found["columns"][index]["task"], 0.0)
+        range(len(found["columns"])),
+        key=lambda index: -forgetting.get(found["columns"][index]["task"], 0.0),
     )
     drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
     for index in sorted(order[:TASKS]):

@@ -28,7 +28,9 @@ def is_page(scope: Scope) -> bool:
 def of_problem(scope: Scope, answer: Answer) -> Answer:
     """Return the page of a problem; for 401, a redirect to the login and back."""
     status, headers, body = answer
-    kept_headers = {name: value for name, value in headers.items() if name in ("Retry-After", "Allow")}
+    kept_headers = {
+        name: value for name, value in headers.items() if name in ("Retry-After", "Allow")
+    }
     if status in (401, 403) and _is_link_elsewhere(scope):
         # A link from another site: the browser withholds the cookie, or it does not count, until a
         # page of this service sends the request.
@@ -44,7 +46,11 @@ def of_problem(scope: Scope, answer: Answer) -> Answer:
         "remedies": problem.get("remedies", []),
     }
     text = render_html(scope, "error.html", context)
-    return status, {**kept_headers, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
+    return (
+        status,
+        {**kept_headers, **HEADERS, "Content-Type": "text/html; charset=utf-8"},
+        text.encode(),
+    )
 
 
 def _find_model(scope: Scope, status: int) -> str | None:
@@ -81,7 +87,10 @@ def own_path(scope: Scope, path: str) -> str:
 
 
 def _is_link_elsewhere(scope: Scope) -> bool:
-    return scope["method"] == "GET" and find_header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
+    return scope["method"] == "GET" and find_header(scope, b"sec-fetch-site") in (
+        "cross-site",
+        "same-site",
+    )
 
 
 def _asked_again(scope: Scope) -> Answer:

@@ -63,14 +63,21 @@ class Heads(BaseModel):
 
 
 @router.post(f"{PATH}/look")
-async def look(request: Request, model: ModelPath, actor: Write, db: Db, settings: Config) -> Response:
+async def look(
+    request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
+) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""
     session.require_own_origin(request.scope)
-    body = await read_body(request.receive, MAX_BYTES, declared_length(request.headers.get("content-length")))
+    body = await read_body(
+        request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
+    )
     await to_thread.run_sync(submission.require_model, db, actor, model)
     try:
         sent_heads = Heads.model_validate_json(body)
-        images = [(one.name, one.size, base64.b64decode(one.head, validate=True)) for one in sent_heads.heads]
+        images = [
+            (one.name, one.size, base64.b64decode(one.head, validate=True))
+            for one in sent_heads.heads
+        ]
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
@@ -79,7 +86,9 @@ async def look(request: Request, model: ModelPath, actor: Write, db: Db, setting
     return JSONResponse(verdict)
 
 
-def _judge_images(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
+def _judge_images(
+    images: list[tuple[str, int, bytes]], files: int, limits: Limits
+) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
     image_heads: list[Seen] = [
         Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)

@@ -30,14 +30,20 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
         Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
     """
     session.require_own_origin(request.scope)
-    body = await read_body(request.receive, MAX_BYTES, declared_length(request.headers.get("content-length")))
+    body = await read_body(
+        request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
+    )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/x-www-form-urlencoded":
         raise UnsupportedType("A form of a page is sent as application/x-www-form-urlencoded.")
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict")
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict"
+        )
     except ValueError:
-        raise Invalid("This form cannot be read: its text is not UTF-8, or it has too many fields.") from None
+        raise Invalid(
+            "This form cannot be read: its text is not UTF-8, or it has too many fields."
+        ) from None
     if any("\0" in value for _, value in pairs):
         raise Invalid("This form holds a NUL character.")
     return {name: value.strip() for name, value in pairs}

@@ -64,7 +64,9 @@ class Heat:
     later: int | None
 
 
-def build_heat(found: MetricsOut, *, production: int | None, left: set[int], first: int | None) -> Heat:
+def build_heat(
+    found: MetricsOut, *, production: int | None, left: set[int], first: int | None
+) -> Heat:
     """Return the heat map of a window of the matrix, newest version first.
 
     Args:
@@ -84,7 +86,9 @@ def build_heat(found: MetricsOut, *, production: int | None, left: set[int], fir
     rows = []
     for version_row, values in zip(found["rows"], found["accuracy_matrix"], strict=True):
         cells = [
-            _build_cell(found["columns"][index]["task"], values[index], version_row["task"], low, learned)
+            _build_cell(
+                found["columns"][index]["task"], values[index], version_row["task"], low, learned
+            )
             for index in chosen
         ]
         if all(cell.accuracy is None for cell in cells):
@@ -121,7 +125,9 @@ def _select_columns(
         return columns, None, None
     if first is None:
         forgetting = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
-        worst = sorted(columns, key=lambda one: (-forgetting.get(one["task"], 0.0), -one["task"]))[:COLUMNS]
+        worst = sorted(columns, key=lambda one: (-forgetting.get(one["task"], 0.0), -one["task"]))[
+            :COLUMNS
+        ]
         worst_tasks = {one["task"] for one in worst}
         return [one for one in columns if one["task"] in worst_tasks], None, None
     start = sum(one["task"] < first for one in columns)

@@ -25,12 +25,20 @@ def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: Catalog
     story = job_story.read_story(db, actor, job)
     possible = _list_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
-    suggestions = recipes.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
+    suggestions = (
+        recipes.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
+    )
     file = _find_download(story.job)
     return render_page(
         request,
         "job.html",
-        {"story": story, "job": story.job, "actions": possible, "suggestions": suggestions, "file": file},
+        {
+            "story": story,
+            "job": story.job,
+            "actions": possible,
+            "suggestions": suggestions,
+            "file": file,
+        },
     )
 
 
@@ -52,11 +60,18 @@ async def act(
     def apply_verb() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
             return retries.retry(
-                db, catalogue(), actor, job, recipe, max_open_jobs=max_open_jobs, admission=admission
+                db,
+                catalogue(),
+                actor,
+                job,
+                recipe,
+                max_open_jobs=max_open_jobs,
+                admission=admission,
             )
         if verb not in _ACTIONS:
             raise Invalid(
-                f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are possible."
+                f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are "
+                f"possible."
             )
         return jobs.apply_action(db, actor, job, Action(verb)), verb != Action.PAUSE
 
@@ -74,7 +89,9 @@ def _list_actions(job: JobOut) -> list[str]:
     error = job["error"]
     if state is State.REJECTED and (error is None or error["code"] != DataHeld.code):
         again = False
-    return [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
+    return (
+        [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
+    )
 
 
 def _find_download(job: JobOut) -> str | None:

@@ -17,8 +17,8 @@ from core.requests import sessions
 
 router = APIRouter(include_in_schema=False)
 NOT_DONE = (
-    "Your session has ended, or its key was revoked. What you sent was not done: log in, and send it again from the "
-    "page that you were on."
+    "Your session has ended, or its key was revoked. What you sent was not done: log in, and send "
+    "it again from the page that you were on."
 )
 
 
@@ -26,13 +26,17 @@ NOT_DONE = (
 async def ask(
     request: Request,
     next: Annotated[str, Query(max_length=2000, description="Where to go then")] = "",
-    sent: Annotated[Literal["yes"] | None, Query(description="Something was sent, and was not done")] = None,
+    sent: Annotated[
+        Literal["yes"] | None, Query(description="Something was sent, and was not done")
+    ] = None,
 ) -> Response:
     """Show the login form, or go on to the page while authentication is off."""
     if request.app.state.settings.auth == "off":
         return RedirectResponse(own_path(request.scope, next), 303)
     return render_page(
-        request, "login.html", {"next": own_path(request.scope, next), "wrong": NOT_DONE if sent else None}
+        request,
+        "login.html",
+        {"next": own_path(request.scope, next), "wrong": NOT_DONE if sent else None},
     )
 
 
@@ -47,10 +51,14 @@ async def log_in(request: Request, db: Db) -> Response:
             raise NotAllowed("Only the login page itself logs in.")
         place = session.read_host(request.scope)
         session.set_cookie(
-            request, response, await to_thread.run_sync(sessions.begin, db, inputs.get("key", ""), place)
+            request,
+            response,
+            await to_thread.run_sync(sessions.begin, db, inputs.get("key", ""), place),
         )
     except (NotAuthenticated, NotAllowed) as error:
-        return render_page(request, "login.html", {"next": next_path, "wrong": error.detail}, error.status)
+        return render_page(
+            request, "login.html", {"next": next_path, "wrong": error.detail}, error.status
+        )
     return response
 
 

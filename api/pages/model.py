@@ -21,7 +21,16 @@ from core.db.session import Database
 from core.errors import Invalid
 from core.line.line import PRODUCTION
 from core.protocol.answers.model import ModelOut
-from core.requests import aliases, class_changes, jobs, lineage, metrics, model_deletion, models, recipes
+from core.requests import (
+    aliases,
+    class_changes,
+    jobs,
+    lineage,
+    metrics,
+    model_deletion,
+    models,
+    recipes,
+)
 from core.requests.actor import Actor
 from core.requests.lineage import Lineage, VersionRow
 from core.requests.metrics import Window
@@ -52,12 +61,14 @@ def show(
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read(db, catalogue(), actor, model)
-    recent = jobs.list_jobs(db, actor, state=None, model=model_response["id"], limit=JOBS, cursor=None)[
-        "items"
-    ]
+    recent = jobs.list_jobs(
+        db, actor, state=None, model=model_response["id"], limit=JOBS, cursor=None
+    )["items"]
     waits = list_waiting(model_response)
     again = any(button.again for one in waits for button in one.buttons)
-    suggestions = recipes.suggest_recipes(db, catalogue(), actor, model_response["id"]) if again else []
+    suggestions = (
+        recipes.suggest_recipes(db, catalogue(), actor, model_response["id"]) if again else []
+    )
     context: dict[str, object] = {
         "model": model_response,
         "jobs": recent,
@@ -77,7 +88,9 @@ def show(
     context |= _load_measured(db, actor, model_response, history, first)
     if v is not None and t is not None:
         context["cell"] = class_changes.class_changes(db, actor, model_response["id"], v, task=t)
-    return render_page(request, "model.html", {**context, "history": history, "last": last, "first": first})
+    return render_page(
+        request, "model.html", {**context, "history": history, "last": last, "first": first}
+    )
 
 
 def _load_measured(
@@ -87,10 +100,19 @@ def _load_measured(
     numbers = [one.number for one in history.versions]
     window = Window((min(numbers, default=0), max(numbers, default=0)))
     model_metrics = metrics.model_metrics(db, actor, model["id"], version=PRODUCTION, window=window)
-    alias_version, by_number = model["aliases"][PRODUCTION], {one.number: one for one in history.versions}
+    alias_version, by_number = (
+        model["aliases"][PRODUCTION],
+        {one.number: one for one in history.versions},
+    )
     production = -1 if alias_version is None else alias_version
-    left = {move.previous for move in history.moves if move.cause == "rollback" and move.previous is not None}
-    held_versions = [one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]]
+    left = {
+        move.previous
+        for move in history.moves
+        if move.cause == "rollback" and move.previous is not None
+    }
+    held_versions = [
+        one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]
+    ]
     latest = held_versions[0] if held_versions else history.newest
     current = by_number.get(production)
     measured = model_metrics["summary"]["calibration"]
@@ -99,7 +121,9 @@ def _load_measured(
         "reliability": [] if measured is None else draw_reliability(measured["bins"]),
         "coverage": "" if measured is None else draw_coverage(measured.get("curve", [])),
         "production": current,
-        "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
+        "checked": describe_checked(
+            None if current is None or current.number == 0 else current.gate
+        ),
         "hurt": _find_forgetting_rise(by_number, production),
         "heat": build_heat(model_metrics, production=production, left=left, first=first),
         "curves": build_curves(model_metrics, history),
@@ -138,7 +162,9 @@ async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
-async def rollback(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
+async def rollback(
+    request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
+) -> Response:
     """Move production back to an earlier version."""
     inputs = await forms.read_form(request)
     version = forms.number_of(inputs, "version") if inputs.get("version") else None

@@ -21,14 +21,27 @@ def show(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    q: Annotated[str, Query(max_length=63, description="Only models with this text in their name")] = "",
-    sort: Annotated[Literal["newest", "oldest"], Query(description="Order of the models")] = "newest",
+    q: Annotated[
+        str, Query(max_length=63, description="Only models with this text in their name")
+    ] = "",
+    sort: Annotated[
+        Literal["newest", "oldest"], Query(description="Order of the models")
+    ] = "newest",
     cursor: Cursor = None,
-    deleted: Annotated[str | None, Query(max_length=40, description="A model that was just deleted")] = None,
+    deleted: Annotated[
+        str | None, Query(max_length=40, description="A model that was just deleted")
+    ] = None,
 ) -> Response:
     """Show name, production, accuracy, last job and number of pending decisions of each model."""
     model_page = models.list_models(
-        db, catalogue(), actor, ROWS, cursor, q=q.strip() or None, summary=True, newest_first=sort == "newest"
+        db,
+        catalogue(),
+        actor,
+        ROWS,
+        cursor,
+        q=q.strip() or None,
+        summary=True,
+        newest_first=sort == "newest",
     )
     sparklines = {
         one["id"]: draw_sparkline(one["summary"]["acc_line"])
@@ -42,4 +55,6 @@ def show(
     }
     context["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
     filters = {"q": q, "sort": sort, "cursor": cursor}
-    return render_page(request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT})
+    return render_page(
+        request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT}
+    )

@@ -54,7 +54,13 @@ def show(
 ) -> Response:
     """Show the form."""
     del actor
-    link_values = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
+    link_values = {
+        "name": name,
+        "scenario": scenario,
+        "base": base,
+        "model": model,
+        "version": version,
+    }
     photos = pretrained.Terms.from_settings(settings).photos
     inputs = {key: value for key, value in link_values.items() if value}
     return _render_form(request, catalogue(), photos, inputs, {}, None)
@@ -139,7 +145,9 @@ def _parse_base(given: dict[str, str]) -> dict[str, object]:
             raise _build_error("architecture", "choose a name of the list")
         return {"architecture": f"timm/{given['timm'].removeprefix('timm/')}"}
     if base == "version":
-        return {"base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}}
+        return {
+            "base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}
+        }
     if base == "random":
         return {"base": "random"}
     if base == "small":

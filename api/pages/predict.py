@@ -56,12 +56,20 @@ class Answer:
 
 @router.get(PATH)
 def show(
-    request: Request, model: ModelPath, version: VersionPath, actor: Read, db: Db, catalogue: CatalogueOf
+    request: Request,
+    model: ModelPath,
+    version: VersionPath,
+    actor: Read,
+    db: Db,
+    catalogue: CatalogueOf,
 ) -> Response:
     """Show the form."""
     model_response = models.read(db, catalogue(), actor, model)
     number = versions.get_version(db, actor, model_response["id"], version)["number"]
-    heads = [one["number"] for one in tasks.list_tasks(db, actor, model_response["id"], TASKS, None)["items"]]
+    heads = [
+        one["number"]
+        for one in tasks.list_tasks(db, actor, model_response["id"], TASKS, None)["items"]
+    ]
     return _render_form(request, model_response, version, number, heads)
 
 
@@ -85,9 +93,9 @@ async def predict(
     )
     heads = [
         one["number"]
-        for one in (await to_thread.run_sync(tasks.list_tasks, db, actor, model_response["id"], TASKS, None))[
-            "items"
-        ]
+        for one in (
+            await to_thread.run_sync(tasks.list_tasks, db, actor, model_response["id"], TASKS, None)
+        )["items"]
     ]
     question = Asked(actor, model_response["id"], version, task, TOP)
     try:
@@ -107,7 +115,13 @@ async def predict(
     finally:
         place.leave()
     return _render_form(
-        request, model_response, version, version_response["number"], heads, answers=shown_answers, task=task
+        request,
+        model_response,
+        version,
+        version_response["number"],
+        heads,
+        answers=shown_answers,
+        task=task,
     )
 
 
@@ -151,7 +165,11 @@ def _build_answers(said: bytes, photos: object) -> list[Answer]:
         else:
             answers.append(
                 Answer(
-                    one["name"], photo_url, list(one["probabilities"].items())[:TOP], None, one.get("sure")
+                    one["name"],
+                    photo_url,
+                    list(one["probabilities"].items())[:TOP],
+                    None,
+                    one.get("sure"),
                 )
             )
     return answers
@@ -159,7 +177,9 @@ def _build_answers(said: bytes, photos: object) -> list[Answer]:
 
 def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
-    kind = next((kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None)
+    kind = next(
+        (kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None
+    )
     if kind is None or len(data) > THUMB_BYTES:
         return None
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
@@ -178,4 +198,6 @@ def _render_form(
     status: int = 200,
 ) -> Response:
     context = {"model": model, "version": version, "number": number, "heads": heads, "task": task}
-    return render_page(request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status)
+    return render_page(
+        request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status
+    )

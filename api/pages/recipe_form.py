@@ -81,9 +81,9 @@ class RecipeForm:
         names = {CHOICE, *self.paths}
         for one in error.fields:
             path = one["field"].removeprefix("recipe.")
-            self.errors[CHOICE if path == "method.name" else path if path in names else "recipe"] = one[
-                "message"
-            ]
+            self.errors[
+                CHOICE if path == "method.name" else path if path in names else "recipe"
+            ] = one["message"]
         if not error.fields:
             self.errors["recipe"] = error.detail
 
@@ -104,11 +104,14 @@ def recipe_form(
     entry = catalogue["methods"].get(name)
     hyper = {} if entry is None else {**entry["defaults"], **method}
     methods = [
-        Option(f"method:{each}", each, of["description"], _why_not(of["scenarios"], model["scenario"]))
+        Option(
+            f"method:{each}", each, of["description"], _why_not(of["scenarios"], model["scenario"])
+        )
         for each, of in sorted(catalogue["methods"].items())
     ]
     presets = [
-        Option(f"preset:{each}", each, json.dumps(of)) for each, of in sorted(catalogue["presets"].items())
+        Option(f"preset:{each}", each, json.dumps(of))
+        for each, of in sorted(catalogue["presets"].items())
     ]
     form = RecipeForm(
         choice if base is not None else "",
@@ -131,7 +134,10 @@ def recipe_form(
 
 def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     """Return every name that an input of such a form may have."""
-    input_names = {CHOICE, *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE))}
+    input_names = {
+        CHOICE,
+        *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)),
+    }
     for entry in catalogue["methods"].values():
         input_names |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
     return tuple(sorted(input_names))
@@ -188,7 +194,9 @@ def _shorten_method(patch: JsonObject) -> JsonObject:
     """Return the patch with a method without hyper-parameters shortened to its name."""
     method = patch.get("method")
     return (
-        {**patch, "method": method["name"]} if isinstance(method, dict) and set(method) == {"name"} else patch
+        {**patch, "method": method["name"]}
+        if isinstance(method, dict) and set(method) == {"name"}
+        else patch
     )
 
 

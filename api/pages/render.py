@@ -16,8 +16,8 @@ from api.static_files import build_static_path
 
 FOLDER = Path(__file__).parent.parent / "templates"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -86,7 +86,11 @@ def size(count: float) -> str:
     unit = 0
     while count >= 999.5 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 or count >= 99.5 else f"{count:.1f} {_UNITS[unit]}"
+    return (
+        f"{count:.0f} {_UNITS[unit]}"
+        if unit == 0 or count >= 99.5
+        else f"{count:.1f} {_UNITS[unit]}"
+    )
 
 
 def moment(at: str) -> str:

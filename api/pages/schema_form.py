@@ -143,7 +143,9 @@ def _build_field(
     return Field(path, label, "json", own, nullable=nullable)
 
 
-def _without_null(definitions: Mapping[str, Any], of: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
+def _without_null(
+    definitions: Mapping[str, Any], of: Mapping[str, Any]
+) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""
     nullable, non_null = False, [one for one in of.get("anyOf", ()) if one != _NULL]
     if "anyOf" in of and len(non_null) == 1:
@@ -153,7 +155,9 @@ def _without_null(definitions: Mapping[str, Any], of: Mapping[str, Any]) -> tupl
     return nullable, of
 
 
-def _build_patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]) -> JsonObject:
+def _build_patch(
+    fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]
+) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()

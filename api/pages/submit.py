@@ -74,15 +74,21 @@ def show(
         is_unreadable = True
     form = recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
     if is_unreadable:
-        form.errors["recipe"] = "The link to this page names a recipe that is none: nothing is filled in."
+        form.errors["recipe"] = (
+            "The link to this page names a recipe that is none: nothing is filled in."
+        )
     elif form.unknown:
         left_out = ", ".join(form.unknown[:10])
-        form.errors["recipe"] = f"The link to this page names settings that do not exist: {left_out}."
+        form.errors["recipe"] = (
+            f"The link to this page names settings that do not exist: {left_out}."
+        )
     return _render_form(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/plan")
-async def plan(request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf) -> Response:
+async def plan(
+    request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
+) -> Response:
     """Show the service's warnings about the form's values, and the equivalent commands."""
     inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
@@ -144,7 +150,9 @@ async def submit(
     session.require_own_origin(request.scope)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     catalogue_value = await to_thread.run_sync(catalogue)
-    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value)))
+    terms = Terms(
+        f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
+    )
     upload = Upload(request, actor, terms, db, settings, None)
     order = Order(Asked(model_response["id"]), None, actor, upload, store, bell, catalogue)
     form = await to_thread.run_sync(
@@ -159,13 +167,17 @@ async def submit(
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
-                    lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, inputs)
+                    lambda: recipe_form.recipe_form(
+                        db, catalogue_value, actor, model_response, inputs
+                    )
                 )
                 return await _submit_file(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.add_errors(error)
-        content = _Shown(model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", []))
+        content = _Shown(
+            model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", [])
+        )
         return _render_form(request, content, error.status)
 
 
@@ -195,7 +207,9 @@ async def _submit_file(
     order = replace(order, asked=question, override=form.patch or None)
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
-        return _render_form(request, _Shown(model, form, report=await to_thread.run_sync(submission.preview)))
+        return _render_form(
+            request, _Shown(model, form, report=await to_thread.run_sync(submission.preview))
+        )
     result = await to_thread.run_sync(submission.submit)
     if result.is_new:
         order.bell.ring(result.job)
@@ -265,7 +279,9 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
     return render_page(request, "submit.html", context, status)
 
 
-def _build_commands(request: Request, shown: _Shown, files: list[str], name: str) -> tuple[str, str]:
+def _build_commands(
+    request: Request, shown: _Shown, files: list[str], name: str
+) -> tuple[str, str]:
     """Return the equivalent commands for the command line and for curl."""
     model, patch = shown.model["name"], shown.form.json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
@@ -279,8 +295,9 @@ def _build_commands(request: Request, shown: _Shown, files: list[str], name: str
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
         query = f"?name={quote(label or _strip_suffixes(file), safe='')}"
         curl_commands.append(
-            f"curl -H \"Authorization: Bearer $PERENNIAL_API_KEY\" -H 'Content-Type: application/octet-stream'{header}"
-            f" \\\n  --data-binary {shlex.quote(f'@{file}')} {shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
+            f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '
+            f"application/octet-stream'{header} \\\n  --data-binary {shlex.quote(f'@{file}')} "
+            f"{shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
         )
     return "\n".join(commands), "\n".join(curl_commands)
 

@@ -98,7 +98,10 @@ def _assign_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
     heirs: dict[int | None, VersionRow] = {}
     for one in ordered:
         heir = heirs.get(one.parent)
-        if heir is None or (one.status != "held", one.number) >= (heir.status != "held", heir.number):
+        if heir is None or (one.status != "held", one.number) >= (
+            heir.status != "held",
+            heir.number,
+        ):
             heirs[one.parent] = one
     lanes: dict[int, int] = {}
     ends: dict[int, int] = {}  # lane → where in `ordered` it ends so far

@@ -7,7 +7,17 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, ObjectStore, PictureWork, Read, Write
+from api.dependencies import (
+    Bell,
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Db,
+    ObjectStore,
+    PictureWork,
+    Read,
+    Write,
+)
 from api.pages import forms
 from api.pages.model import apply_change
 from api.pages.render import render_page, root_of
@@ -67,14 +77,28 @@ async def show(
         "history": history,
         "line": accuracy_line,
     }
-    context |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
-    context["found"] = {"findings": [], "shift": None, "suspects": [], **task["report"].get("data", {})}
+    context |= {
+        "pictures": samples.split == "train" and not samples.why,
+        "shown_suspects": SUSPECTS,
+    }
+    context["found"] = {
+        "findings": [],
+        "shift": None,
+        "suspects": [],
+        **task["report"].get("data", {}),
+    }
     return render_page(request, "task.html", {**context, "width": WIDTH, "height": HEIGHT})
 
 
 @router.post("/ui/models/{model}/tasks/{n}/data")
 async def delete_data(
-    request: Request, model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    actor: Write,
+    db: Db,
+    store: ObjectStore,
+    blobs: BlobStore,
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
     inputs = await forms.read_form(request)
@@ -111,7 +135,14 @@ async def settle(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
         job_response, fresh = settling.relearn_task(
-            db, catalogue(), actor, model, n, recipe, max_open_jobs=max_open_jobs, admission=admission
+            db,
+            catalogue(),
+            actor,
+            model,
+            n,
+            recipe,
+            max_open_jobs=max_open_jobs,
+            admission=admission,
         )
         return job_response["id"] if fresh else None
 
@@ -123,7 +154,9 @@ def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[
     order.
     """
     try:
-        model_metrics = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
+        model_metrics = metrics.model_metrics(
+            db, actor, model, version="latest", window=Window(tasks=(n, n))
+        )
     except PerennialError:  # there is no version yet
         return []
     cells = zip(model_metrics["rows"], model_metrics["accuracy_matrix"], strict=True)
@@ -154,7 +187,9 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
 def _list_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
-        images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)["items"]
+        images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)[
+            "items"
+        ]
         if images:
             rows[label] = [one["index"] for one in images]
     return rows

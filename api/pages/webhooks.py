@@ -51,12 +51,20 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
     inputs = await forms.read_form(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
     url, model = inputs.get("url", ""), inputs.get("model", "")
-    chosen: WebhookFormat = next((one for one in FORMATS if one == inputs.get("format")), "standard")
+    chosen: WebhookFormat = next(
+        (one for one in FORMATS if one == inputs.get("format")), "standard"
+    )
 
     def create_from_form() -> Response:
         try:
             hook = webhooks.create(
-                db, settings, actor, url=url, events=chosen_events, model=model or None, format=chosen
+                db,
+                settings,
+                actor,
+                url=url,
+                events=chosen_events,
+                model=model or None,
+                format=chosen,
             )
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
             filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
@@ -67,7 +75,9 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
 
 
 @router.get("/ui/webhooks/{webhook}")
-def show_one(request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None) -> Response:
+def show_one(
+    request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None
+) -> Response:
     """Show a webhook and its deliveries."""
     return _render_webhook(request, db, actor, webhook, cursor=cursor)
 
@@ -82,7 +92,11 @@ async def act(
     def run_action() -> Response:
         if verb == "rotate":
             return _render_webhook(
-                request, db, actor, webhook, made=webhooks.rotate_secret(db, settings, actor, webhook)
+                request,
+                db,
+                actor,
+                webhook,
+                made=webhooks.rotate_secret(db, settings, actor, webhook),
             )
         _apply_verb(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
         where = "/ui/webhooks" if verb == "delete" else f"/ui/webhooks/{webhook}"
@@ -110,7 +124,8 @@ def _apply_verb(
         webhooks.change(db, settings, actor, webhook, {"enabled": verb == "enable"})
     elif verb != "delete":
         raise Invalid(
-            f"A webhook cannot be told to {verb}: test, rotate, disable, enable and delete are possible."
+            f"A webhook cannot be told to {verb}: test, rotate, disable, enable and delete are "
+            f"possible."
         )
     elif not sure:
         raise Invalid("The webhook is deleted only with the box ticked that says so.")
@@ -160,7 +175,9 @@ def _render_webhook(
         "next_cursor": delivery_page["next_cursor"],
         "cursor": cursor,
     }
-    response = render_page(request, "webhook.html", {**context, "secret": made["secret"] if made else None})
+    response = render_page(
+        request, "webhook.html", {**context, "secret": made["secret"] if made else None}
+    )
     if made is not None:
         response.headers["Cache-Control"] = "no-store"
     return response

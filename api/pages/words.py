@@ -8,7 +8,10 @@ from core.line.words import SETTLED_BY
 from core.steps import Step, find_steps, replace_options, replace_steps
 
 _LEFT_OUT = (
-    (re.compile(r"POST /v1/models/[^/\s]+/rebase/finish puts (\S+) back"), r"“Put \1 back…” puts \1 back"),
+    (
+        re.compile(r"POST /v1/models/[^/\s]+/rebase/finish puts (\S+) back"),
+        r"“Put \1 back…” puts \1 back",
+    ),
     (
         re.compile(r": report\.data\.suspects of the task, and pictures on its page"),
         ", on the page of the task",
@@ -23,7 +26,9 @@ _LEFT_OUT = (
 )
 """Phrases of the API that are not whole requests (regular expressions), and their form on a
 page."""
-_EARLIER = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)")
+_EARLIER = re.compile(
+    r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)"
+)
 """Advice to send the next batch, as earlier releases stored it; its group is the recipe."""
 
 
@@ -45,7 +50,12 @@ def new_model(text: str) -> str | None:
         if step.path != "/v1/models" or body is None:
             continue
         try:
-            filled = {"name": body["name"], "scenario": body["scenario"], "base": "version", **body["base"]}
+            filled = {
+                "name": body["name"],
+                "scenario": body["scenario"],
+                "base": "version",
+                **body["base"],
+            }
             return f"/ui/models/new?{urlencode(filled)}"
         except (KeyError, TypeError, ValueError):  # a user chose a name that looks like a request
             return None

@@ -34,14 +34,20 @@ class HeldResponse(Response):
             async with asyncio.timeout(self._piece_s) as timer:
                 now = asyncio.get_running_loop().time
                 await send(
-                    {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
                 )
                 # The last piece is empty: the server accepts it only when it can send more, so all
                 # earlier pieces are on their way.
                 for at in range(0, len(self.body) + PIECE_BYTES, PIECE_BYTES):
                     timer.reschedule(now() + self._piece_s)
                     piece = self.body[at : at + PIECE_BYTES]
-                    await send({"type": "http.response.body", "body": piece, "more_body": bool(piece)})
+                    await send(
+                        {"type": "http.response.body", "body": piece, "more_body": bool(piece)}
+                    )
         except TimeoutError:
             raise ClientDisconnect from None
         finally:

@@ -37,7 +37,8 @@ async def predict_images(
     Raises:
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `AskedVersions.find`, `declared_kind`, `PredictLine.take_place`,
-            `read_images`, `PredictLimits.take_images`, `Question.for_version` and `Predictor.predict`.
+            `read_images`, `PredictLimits.take_images`, `Question.for_version` and
+            `Predictor.predict`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id

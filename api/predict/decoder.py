@@ -158,7 +158,9 @@ class ImageDecoder:
         assert process.stdout is not None
         if not _wait_readable(process.stdout, end):
             self._end_process()
-            raise Invalid(f"The images cannot be used: {self.describe_late()}; send fewer or smaller ones.")
+            raise Invalid(
+                f"The images cannot be used: {self.describe_late()}; send fewer or smaller ones."
+            )
         so_far.count = _parse_count(wanted, read_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
         while not so_far.is_done(wanted):
@@ -166,7 +168,9 @@ class ImageDecoder:
             if not _wait_readable(process.stdout, min(image_end, end)):
                 self._end_process()
                 if end > image_end:
-                    so_far.found.append(f"decoding takes longer than {self._settings.predict_image_s:g} s")
+                    so_far.found.append(
+                        f"decoding takes longer than {self._settings.predict_image_s:g} s"
+                    )
                 else:
                     so_far.paused = True  # the request has no time left
                 return
@@ -185,7 +189,10 @@ class ImageDecoder:
 
     def describe_late(self) -> str:
         """Return the reason why images of a request were not decoded in time."""
-        return f"decoding the images of this request takes longer than {self._settings.predict_decode_s:g} s"
+        return (
+            f"decoding the images of this request takes longer than "
+            f"{self._settings.predict_decode_s:g} s"
+        )
 
     def _build_header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
         return {
@@ -234,7 +241,9 @@ def _parse_count(wanted: Wanted, message: bytes) -> int:
 
 
 def _wait_readable(pipe: Any, end: float) -> bool:
-    """Wait until there is something to read or the clock reaches `kill_and_close`; return True if readable."""
+    """Wait until there is something to read or the clock reaches `kill_and_close`; return True if
+    readable.
+    """
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

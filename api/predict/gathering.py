@@ -83,7 +83,9 @@ class Gathering:
                 del self._coming[owner]
             self._signal_change(owner)
 
-    async def predict(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+    async def predict(
+        self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
+    ) -> Answered:
         """Return the predictions of all images. Arguments and errors are those of
         `NetworkProcess.predict`.
         """
@@ -135,7 +137,10 @@ class Gathering:
         end = waiting[0].since + GATHER_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(end):
-                while self._coming[owner] and sum(len(piece.left) for piece in waiting) < GATHER_IMAGES:
+                while (
+                    self._coming[owner]
+                    and sum(len(piece.left) for piece in waiting) < GATHER_IMAGES
+                ):
                     changed.clear()
                     await changed.wait()
 
@@ -153,7 +158,11 @@ class Gathering:
                 images += len(piece.left)
                 if images > max_images or images * len(first.left[0]) > GATHER_BYTES:
                     break
-                if (piece.header, piece.manifest, piece.is_alone) == (first.header, first.manifest, False):
+                if (piece.header, piece.manifest, piece.is_alone) == (
+                    first.header,
+                    first.manifest,
+                    False,
+                ):
                     chosen.append(piece)
         return chosen
 

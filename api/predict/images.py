@@ -22,7 +22,8 @@ INLINE_BYTES = 256 << 10
 """Size up to which reading a form takes about as long as handing it to a thread."""
 FORM, JSON = "multipart/form-data", "application/json"
 FILES = tuple(
-    f"image/{kind}" for kind in ("jpeg", "png", "webp", "heic", "heif", "avif", "gif", "bmp", "tiff")
+    f"image/{kind}"
+    for kind in ("jpeg", "png", "webp", "heic", "heif", "avif", "gif", "bmp", "tiff")
 )
 """Media types of a body that is one image file. The format itself is detected from its bytes."""
 _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
@@ -65,8 +66,8 @@ def declared_kind(request: Request) -> BodyKind:
         return BodyKind("file")
     sent = repr(media_type[:60]) if media_type else "missing"
     raise UnsupportedType(
-        f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or {FILES[-1]};"
-        f" several as {FORM}; or {instances.FORM} or nested arrays as {JSON}."
+        f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
+        f"{FILES[-1]}; several as {FORM}; or {instances.FORM} or nested arrays as {JSON}."
     )
 
 

@@ -39,14 +39,14 @@ class PredictLine:
         of_key, most_of_key = 0 if key is None else self.key_requests[key], _halve_limit(limit)
         if of_key >= most_of_key:
             raise TooManyRequests(
-                f"This key has {of_key} predictions under way, as many as a key of scope predict may: wait for an"
-                " answer, or send several images in one request.",
+                f"This key has {of_key} predictions under way, as many as a key of scope predict "
+                "may: wait for an answer, or send several images in one request.",
                 retry_after_s=RETRY_S,
             )
         if used >= limit:
             raise TooManyRequests(
-                f"You have {used} predictions under way, as many as an owner may: wait for an answer, or send several"
-                " images in one request.",
+                f"You have {used} predictions under way, as many as an owner may: wait for an "
+                "answer, or send several images in one request.",
                 retry_after_s=RETRY_S,
             )
         if self.requests.total() >= self._settings.predict_requests:
@@ -62,13 +62,15 @@ class PredictLine:
         of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_limit(limit)
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
-                f"The predictions under way by this key hold {of_key} bytes of images and answers, and a key of scope"
-                f" predict may have {most_of_key}: wait for an answer, or send smaller images.",
+                f"The predictions under way by this key hold {of_key} bytes of images and answers, "
+                f"and a key of scope predict may have {most_of_key}: wait for an answer, or send "
+                f"smaller images.",
                 retry_after_s=RETRY_S,
             )
         if used + count > limit:
             raise TooManyRequests(
-                f"Your predictions under way hold {used} bytes of images and answers, and an owner may have {limit}:"
+                f"Your predictions under way hold {used} bytes of images and answers, and an owner "
+                f"may have {limit}:"
                 " wait for an answer, or send smaller images.",
                 retry_after_s=RETRY_S,
             )
@@ -118,7 +120,9 @@ class Place:
 
 def most_bytes(settings: Settings, key: str | None) -> int:
     """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
-    return settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)
+    return (
+        settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)
+    )
 
 
 def _halve_limit(most: int) -> int:
@@ -132,4 +136,6 @@ def _take_off(held: Counter[str], name: str, count: int) -> None:
 
 
 def _build_full_error() -> Unavailable:
-    return Unavailable("Too many predictions are under way; try again shortly.", retry_after_s=RETRY_S)
+    return Unavailable(
+        "Too many predictions are under way; try again shortly.", retry_after_s=RETRY_S
+    )

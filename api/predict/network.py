@@ -97,7 +97,8 @@ class NetworkProcess:
             log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
             if expired.is_set():
                 raise Unavailable(
-                    f"Predicting took longer than {self._settings.predict_answer_s:.0f} s; send fewer images."
+                    f"Predicting took longer than {self._settings.predict_answer_s:.0f} s; send "
+                    f"fewer images."
                 ) from None
             raise Unavailable("The predict helper stopped while it answered; try again.") from None
         finally:

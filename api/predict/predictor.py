@@ -70,7 +70,15 @@ class Question:
         paths, classes = found.fetch_paths(blobs), found.count_classes(task)
         manifest = json.dumps(found.manifest.to_json()).encode()
         return Question(
-            found.id, found.number, found.manifest, manifest, paths, task, classes, top_k, found.sure
+            found.id,
+            found.number,
+            found.manifest,
+            manifest,
+            paths,
+            task,
+            classes,
+            top_k,
+            found.sure,
         )
 
 
@@ -92,7 +100,9 @@ class Predictor:
     ) -> None:
         self._settings = settings
         self._network = network or NetworkProcess(settings)
-        self._decoders = decoders or [ImageDecoder(settings) for _ in range(settings.predict_decoders)]
+        self._decoders = decoders or [
+            ImageDecoder(settings) for _ in range(settings.predict_decoders)
+        ]
         self._decoding = Turns(self._decoders, len(self._decoders))
         self._decode_threads = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
         self._ask_thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
@@ -145,7 +155,9 @@ class Predictor:
                     raise ImageInvalid(_describe_unusable(decoded.found[0]))
                 if asking is not None:
                     _add_items(items, engines, images.names, *await asking)
-                prediction = self._predict_decoded(owner, header, question.manifest_json, decoded.found)
+                prediction = self._predict_decoded(
+                    owner, header, question.manifest_json, decoded.found
+                )
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)
             if asking is not None:
@@ -171,7 +183,13 @@ class Predictor:
         return self._network.pid
 
     async def _decode_piece(
-        self, owner: str, question: Question, images: Images, begin: int, count: int | None, left_s: float
+        self,
+        owner: str,
+        question: Question,
+        images: Images,
+        begin: int,
+        count: int | None,
+        left_s: float,
     ) -> tuple[Decoded, int]:
         """Decode at least one of the images from `begin` on; return them and the request's image
         count.
@@ -215,9 +233,12 @@ class Predictor:
         labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
         if count * labels > limit:
             raise Invalid(
-                f"{count} images with {labels} labels each are {count * labels} labels, and an answer may hold {limit}:"
-                f" send at most {limit // labels} images at once, or ?top_k={max(1, limit // count)}.",
-                fields=[{"field": "top_k", "message": f"at most {limit // count} for {count} images"}],
+                f"{count} images with {labels} labels each are {count * labels} labels, and an "
+                f"answer may hold {limit}: send at most {limit // labels} images at once, or "
+                f"?top_k={max(1, limit // count)}.",
+                fields=[
+                    {"field": "top_k", "message": f"at most {limit // count} for {count} images"}
+                ],
             )
 
     async def _predict_decoded(
@@ -276,14 +297,18 @@ def _add_items(
     predictions = iter(answered.items)
     for one in found:
         name = names[len(items)] if names else None
-        items.append(_encode_item(name, _encode_error(one) if isinstance(one, str) else next(predictions)))
+        items.append(
+            _encode_item(name, _encode_error(one) if isinstance(one, str) else next(predictions))
+        )
 
 
 def _encode_response(question: Question, items: Sequence[bytes], engines: set[str]) -> bytes:
     """Return the whole response. If several engines took part, it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
     promised = {} if question.sure is None else {"answers": question.sure}
-    head = json.dumps({"version": question.version, "task": question.task, "engine": engine, **promised})
+    head = json.dumps(
+        {"version": question.version, "task": question.task, "engine": engine, **promised}
+    )
     return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
 
@@ -327,7 +352,9 @@ def _encode_item(name: str | None, answer: bytes) -> bytes:
 
 
 def _encode_error(why: str) -> bytes:
-    return json.dumps({"error": {"code": ImageInvalid.code, "detail": _describe_unusable(why)}}).encode()
+    return json.dumps(
+        {"error": {"code": ImageInvalid.code, "detail": _describe_unusable(why)}}
+    ).encode()
 
 
 def _describe_unusable(why: str) -> str:

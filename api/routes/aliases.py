@@ -14,7 +14,9 @@ from core.requests import aliases
 router = make_router("aliases")
 
 
-@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=problem_responses(409))
+@router.put(
+    "/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=problem_responses(409)
+)
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
 ) -> Response:
@@ -27,21 +29,35 @@ def set_alias(
 
 @router.get("/v1/models/{model}/aliases/{alias}/history", response_model=AliasHistory)
 def history(
-    model: ModelPath, alias: AliasPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+    model: ModelPath,
+    alias: AliasPath,
+    actor: Read,
+    db: Db,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Response:
     """List an alias's moves, oldest first."""
     return json_answer(aliases.list_moves(db, actor, model, alias, limit=limit, cursor=cursor))
 
 
 @router.post(
-    "/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=problem_responses(409)
+    "/v1/models/{model}/aliases/{alias}/rollback",
+    response_model=AliasOut,
+    responses=problem_responses(409),
 )
 def rollback(
-    model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
+    model: ModelPath,
+    alias: AliasPath,
+    actor: Write,
+    db: Db,
+    bell: Bell,
+    body: RollbackIn | None = None,
 ) -> Response:
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
-    moved = aliases.rollback(db, actor, model, alias, version=request.version, reason=request.reason)
+    moved = aliases.rollback(
+        db, actor, model, alias, version=request.version, reason=request.reason
+    )
     return _answer_move(moved, bell)
 
 

@@ -24,13 +24,21 @@ def read(
     ] = None,
     action: Annotated[
         str | None,
-        Query(pattern=r"^[a-z]+\.[a-z-]+$", max_length=40, description="Noun and verb, such as alias.set"),
+        Query(
+            pattern=r"^[a-z]+\.[a-z-]+$",
+            max_length=40,
+            description="Noun and verb, such as alias.set",
+        ),
     ] = None,
-    since: Annotated[str | None, Query(max_length=40, description="RFC 3339 time of the oldest row")] = None,
+    since: Annotated[
+        str | None, Query(max_length=40, description="RFC 3339 time of the oldest row")
+    ] = None,
     order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first")] = "asc",
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
-    selection = Wanted(model, action, None if since is None else parse_rfc3339(since), order == "desc")
+    selection = Wanted(
+        model, action, None if since is None else parse_rfc3339(since), order == "desc"
+    )
     return json_answer(list_audit(db, actor, limit=limit, cursor=cursor, wanted=selection))

@@ -76,26 +76,30 @@ async def _parse_query(
     architecture: Annotated[
         str,
         Query(
-            description='A name (resnet18), or a JSON object with hyper-parameters: {"name": "resnet18", "stem": '
-            '"standard"} for a checkpoint of large images, {"name": "vit_b_16", "patch": 16}',
+            description='A name (resnet18), or a JSON object with hyper-parameters: {"name": '
+            '"resnet18", "stem": "standard"} for a checkpoint of large images, {"name": '
+            '"vit_b_16", "patch": 16}',
             min_length=1,
             max_length=4000,
         ),
     ],
     image_size: Annotated[
-        int | None, Query(ge=8, le=1024, description="Pixels a side; default 32, or the named weights' own")
+        int | None,
+        Query(ge=8, le=1024, description="Pixels a side; default 32, or the named weights' own"),
     ] = None,
     channels: Annotated[int | None, Query(ge=1, le=3, description="1 or 3; default 3")] = None,
     config: Annotated[
         str | None,
         Query(
-            description="JSON: how the images of the base are prepared. mean and std of each channel, size, crop, "
-            "interpolation (bilinear, bicubic, nearest); default: as the named weights say, else mean .5 and std .25",
+            description="JSON: how the images of the base are prepared. mean and std of each "
+            "channel, size, crop, interpolation (bilinear, bicubic, nearest); default: as the "
+            "named weights say, else mean .5 and std .25",
             max_length=1000,
         ),
     ] = None,
     preset: Annotated[
-        Preset | None, Query(description="imagenet: mean and std of ImageNet, for weights of torchvision")
+        Preset | None,
+        Query(description="imagenet: mean and std of ImageNet, for weights of torchvision"),
     ] = None,
 ) -> Asked:
     return Asked(architecture, image_size, channels, config_of(config, preset))
@@ -138,7 +142,9 @@ async def create(
             create_base = partial(
                 bases.create, db, blobs, settings, actor, **vars(expected_use), expected=expected
             )
-            base_response = await to_thread.run_sync(partial(create_base, path=file.path, repeat=repeat))
+            base_response = await to_thread.run_sync(
+                partial(create_base, path=file.path, repeat=repeat)
+            )
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
         return await upload.receive_and_commit(head, require_room, store_base)
@@ -172,7 +178,9 @@ def _resolve_architecture(
     return _Wanted(resolved, images, catalogue_value["architectures"][resolved["name"]]["family"])
 
 
-async def _load_expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
+async def _load_expected(
+    want: _Wanted, settings: Config, work: ShapeWork, owner_id: str
+) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
     cached = await to_thread.run_sync(known_base, settings, want.architecture, image)

@@ -36,7 +36,9 @@ def list_methods(
 
 
 @router.get("/v1/methods/{name}", response_model=MethodOut)
-def read_method(name: Annotated[str, Path(max_length=63)], actor: Read, catalogue: CatalogueOf) -> Response:
+def read_method(
+    name: Annotated[str, Path(max_length=63)], actor: Read, catalogue: CatalogueOf
+) -> Response:
     """Return one method."""
     del actor
     entry = catalogue()["methods"].get(name)
@@ -57,5 +59,8 @@ def list_architectures(
         name: {"name": name, **entry} for name, entry in sorted(architectures.items())
     }
     item_page = page_of(items, limit, cursor)
-    response: ArchitectureList = {"items": list(item_page.rows), "next_cursor": item_page.next_cursor}
+    response: ArchitectureList = {
+        "items": list(item_page.rows),
+        "next_cursor": item_page.next_cursor,
+    }
     return json_answer(response)

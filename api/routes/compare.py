@@ -16,13 +16,22 @@ from core.requests.compared_tasks import Pair
 
 router = make_router("versions")
 
-A = Annotated[str, Query(description="Number or alias of the version to compare with", max_length=63)]
-B = Annotated[str, Query(description="Number or alias of the version that is compared", max_length=63)]
+A = Annotated[
+    str, Query(description="Number or alias of the version to compare with", max_length=63)
+]
+B = Annotated[
+    str, Query(description="Number or alias of the version that is compared", max_length=63)
+]
 OnTask = Annotated[int | None, Query(ge=1, lt=2**31, description="Only this task")]
-OfClass = Annotated[str | None, Query(alias="class", max_length=100, description="Only images of this class")]
+OfClass = Annotated[
+    str | None, Query(alias="class", max_length=100, description="Only images of this class")
+]
 Kind = Annotated[
     FlipKind,
-    Query(description="Right by `a` alone (negative), by `b` alone (positive), or by none (both_wrong)"),
+    Query(
+        description="Right by `a` alone (negative), by `b` alone (positive), or by none "
+        "(both_wrong)"
+    ),
 ]
 _responses = problem_responses(409, 410)
 
@@ -49,7 +58,9 @@ async def compare_versions(
     return json_answer(await work.run(actor.owner_id, compare_pair))
 
 
-@router.get("/v1/models/{model}/compare/images", response_model=ComparedImagePage, responses=_responses)
+@router.get(
+    "/v1/models/{model}/compare/images", response_model=ComparedImagePage, responses=_responses
+)
 async def compare_images(
     model: ModelPath,
     a: A,

@@ -33,7 +33,8 @@ Types = Annotated[
     responses={
         200: {
             "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-            "description": "A page, or a stream of what happens from now on with `Accept: text/event-stream`",
+            "description": "A page, or a stream of what happens from now on with `Accept: "
+            "text/event-stream`",
         },
         **problem_responses(404),
     },
@@ -73,7 +74,9 @@ def _select_events(db: Database, actor: Actor, model: str | None) -> About:
         return About(model_id=find_model(session, actor, model).id)
 
 
-async def _read_events(reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int) -> Look:
+async def _read_events(
+    reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
+) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
     stream_events = [Told(row.id, row.type, _to_json(row)) for row in rows]
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)

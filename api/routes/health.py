@@ -46,7 +46,9 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
     async def check_part(part: str, question: Callable[[], str]) -> None:
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
-            parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
+            parts[part] = await to_thread.run_sync(
+                question, abandon_on_cancel=True, limiter=_checks
+            )
 
     async with create_task_group() as group:
         group.start_soon(check_part, "database", lambda: _check_database(db, damage))
@@ -57,7 +59,8 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
     damage_detail = {"detail": damage.describe()} if parts["database"] == "corrupt" else {}
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return json_answer(
-        {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail}, 200 if ready else 503
+        {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
+        200 if ready else 503,
     )
 
 

@@ -42,12 +42,16 @@ _picture: dict[int | str, dict[str, JsonValue]] = {
     **problem_responses(409, 410),
 }
 _if_none_match: dict[str, JsonValue] = {
-    "parameters": [{"in": "header", "name": "If-None-Match", "required": False, "schema": {"type": "string"}}]
+    "parameters": [
+        {"in": "header", "name": "If-None-Match", "required": False, "schema": {"type": "string"}}
+    ]
 }
 
 
 @router.get(
-    "/v1/models/{model}/tasks/{n}/images", response_model=TaskImagePage, responses=problem_responses(409, 410)
+    "/v1/models/{model}/tasks/{n}/images",
+    response_model=TaskImagePage,
+    responses=problem_responses(409, 410),
 )
 async def list_images(
     model: ModelPath,

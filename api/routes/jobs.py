@@ -60,7 +60,9 @@ _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
 RESULT = "result"
 """Metric in which a job counts the correct predictions of one version on one task."""
-_not_modified: dict[int | str, dict[str, JsonValue]] = {304: {"description": "Not modified since that ETag"}}
+_not_modified: dict[int | str, dict[str, JsonValue]] = {
+    304: {"description": "Not modified since that ETag"}
+}
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
@@ -72,7 +74,9 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     responses={200: {"headers": _etag}, **_not_modified},
 )
 @mark_polling
-async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
+async def read(
+    request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
+) -> Response:
     """Return one job; poll it with `If-None-Match`."""
     row = await _find_job(request, actor, job)
     aside = await _load_aside(request, row)
@@ -97,7 +101,9 @@ def list_jobs(
 ) -> Response:
     """List your jobs, newest first."""
     state_name = None if state is None else str(state)
-    page = jobs.list_jobs(db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor)
+    page = jobs.list_jobs(
+        db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor
+    )
     return json_answer(page)
 
 
@@ -114,7 +120,8 @@ def _build_handler(action: Action) -> Any:
 
 
 _DOCS = {
-    Action.CANCEL: "End the job; the model's next job follows. It can be retried while its data is kept.",
+    Action.CANCEL: "End the job; the model's next job follows. It can be retried while its data is "
+    "kept.",
     Action.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
     Action.RESUME: "Let a paused job go on, from its newest snapshot.",
 }
@@ -130,7 +137,10 @@ for _action in _DOCS:
 
 
 @router.post(
-    "/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=problem_responses(409, 429)
+    "/v1/jobs/{job}/retry",
+    status_code=202,
+    response_model=JobOut,
+    responses=problem_responses(409, 429),
 )
 def retry(
     job: JobPath,
@@ -197,7 +207,9 @@ async def events(
             row.id, after, 1, None
         ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
-        return follow_events(request, partial(_read_events, _get_polling(request), row.id, types), after)
+        return follow_events(
+            request, partial(_read_events, _get_polling(request), row.id, types), after
+        )
     event_limit = _parse_limit(query.get("limit"))
     row = await _find_job(request, actor, job)
     rows = await _get_polling(request).list_events(row.id, after, event_limit + 1, types)
@@ -241,8 +253,12 @@ async def metrics(
     row = await _find_job(request, actor, job)
     points: list[Point] = []
     after, more = _decode_after(cursor), True
-    while more and len(points) <= limit:  # an event may hold no measurement: read on until the page is full
-        rows = await _get_polling(request).list_events(row.id, after, MAX_LIMIT, ("metric", "progress"))
+    while (
+        more and len(points) <= limit
+    ):  # an event may hold no measurement: read on until the page is full
+        rows = await _get_polling(request).list_events(
+            row.id, after, MAX_LIMIT, ("metric", "progress")
+        )
         points += [point for point in map(_build_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
@@ -264,7 +280,9 @@ async def download_anytime(
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
     spool = settings.make_folder("spool")
-    file = await work.run(actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool))
+    file = await work.run(
+        actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool)
+    )
     return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
 
 
@@ -287,7 +305,12 @@ def _build_point(event: EventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
-        step, name, value, data = metric.get("step"), metric["name"], metric.get("value"), metric.get("data")
+        step, name, value, data = (
+            metric.get("step"),
+            metric["name"],
+            metric.get("value"),
+            metric.get("data"),
+        )
         if name == RESULT and data is not None:
             name = "accuracy"
             value = data["correct"] / data["total"] if data.get("total") else None
@@ -305,15 +328,21 @@ def to_json(event: EventRow) -> EventOut:
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
 
-async def _read_events(reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int) -> Look:
+async def _read_events(
+    reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int
+) -> Look:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.find_job(job_id)
     if job is None:
         raise jobs.make_missing_error(job_id)
     rows = await reads.list_events(job_id, after, PAGE, None)
-    new_events = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
-    return Look(new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
+    new_events = [
+        Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types
+    ]
+    return Look(
+        new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None
+    )
 
 
 async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
@@ -363,7 +392,8 @@ def _parse_limit(text: str | None) -> int:
         return DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
         raise Invalid(
-            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
+            f"limit must be 1 to {MAX_LIMIT}.",
+            fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}],
         )
     return int(text)
 

@@ -21,7 +21,9 @@ def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)
-def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
+def delete(
+    model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+) -> Response:
     """Delete the stored images of all versions now.
 
     Versions stay: they can be downloaded and used for predictions as before. A running job restarts

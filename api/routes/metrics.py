@@ -17,7 +17,11 @@ router = make_router("metrics")
 
 _MOST = 2**31 - 1
 _responses: dict[int | str, dict[str, JsonValue]] = {
-    200: {"headers": {"ETag": {"schema": {"type": "string"}, "description": "Strong: of this very answer"}}},
+    200: {
+        "headers": {
+            "ETag": {"schema": {"type": "string"}, "description": "Strong: of this very answer"}
+        }
+    },
     304: {"description": "Not modified since that ETag"},
 }
 

@@ -32,7 +32,10 @@ router = make_router("models")
 
 
 @router.post(
-    "/v1/models", status_code=201, response_model=ModelOut, responses=problem_responses(404, 409, 429)
+    "/v1/models",
+    status_code=201,
+    response_model=ModelOut,
+    responses=problem_responses(404, 409, 429),
 )
 def create(
     body: ModelIn,
@@ -54,10 +57,14 @@ def create(
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
     bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
-    model_response, replay = models.create(db, blobs, catalogue(), actor, new_model, repeat, bounds, terms)
+    model_response, replay = models.create(
+        db, blobs, catalogue(), actor, new_model, repeat, bounds, terms
+    )
     if model_response["job"] is not None and not replay:
         bell.ring(model_response["job"])
-    return json_answer(model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay)
+    return json_answer(
+        model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay
+    )
 
 
 @router.get("/v1/models", response_model=ModelPage)
@@ -69,13 +76,16 @@ def list_models(
         str | None, Query(max_length=63, description="Only models with this text in their name")
     ] = None,
     include: Annotated[
-        Literal["summary"] | None, Query(description="What each item says beside the model's own fields")
+        Literal["summary"] | None,
+        Query(description="What each item says beside the model's own fields"),
     ] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
     """List your models, oldest first."""
-    model_page = models.list_models(db, catalogue(), actor, limit, cursor, q=q, summary=include is not None)
+    model_page = models.list_models(
+        db, catalogue(), actor, limit, cursor, q=q, summary=include is not None
+    )
     return json_answer(model_page)
 
 
@@ -87,15 +97,24 @@ def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Respo
 
 @router.patch("/v1/models/{model}", response_model=ModelOut)
 def change(
-    model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf, settings: Config
+    model: ModelPath,
+    body: ModelPatch,
+    actor: Write,
+    db: Db,
+    catalogue: CatalogueOf,
+    settings: Config,
 ) -> Response:
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
-    return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.from_settings(settings)))
+    return json_answer(
+        models.change(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
+    )
 
 
 @router.delete("/v1/models/{model}", status_code=204)
-def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
+def delete(
+    model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+) -> Response:
     """Cancel the model's jobs, hide it, and remove its data."""
     model_deletion.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -20,13 +20,22 @@ from core.protocol.answers.predict import PredictOut
 router = make_router("predict")
 
 TOP_K = 10
-TaskNumber = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")]
+TaskNumber = Annotated[
+    int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")
+]
 TopK = Annotated[
     int, Query(ge=1, lt=2**31, description="How many of the most probable labels each image gets")
 ]
-_files: JsonValue = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
+_files: JsonValue = {
+    "type": "array",
+    "items": {"type": "string", "format": "binary"},
+    "minItems": 1,
+}
 _numbers: JsonValue = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
-_pixels: JsonValue = {"type": "array", "items": {"anyOf": [_numbers, {"type": "array", "items": _numbers}]}}
+_pixels: JsonValue = {
+    "type": "array",
+    "items": {"anyOf": [_numbers, {"type": "array", "items": _numbers}]},
+}
 _base64: JsonValue = {
     "type": "object",
     "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
@@ -50,8 +59,8 @@ def _build_list_schema(name: str, description: str, items: JsonValue) -> JsonVal
 _body: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": f"At most {PREDICT_IMAGES} images: one file as it is, files in a form or in base64, or N×H×W[×C]"
-        " values from 0 to 255.",
+        "description": f"At most {PREDICT_IMAGES} images: one file as it is, files in a form or in "
+        "base64, or N×H×W[×C] values from 0 to 255.",
         "content": {
             **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in FILES},
             "multipart/form-data": {

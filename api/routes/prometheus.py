@@ -22,5 +22,6 @@ def metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """
     del actor
     return Response(
-        render_metrics(queue_metrics(db), request.app.version), headers={"Content-Type": CONTENT_TYPE}
+        render_metrics(queue_metrics(db), request.app.version),
+        headers={"Content-Type": CONTENT_TYPE},
     )

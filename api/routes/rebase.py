@@ -67,13 +67,19 @@ def begin(
 
 
 @router.get("/v1/models/{model}/rebase", response_model=RebaseOut)
-async def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: PictureWork) -> Response:
+async def read(
+    model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: PictureWork
+) -> Response:
     """Return the progress of a rebase, with both models compared on the same held-out images."""
-    rebase_response = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
+    rebase_response = await work.run(
+        actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model)
+    )
     return json_answer(rebase_response)
 
 
-@router.post("/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=problem_responses(409))
+@router.post(
+    "/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=problem_responses(409)
+)
 async def finish(
     model: ModelPath,
     actor: Write,

@@ -10,8 +10,9 @@ from core.protocol.answers.health import Start
 router = make_router("health")
 
 _TEXTS = {
-    "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the service made"
-    " an admin key, kept in `admin-key` in its data directory; POST /v1/keys makes others.",
+    "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the "
+    "service made an admin key, kept in `admin-key` in its data directory; POST /v1/keys makes "
+    "others.",
     "readme": "README.md, beside the code: its section “Use it” has the first requests.",
 }
 PATHS = {
@@ -34,7 +35,9 @@ async def start(request: Request) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(f"{root}{PATHS['pages']}", 303)
     service = {"name": "Perennial", "version": request.app.version}
-    return json_answer({**service, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS})
+    return json_answer(
+        {**service, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS}
+    )
 
 
 router.get("/", response_model=Start)(start)

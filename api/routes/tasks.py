@@ -56,7 +56,10 @@ router = make_router("tasks")
 log = structlog.get_logger(__name__)
 
 ARCHIVE = Terms(
-    "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=detect_format
+    "POST /v1/models/{model}/tasks",
+    headers=("perennial-recipe",),
+    fields=("recipe",),
+    look=detect_format,
 )
 JSON = "application/json"
 
@@ -66,8 +69,8 @@ _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
 _upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": "The archive: as the whole body, as the one `file` of a form, or by the id of a "
-        "complete upload.",
+        "description": "The archive: as the whole body, as the one `file` of a form, or by the id "
+        "of a complete upload.",
         "content": {
             "application/octet-stream": _binary,
             **dict.fromkeys(UPLOAD_TYPES, _binary),
@@ -94,7 +97,8 @@ async def _parse_query(
     validate: Annotated[
         Literal["only", "full"] | None,
         Query(
-            description="Check the batch, submit nothing. `only`: names and sizes, at once; `full`: a job decodes it"
+            description="Check the batch, submit nothing. `only`: names and sizes, at once; "
+            "`full`: a job decodes it"
         ),
     ] = None,
     duplicates_policy: Annotated[
@@ -104,8 +108,8 @@ async def _parse_query(
     conflicts: Annotated[
         ConflictsPolicy,
         Query(
-            description="Equal pixels under two labels, in the batch or in one that the model was taught: reject the "
-            "batch, or keep them and learn it as it is"
+            description="Equal pixels under two labels, in the batch or in one that the model was "
+            "taught: reject the batch, or keep them and learn it as it is"
         ),
     ] = "reject",
     layout: Annotated[
@@ -118,13 +122,15 @@ async def _parse_query(
     classes: Annotated[
         str | None,
         Query(
-            description="The level of folders that names the classes, as `level:1`, below wrapping folders and parts"
+            description="The level of folders that names the classes, as `level:1`, below wrapping "
+            "folders and parts"
         ),
     ] = None,
     max_bad: Annotated[
         str | None,
         Query(
-            description="The largest share of bad entries of a label table, as `0.05` or `5%`", max_length=20
+            description="The largest share of bad entries of a label table, as `0.05` or `5%`",
+            max_length=20,
         ),
     ] = None,
     image: Annotated[str | None, Query(description="The column of images of a label table")] = None,
@@ -133,11 +139,15 @@ async def _parse_query(
         str | None, Query(description="The file that is the label table, where several may be")
     ] = None,
     names_pattern: Annotated[
-        str | None, Query(description="Labels stand in the names of files, as `{label}_{number}` says")
+        str | None,
+        Query(description="Labels stand in the names of files, as `{label}_{number}` says"),
     ] = None,
-    names: Annotated[str | None, Query(description="The encoding of names in a zip, such as `gbk`")] = None,
+    names: Annotated[
+        str | None, Query(description="The encoding of names in a zip, such as `gbk`")
+    ] = None,
     again: Annotated[
-        bool, Query(description="Learn the batch also where the model has a task of the same content")
+        bool,
+        Query(description="Learn the batch also where the model has a task of the same content"),
     ] = False,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
@@ -148,9 +158,13 @@ async def _parse_query(
         **{"table": table, "names_pattern": names_pattern, "names": names},
     }
     options = replace(
-        options_in({name: text for name, text in texts.items() if text}), layout=layout, one_class=one_class
+        options_in({name: text for name, text in texts.items() if text}),
+        layout=layout,
+        one_class=one_class,
     )
-    return Asked(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again)
+    return Asked(
+        model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again
+    )
 
 
 @router.post(
@@ -160,7 +174,8 @@ async def _parse_query(
     responses={
         200: {
             "model": Report | Accepted,
-            "description": "`?validate=only`; or the model has a task of the same content, and `repeats` says which",
+            "description": "`?validate=only`; or the model has a task of the same content, and "
+            "`repeats` says which",
         },
         202: {"description": "The task and its job; with `?validate=full` the job alone"},
         **problem_responses(409, 429),
@@ -181,7 +196,9 @@ async def submit(
     head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
     override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
     if asked.validate == "only":
-        upload = replace(upload, key=None)  # It changes nothing, so a repetition is processed again.
+        upload = replace(
+            upload, key=None
+        )  # It changes nothing, so a repetition is processed again.
     order = Order(asked, override, actor, upload, store, bell, catalogue)
     with upload.take_place():
         if head.media_type == JSON:
@@ -220,7 +237,10 @@ async def _from_upload(order: Order, head: Head) -> Response:
     sha256 = hashlib.sha256(body).hexdigest()
     check_digest(head, sha256)
     fields = _parse_body(body)
-    settings_of_batch, override = _named_once(order.asked, fields), _recipe_once(order.override, fields)
+    settings_of_batch, override = (
+        _named_once(order.asked, fields),
+        _recipe_once(order.override, fields),
+    )
     order = replace(order, asked=settings_of_batch, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.of_body(sha256, sha256)
@@ -253,7 +273,9 @@ def _named_once(asked: Asked, given: FromUpload) -> Asked:
 
 def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch | None:
     if given.recipe is not None and override is not None:
-        raise InvalidRecipe("Send the recipe in the header Perennial-Recipe or in the body, not in both.")
+        raise InvalidRecipe(
+            "Send the recipe in the header Perennial-Recipe or in the body, not in both."
+        )
     return override if given.recipe is None else given.recipe
 
 
@@ -281,7 +303,9 @@ def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
 
 
 @router.post(
-    "/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=problem_responses(409)
+    "/v1/models/{model}/tasks/{n}/continue",
+    response_model=TaskOut,
+    responses=problem_responses(409),
 )
 def go_on(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
@@ -289,10 +313,14 @@ def go_on(
     """Continue the lineage without a task whose version is held: the version stays, the task is
     skipped.
     """
-    return _answer_settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
+    return _answer_settled(
+        settling.go_on(db, actor, model, n, None if body is None else body.reason), bell
+    )
 
 
-@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=problem_responses(409))
+@router.post(
+    "/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=problem_responses(409)
+)
 def discard(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
@@ -343,7 +371,9 @@ def _answer_settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
     return json_answer(task_response)
 
 
-@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=problem_responses(409))
+@router.delete(
+    "/v1/models/{model}/tasks/{n}/data", status_code=204, responses=problem_responses(409)
+)
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:

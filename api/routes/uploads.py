@@ -10,7 +10,17 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Config, Cursor, Db, IdempotencyKey, Limit, ObjectStore, Read, Write
+from api.dependencies import (
+    LIMIT,
+    Config,
+    Cursor,
+    Db,
+    IdempotencyKey,
+    Limit,
+    ObjectStore,
+    Read,
+    Write,
+)
 from api.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
@@ -46,7 +56,8 @@ _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
 _piece: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": f"The bytes from Upload-Offset on: {uploads.LEAST_BYTES} or more, or the last ones.",
+        "description": f"The bytes from Upload-Offset on: {uploads.LEAST_BYTES} or more, or the "
+        f"last ones.",
         "content": {tus.PIECE: _binary, tus.PARTIAL: _binary},
     }
 }
@@ -56,12 +67,16 @@ _piece: dict[str, JsonValue] = {
 def discover(actor: Read, settings: Config) -> Response:
     """Return the supported versions, extensions and limits of uploads."""
     return Response(
-        status_code=204, headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours)
+        status_code=204,
+        headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours),
     )
 
 
 @router.post(
-    "/v1/uploads", status_code=201, response_model=UploadOut, responses=problem_responses(409, 412, 413, 415)
+    "/v1/uploads",
+    status_code=201,
+    response_model=UploadOut,
+    responses=problem_responses(409, 412, 413, 415),
 )
 def create(
     request: Request,
@@ -73,7 +88,9 @@ def create(
     ] = None,
     upload_metadata: Annotated[
         str | None,
-        Header(alias="Upload-Metadata", description="Names with values in base64; given back by HEAD"),
+        Header(
+            alias="Upload-Metadata", description="Names with values in base64; given back by HEAD"
+        ),
     ] = None,
     repr_digest: Annotated[
         str | None,
@@ -88,11 +105,14 @@ def create(
     headers = request.headers
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise UnsupportedType(
-            "An upload begins without a body: send its bytes by PATCH to the Location of the answer."
+            "An upload begins without a body: send its bytes by PATCH to the Location of the "
+            "answer."
         )
     length = tus.get_byte_count(headers, "Upload-Length")
     if length > settings.max_body_bytes:
-        raise BodyTooLarge(f"An upload may have {settings.max_body_bytes} bytes; this one has {length}.")
+        raise BodyTooLarge(
+            f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
+        )
     details, sha256 = (
         tus.get_metadata(headers),
         sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
@@ -142,10 +162,12 @@ async def append(
         str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
     ] = None,
     upload_checksum: Annotated[
-        str | None, Header(alias="Upload-Checksum", description="sha256 BASE64 of this piece; verified")
+        str | None,
+        Header(alias="Upload-Checksum", description="sha256 BASE64 of this piece; verified"),
     ] = None,
     upload_complete: Annotated[
-        str | None, Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)")
+        str | None,
+        Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)"),
     ] = None,
 ) -> Response:
     """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to
@@ -155,7 +177,10 @@ async def append(
     # First of all, so that no other error reveals that an upload exists.
     await to_thread.run_sync(uploads.read, db, actor, upload)
     head = sent.check_head(settings.max_body_bytes)
-    offset, checksum = tus.get_byte_count(request.headers, "Upload-Offset"), tus.get_checksum(request.headers)
+    offset, checksum = (
+        tus.get_byte_count(request.headers, "Upload-Offset"),
+        tus.get_checksum(request.headers),
+    )
     tus.is_last_piece(request.headers)
     terms = uploads.Terms.from_settings(settings)
     with sent.take_place():
@@ -164,7 +189,9 @@ async def append(
             await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
             async with receive_piece(request, head, writing, checksum, settings) as (piece, cut):
                 if piece.bytes:
-                    state = await to_thread.run_sync(uploads.append, db, store, actor, writing, piece, terms)
+                    state = await to_thread.run_sync(
+                        uploads.append, db, store, actor, writing, piece, terms
+                    )
                 else:
                     await to_thread.run_sync(uploads.release_lease, db, writing)
                     state = await to_thread.run_sync(uploads.read, db, actor, upload)

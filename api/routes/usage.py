@@ -17,7 +17,9 @@ router = make_router("usage")
 def read(
     actor: Admin,
     db: Db,
-    by: Annotated[Literal["model", "owner"], Query(description="One item per model or per owner")] = "model",
+    by: Annotated[
+        Literal["model", "owner"], Query(description="One item per model or per owner")
+    ] = "model",
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:

@@ -34,9 +34,13 @@ from core.requests.actor import files_of
 router = make_router("versions")
 
 SAFETENSORS = "application/safetensors"
-Format = Annotated[str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)]
+Format = Annotated[
+    str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)
+]
 _downloads: dict[int | str, dict[str, JsonValue]] = {
-    **download_responses(*dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True),
+    **download_responses(
+        *dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True
+    ),
     202: {
         "description": "A job makes it: ask again once it has succeeded",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobOut"}}},
@@ -61,14 +65,21 @@ def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> 
 
 
 @router.patch("/v1/models/{model}/versions/{version}", response_model=VersionOut)
-def change(model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db) -> Response:
+def change(
+    model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db
+) -> Response:
     """Set the note of a version; nothing else of it can be changed."""
     return json_answer(versions.set_note(db, actor, model, version, body.note))
 
 
 @router.get("/v1/models/{model}/versions/{version}/results", response_model=ResultPage)
 def results(
-    model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+    model: ModelPath,
+    version: VersionPath,
+    actor: Read,
+    db: Db,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Response:
     """List a version's counts of correct predictions on each measured task, in total and by
     class.
@@ -89,7 +100,9 @@ async def download_version(
     work: ExportWork,
     bell: Bell,
     format: Format = "safetensors",
-    redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
+    redirect: Annotated[
+        bool, Query(description="307 to the object store, where it has URLs")
+    ] = False,
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 
@@ -118,7 +131,9 @@ async def download_version(
 
     stored_file = await to_thread.run_sync(find_stored)
     if stored_file is None and FORMATS[format].by_job:
-        return await to_thread.run_sync(_request_export, db, bell, settings, actor, model, version, format)
+        return await to_thread.run_sync(
+            _request_export, db, bell, settings, actor, model, version, format
+        )
     file = await work.run(actor.owner_id, build_export) if stored_file is None else stored_file
     return await to_thread.run_sync(answer_file, file)
 
@@ -159,7 +174,12 @@ router.head(
 
 @router.get("/v1/models/{model}/versions/{version}/files", response_model=FileList)
 def list_files(
-    model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+    model: ModelPath,
+    version: VersionPath,
+    actor: Read,
+    db: Db,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Response:
     """List the version's downloadable parts; never buffers with training images."""
     return json_answer(versions.list_files(db, actor, model, version, limit=limit, cursor=cursor))

@@ -27,7 +27,10 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 
 
 @router.post(
-    "/v1/webhooks", status_code=201, response_model=NewWebhook, responses=problem_responses(404, 429)
+    "/v1/webhooks",
+    status_code=201,
+    response_model=NewWebhook,
+    responses=problem_responses(404, 429),
 )
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
@@ -50,7 +53,9 @@ def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
 
 
 @router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
-def change(webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config) -> Response:
+def change(
+    webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config
+) -> Response:
     """Change address, format, events or model of a webhook; disable or enable it."""
     patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
     return json_answer(webhooks.change(db, settings, actor, webhook, patch))

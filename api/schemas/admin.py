@@ -7,7 +7,11 @@ from pydantic import Field, StringConstraints
 from api.schemas.common import Body, FreeName
 from core.ids import NAME_PATTERN
 from core.requests.actor import Scope
-from core.requests.predict_keys import LEAST_REQUESTS_PER_S, MOST_IMAGES_PER_DAY, MOST_REQUESTS_PER_S
+from core.requests.predict_keys import (
+    LEAST_REQUESTS_PER_S,
+    MOST_IMAGES_PER_DAY,
+    MOST_REQUESTS_PER_S,
+)
 
 
 class KeyIn(Body):
@@ -25,5 +29,7 @@ class KeyIn(Body):
     expires_at: Annotated[str, StringConstraints(max_length=40)] | None = None
     model: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
     alias: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
-    requests_per_s: Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=MOST_REQUESTS_PER_S)] | None = None
+    requests_per_s: (
+        Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=MOST_REQUESTS_PER_S)] | None
+    ) = None
     images_per_day: Annotated[int, Field(ge=1, le=MOST_IMAGES_PER_DAY)] | None = None

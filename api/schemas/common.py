@@ -18,7 +18,9 @@ FreeName = Annotated[
 ]
 """A name that a person chose, in any script (`core.characters`)."""
 Prose = Annotated[
-    str, StringConstraints(max_length=characters.MAX_PROSE_CHARS), AfterValidator(characters.clean_prose)
+    str,
+    StringConstraints(max_length=characters.MAX_PROSE_CHARS),
+    AfterValidator(characters.clean_prose),
 ]
 """A text that a person wrote, in any script, of one or more lines."""
 Reason = Prose

@@ -79,11 +79,14 @@ class AnswersIn(Body):
 
 
 Promise = Annotated[
-    AnswersIn | None, Field(description="What is promised of answers that are called sure; null: none is")
+    AnswersIn | None,
+    Field(description="What is promised of answers that are called sure; null: none is"),
 ]
 
 
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.clean_name)]
+Tag = Annotated[
+    str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.clean_name)
+]
 
 
 def _refuse_duplicates(tags: list[str]) -> list[str]:
@@ -103,17 +106,22 @@ OnEvent = Literal["stop", "continue"]
 OnHeld = Annotated[
     OnEvent,
     Field(
-        description="After a held version: later batches wait until a person settles it (stop), or its task is skipped"
+        description="After a held version: later batches wait until a person settles it (stop), or "
+        "its task is skipped"
     ),
 ]
 OnRejected = Annotated[
     OnEvent,
-    Field(description="After a rejected batch: later ones wait until a person discards it (stop), or go on"),
+    Field(
+        description="After a rejected batch: later ones wait until a person discards it (stop), or "
+        "go on"
+    ),
 ]
 OnFailed = Annotated[
     OnEvent,
     Field(
-        description="After a failed job: later ones wait until it is retried or discarded (stop), or go on"
+        description="After a failed job: later ones wait until it is retried or discarded (stop), "
+        "or go on"
     ),
 ]
 Days = Annotated[
@@ -122,12 +130,13 @@ Days = Annotated[
         ge=0,
         le=3650,
         allow_inf_nan=False,
-        description="Days for which training images are kept after a publish, so that a task can be learned again; "
-        "0: not at all",
+        description="Days for which training images are kept after a publish, so that a task can "
+        "be learned again; 0: not at all",
     ),
 ]
 MayLose = Annotated[
-    bool, Field(description="Whether a version that lacks what the model has learned may pass its gate")
+    bool,
+    Field(description="Whether a version that lacks what the model has learned may pass its gate"),
 ]
 
 
@@ -139,13 +148,17 @@ class ModelIn(Body):
     architecture: Annotated[
         Annotated[str, StringConstraints(max_length=128)] | ArchitectureIn | None,
         Field(
-            description="A name, or a name with hyper-parameters. Default: that of the base of the package"
+            description="A name, or a name with hyper-parameters. Default: that of the base of the "
+            "package"
         ),
     ] = None
     image: ImageIn = ImageIn()
     base: Annotated[
         Annotated[str, StringConstraints(max_length=40)] | VersionRef | None,
-        Field(description="Default: the weights that there are for the architecture by name, else random"),
+        Field(
+            description="Default: the weights that there are for the architecture by name, else "
+            "random"
+        ),
     ] = None
     classes: Annotated[list[Label], Field(min_length=1, max_length=10_000)] | None = None
     recipe: RecipePatch = Field(default_factory=dict)
@@ -193,5 +206,6 @@ class RebaseFinish(Body):
 
     reason: Reason | None = None
     missing: Annotated[
-        Literal["refuse", "allow"], Field(description="Whether production moves though something is missing")
+        Literal["refuse", "allow"],
+        Field(description="Whether production moves though something is missing"),
     ] = "refuse"

@@ -19,7 +19,8 @@ Events = Annotated[
 Format = Annotated[
     WebhookFormat,
     Field(
-        description="What is sent: standard: the payload itself; slack, teams: a message as incoming webhooks take it"
+        description="What is sent: standard: the payload itself; slack, teams: a message as "
+        "incoming webhooks take it"
     ),
 ]
 Model = Annotated[

@@ -41,8 +41,8 @@ async def assemble_upload(
         hit_failpoint("upload-assembled")
         if whole.sha256 not in (None, file.sha256):
             raise DigestMismatch(
-                f"{whole.id} was announced with the sha256 {whole.sha256}, and its bytes have {file.sha256}: "
-                f"DELETE /v1/uploads/{whole.id}, and upload the file again."
+                f"{whole.id} was announced with the sha256 {whole.sha256}, and its bytes have "
+                f"{file.sha256}: DELETE /v1/uploads/{whole.id}, and upload the file again."
             )
         yield Received(file.path, file.size, file.sha256, file.sha256, file.kind, {})
 

@@ -90,7 +90,9 @@ def open_spool_file(
 def check_digest(head: Head, sha256: str) -> None:
     """Raise DigestMismatch if the head announced another digest of the body."""
     if head.digest is not None and head.digest != sha256:
-        raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}.")
+        raise DigestMismatch(
+            f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}."
+        )
 
 
 async def stream_body(
@@ -114,12 +116,16 @@ async def stream_body(
                 if size > most:
                     raise BodyTooLarge(f"The body may have {most} bytes.")
                 if chunk:
-                    timer.reschedule(None)  # The server's own disk must not count as the client's delay.
+                    timer.reschedule(
+                        None
+                    )  # The server's own disk must not count as the client's delay.
                     await writer.write(memoryview(chunk))
                     timer.reschedule(now() + idle)
                 took = now() - began
                 if took > idle and size < settings.upload_min_rate * took:
-                    raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
+                    raise BodyTimeout(
+                        f"The body comes at less than {settings.upload_min_rate} bytes/s."
+                    )
             timer.reschedule(None)
             await writer.finish()
     except TimeoutError:

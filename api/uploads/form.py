@@ -62,7 +62,9 @@ class FormFile:
         if not self._ended:
             raise BodyTruncated("The multipart body ends before its closing boundary.")
         if not self._files:
-            raise Invalid("The multipart body has no part named file.", fields=[_describe_missing("file")])
+            raise Invalid(
+                "The multipart body has no part named file.", fields=[_describe_missing("file")]
+            )
         self._file.finish()
 
     @property

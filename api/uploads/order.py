@@ -83,7 +83,12 @@ class Order:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         submission.check_admission(
-            self.upload.db, self.actor, self.asked.model, max_open_jobs=jobs, max_bytes=room, length=length
+            self.upload.db,
+            self.actor,
+            self.asked.model,
+            max_open_jobs=jobs,
+            max_bytes=room,
+            length=length,
         )
 
     async def build_submission(
@@ -124,7 +129,15 @@ class Order:
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
         return Submission(
-            self.upload.db, self.store, catalogue, self.actor, request.model, batch, repeat, *bounds, whole
+            self.upload.db,
+            self.store,
+            catalogue,
+            self.actor,
+            request.model,
+            batch,
+            repeat,
+            *bounds,
+            whole,
         )
 
     def _find_override(self, file: Received) -> RecipePatch | None:

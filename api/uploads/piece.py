@@ -18,7 +18,14 @@ from api.uploads.head import Head
 from api.uploads.outage import suppress_outage
 from api.uploads.tus import Checksum, is_last_piece
 from core.db.session import Database
-from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, ChecksumMismatch, Invalid, PerennialError
+from core.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    BodyTruncated,
+    ChecksumMismatch,
+    Invalid,
+    PerennialError,
+)
 from core.failpoints import hit_failpoint
 from core.requests import uploads
 from core.requests.actor import Actor
@@ -27,8 +34,12 @@ from core.settings import Settings
 
 
 @asynccontextmanager
-async def hold_upload(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIterator[Writing]:
-    """Hold an upload while the block writes to it. Raises as `core.requests.uploads.begin_writing`."""
+async def hold_upload(
+    db: Database, actor: Actor, upload: str, offset: int
+) -> AsyncIterator[Writing]:
+    """Hold an upload while the block writes to it. Raises as
+    `core.requests.uploads.begin_writing`.
+    """
     writing = await to_thread.run_sync(uploads.begin_writing, db, actor, upload, offset)
     renewing = asyncio.create_task(_renew_hold(db, writing))
     try:
@@ -56,7 +67,8 @@ def check_size(request: Request, head: Head, writing: Writing) -> None:
         return
     if head.length > left:
         raise BodyTooLarge(
-            f"{left} of {writing.length} bytes of {writing.id} are lacking; this piece has {head.length}."
+            f"{left} of {writing.length} bytes of {writing.id} are lacking; this piece has "
+            f"{head.length}."
         )
     if head.length < min(LEAST_BYTES, left):
         raise Invalid(
@@ -65,7 +77,8 @@ def check_size(request: Request, head: Head, writing: Writing) -> None:
         )
     if is_last_piece(request.headers) and head.length != left:
         raise Invalid(
-            f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and {left} are lacking."
+            f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and "
+            f"{left} are lacking."
         )
 
 
@@ -100,10 +113,13 @@ async def receive_piece(
         hit_failpoint("upload-received")
         if cut is None:
             check_digest(head, file.sha256)
-            if checksum is not None and not await to_thread.run_sync(checksum.matches_file, file.path):
+            if checksum is not None and not await to_thread.run_sync(
+                checksum.matches_file, file.path
+            ):
                 raise ChecksumMismatch(
-                    f"Upload-Checksum announced the {checksum.algorithm} {checksum.hex}; these {file.size} bytes "
-                    f"have another. Nothing of them is kept: send them again from {writing.offset} on."
+                    f"Upload-Checksum announced the {checksum.algorithm} {checksum.hex}; these "
+                    f"{file.size} bytes have another. Nothing of them is kept: send them again "
+                    f"from {writing.offset} on."
                 )
         yield Piece(file.path, file.size, file.sha256), cut
 

@@ -31,12 +31,16 @@ class Repeat:
         is_done: set when this upload's own response is stored.
     """
 
-    def __init__(self, db: Database, actor: Actor, terms: Terms, request: Request, key: str | None) -> None:
+    def __init__(
+        self, db: Database, actor: Actor, terms: Terms, request: Request, key: str | None
+    ) -> None:
         self._db, self._actor, self._terms = db, actor, terms
         self._request: idempotency.Request | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
-            fingerprint = idempotency.fingerprint(*request.path_params.values(), request.url.query, *headers)
+            fingerprint = idempotency.fingerprint(
+                *request.path_params.values(), request.url.query, *headers
+            )
             self._request = idempotency.Request(terms.route, key, "", fingerprint)
         self._renewing: asyncio.Task[None] | None = None
         self.earlier: idempotency.Replay | None = None
@@ -45,7 +49,9 @@ class Repeat:
     async def __aenter__(self) -> "Repeat":
         request = self._request
         if request is not None:
-            self.earlier = await to_thread.run_sync(idempotency.begin, self._db, self._actor, request)
+            self.earlier = await to_thread.run_sync(
+                idempotency.begin, self._db, self._actor, request
+            )
             if self.earlier is None:
                 self._renewing = asyncio.create_task(self._renew_key(request))
         return self

@@ -51,7 +51,10 @@ class Tus:
 
         async def named_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                version_headers = ((b"tus-resumable", VERSION.encode()), (b"tus-version", VERSION.encode()))
+                version_headers = (
+                    (b"tus-resumable", VERSION.encode()),
+                    (b"tus-version", VERSION.encode()),
+                )
                 message = {**message, "headers": [*message.get("headers", ()), *version_headers]}
             await send(message)
 
@@ -85,7 +88,8 @@ def require_spoken(headers: Headers) -> None:
     for name, instead in _UNSPOKEN.items():
         if name in headers:
             raise Invalid(
-                f"{name} is not supported: the extensions here are {EXTENSIONS} (Tus-Extension). {instead}",
+                f"{name} is not supported: the extensions here are {EXTENSIONS} (Tus-Extension). "
+                f"{instead}",
                 fields=[{"field": name, "message": "is not supported"}],
             )
 
@@ -133,7 +137,9 @@ def get_metadata(headers: Headers) -> str | None:
     for pair in pairs:
         match = _PAIR.fullmatch(pair.strip(" "))
         if match is None or not _is_base64(match[2] or ""):
-            raise _unfit_details(f"holds {pair.strip()[:40]!r}, which is no name with a value in base64")
+            raise _unfit_details(
+                f"holds {pair.strip()[:40]!r}, which is no name with a value in base64"
+            )
         if match[1] in names:
             raise _unfit_details(f"names {match[1][:40]!r} twice")
         names.add(match[1])
@@ -153,9 +159,11 @@ def get_checksum(headers: Headers) -> Checksum | None:
         raw = b""
     if size is None or len(raw) != size:
         raise Invalid(
-            f"Upload-Checksum is {value[:40]!r}: send the algorithm ({' or '.join(ALGORITHMS)}), a space, and the "
-            "digest of this piece in base64.",
-            fields=[{"field": "Upload-Checksum", "message": "no such algorithm, or no digest of it"}],
+            f"Upload-Checksum is {value[:40]!r}: send the algorithm ({' or '.join(ALGORITHMS)}), a "
+            "space, and the digest of this piece in base64.",
+            fields=[
+                {"field": "Upload-Checksum", "message": "no such algorithm, or no digest of it"}
+            ],
         )
     return Checksum(algorithm, raw.hex())
 
@@ -188,7 +196,8 @@ def build_limit_headers(max_bytes: int, hours: float) -> dict[str, str]:
         "Tus-Extension": EXTENSIONS,
         "Tus-Max-Size": str(max_bytes),
         "Tus-Checksum-Algorithm": ",".join(ALGORITHMS),
-        "Upload-Limit": f"max-size={max_bytes}, min-append-size={LEAST_BYTES}, max-age={round(hours * 3600)}",
+        "Upload-Limit": f"max-size={max_bytes}, min-append-size={LEAST_BYTES}, "
+        f"max-age={round(hours * 3600)}",
     }
 
 
@@ -201,4 +210,6 @@ def _is_base64(text: str) -> bool:
 
 
 def _unfit_details(what: str) -> Invalid:
-    return Invalid(f"Upload-Metadata {what}.", fields=[{"field": "Upload-Metadata", "message": what}])
+    return Invalid(
+        f"Upload-Metadata {what}.", fields=[{"field": "Upload-Metadata", "message": what}]
+    )

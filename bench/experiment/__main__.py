@@ -2,15 +2,15 @@
 
     python -m bench.experiment PLAN.toml --data DIR [--out DIR] [--jobs N] [--device cpu|cuda]
 
-PLAN is a file, or the name of one in `bench/experiment/plans`. DIR holds the data sets that the plan names.
-Results go to `--out` (default `experiments/<plan>`), one JSON file per run: the same command goes on after an
-interruption, and does nothing but the report when all runs are done. Runs are products of the learning code's
-version: an edit there starts them anew. Runs that find too little memory are tried again with half as many at
-once. A run that failed in itself is tried again when its file in `runs` is deleted. Needs `pip install -e
-".[bench]"`.
+PLAN is a file, or the name of one in `bench/experiment/plans`. DIR holds the data sets that the
+plan names. Results go to `--out` (default `experiments/<plan>`), one JSON file per run: the same
+command goes on after an interruption, and does nothing but the report when all runs are done. Runs
+are products of the learning code's version: an edit there starts them anew. Runs that find too
+little memory are tried again with half as many at once. A run that failed in itself is tried again
+when its file in `runs` is deleted. Needs `pip install -e ".[bench]"`.
 
-Writes summary.md for people, results.csv (a row per run and protocol), accuracies.csv (a row per accuracy
-that was measured) and figures/.
+Writes summary.md for people, results.csv (a row per run and protocol), accuracies.csv (a row per
+accuracy that was measured) and figures/.
 """
 
 import argparse
@@ -32,7 +32,10 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="default experiments/<plan's name>")
     parser.add_argument(
-        "--jobs", type=_positive, default=len(os.sched_getaffinity(0)), help="runs at once (default: cores)"
+        "--jobs",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)),
+        help="runs at once (default: cores)",
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
@@ -41,7 +44,11 @@ def main() -> int:
     from bench.experiment.conduct import conduct  # loads torch, after cheap mistakes are found
 
     return conduct(
-        plan, options.data, options.out or Path("experiments") / plan.name, options.jobs, options.device
+        plan,
+        options.data,
+        options.out or Path("experiments") / plan.name,
+        options.jobs,
+        options.device,
     )
 
 

@@ -21,7 +21,9 @@ from bench.experiment.tidy import accuracies, results
 
 
 def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
-    """Everything that a plan asks for; 1 when runs failed, else 0. Raises PlanError before the first run."""
+    """Everything that a plan asks for; 1 when runs failed, else 0. Raises PlanError before the
+    first run.
+    """
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
@@ -38,7 +40,9 @@ def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
 
 
 def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int) -> None:
-    """What has no result yet. What was killed or had too little memory comes again, half as many at once."""
+    """What has no result yet. What was killed or had too little memory comes again, half as many at
+    once.
+    """
     while True:
         work_off(_base_work(bases, store), jobs)
         work_off(_work(runs, store, Progress(runs, store, jobs)), jobs)
@@ -62,7 +66,9 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 def report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
-    """Write tables, summary.md and figures/ from the results there are; the number of failed runs."""
+    """Write tables, summary.md and figures/ from the results there are; the number of
+    failed runs.
+    """
     outcomes, failed = collect(runs, store)
     (store.out / "results.csv").write_text(results(runs, outcomes, failed))
     (store.out / "accuracies.csv").write_text(accuracies(runs, store))
@@ -127,7 +133,8 @@ class Progress:
             if run.key not in self._left:
                 self._note(run)
         print(
-            f"{self._total} runs: {self._total - len(self._left)} done, {len(self._left)} to do", flush=True
+            f"{self._total} runs: {self._total - len(self._left)} done, {len(self._left)} to do",
+            flush=True,
         )
 
     def ended(self, run: Run) -> None:

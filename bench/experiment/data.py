@@ -1,10 +1,10 @@
 """Images of a data set as files that a run can map: decoded once, then one file per set of classes.
 
 A source is a folder of idx files (MNIST, Fashion-MNIST, KMNIST, QMNIST), of zip archives of
-train/<class>/<image> and test/<class>/<image> (CIFAR-100 by tens), or of class folders in the same layout.
-Archives and folders are read by the product's own ingest; without a test part it holds out 15 %. The path
-"bundled/digits" means the digits that scikit-learn brings, as archives; "bundled/signed-digits" the same with half of
-the images as negatives.
+train/<class>/<image> and test/<class>/<image> (CIFAR-100 by tens), or of class folders in the same
+layout. Archives and folders are read by the product's own ingest; without a test part it holds out
+15 %. The path "bundled/digits" means the digits that scikit-learn brings, as archives;
+"bundled/signed-digits" the same with half of the images as negatives.
 """
 
 import gzip
@@ -72,16 +72,25 @@ class Files:
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
     def file(
-        self, images: Images, classes: Sequence[int], part: str, split: tuple[int, int, int] | None = None
+        self,
+        images: Images,
+        classes: Sequence[int],
+        part: str,
+        split: tuple[int, int, int] | None = None,
     ) -> Path:
         """A dataset of `classes` (numbers in the source); labels index them in the order given.
 
-        split: (i, n, order): the i-th of n near-equal shares of each class's images, which are shuffled by
-        `order`.
+        split: (i, n, order): the i-th of n near-equal shares of each class's images, which are
+        shuffled by `order`.
         """
         source = self.source(images)
         limit = images.train_per_class if part == "train" else images.test_per_class
-        facts: dict[str, Any] = {"classes": list(classes), "part": part, "limit": limit, "pad": images.pad}
+        facts: dict[str, Any] = {
+            "classes": list(classes),
+            "part": part,
+            "limit": limit,
+            "pad": images.pad,
+        }
         if split is not None:
             facts["split"] = list(split)
         path = source.folder / f"{_digest(facts)}.safetensors"
@@ -114,11 +123,15 @@ class Files:
         folder = self._digits(images.path) if images.path in BUNDLED else self._data / images.path
         found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
         if not found:
-            raise PlanError(f"{folder} does not exist or holds no files (path {images.path!r}, below --data)")
+            raise PlanError(
+                f"{folder} does not exist or holds no files (path {images.path!r}, below --data)"
+            )
         idx = [p for p in found if "idx" in p.name]
         zips = [p for p in found if p.suffix == ".zip"]
         decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
-        target = self._cache / _digest({"files": _fingerprint(folder, idx or zips or found), **decode})
+        target = self._cache / _digest(
+            {"files": _fingerprint(folder, idx or zips or found), **decode}
+        )
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -143,15 +156,23 @@ def _read_idx(files: list[Path], out: Path) -> list[str]:
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
             read_idx(
-                _only([p for p in files if what in p.name and any(w in p.name for w in words)], part, what)
+                _only(
+                    [p for p in files if what in p.name and any(w in p.name for w in words)],
+                    part,
+                    what,
+                )
             )
             for what in ("images", "labels")
         )
-        labels = labels[:, 0] if labels.ndim == 2 else labels  # QMNIST: the class is the first of 8 columns
+        labels = (
+            labels[:, 0] if labels.ndim == 2 else labels
+        )  # QMNIST: the class is the first of 8 columns
         if pixels.ndim != 3 or pixels.shape[1] != pixels.shape[2] or len(pixels) != len(labels):
             raise ValueError(f"{part}: images {pixels.shape} and labels {labels.shape} do not fit")
         shape = (pixels.shape[1], pixels.shape[2], 1)
-        write_dataset(out / f"{part}.safetensors", labels.astype(np.int64), shape, [pixels[..., None]])
+        write_dataset(
+            out / f"{part}.safetensors", labels.astype(np.int64), shape, [pixels[..., None]]
+        )
         highest = max(highest, int(labels.max()))
     return [str(c) for c in range(highest + 1)]
 
@@ -221,8 +242,8 @@ def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int6
 
 
 def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
-    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is left for
-    it."""
+    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is
+    left for it."""
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
     found = np.sort(np.array_split(shuffled, n)[i])
     if not len(found):
@@ -238,7 +259,8 @@ def _made(folder: Path) -> Path:
 def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
     """(path, sha256) of every file."""
     return [
-        (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in sorted(files)
+        (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest())
+        for p in sorted(files)
     ]
 
 

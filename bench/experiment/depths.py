@@ -1,8 +1,10 @@
-"""What changes with the depth: the three questions of Iordache and Burceanu 2026 (arXiv 2604.21927).
+"""What changes with the depth: the three questions of Iordache and Burceanu 2026 (arXiv
+2604.21927).
 
-Are methods ranked alike at every depth? Do updates grow with depth? Is forgetting tied more closely to the
-size of updates when more may move? References (plain fine-tuning, joint) take no part. Update size is a run's
-mean over its tasks, forgetting its figure after the last task; a point is one run.
+Are methods ranked alike at every depth? Do updates grow with depth? Is forgetting tied more closely
+to the size of updates when more may move? References (plain fine-tuning, joint) take no part.
+Update size is a run's mean over its tasks, forgetting its figure after the last task; a point is
+one run.
 """
 
 import math
@@ -30,8 +32,8 @@ Coefficient = Callable[[Array, Array], Array]
 class DepthStudy:
     """Outcomes of one data set, scenario and protocol.
 
-    `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is NaN.
-    Depths are named by their index in `depths`.
+    `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is
+    NaN. Depths are named by their index in `depths`.
     """
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
@@ -68,7 +70,9 @@ class DepthStudy:
         return mean(_mean(self.forgetting[:, depth]).tolist())
 
     def update_growth(self, first: int, second: int) -> Figure:
-        """Mean growth of the update norm from a depth to another, each run compared with its twin."""
+        """Mean growth of the update norm from a depth to another, each run compared with
+        its twin.
+        """
         return mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
 
     def points(self, depth: int) -> int:
@@ -77,7 +81,9 @@ class DepthStudy:
 
     def correlation(self, depth: int, coefficient: Coefficient) -> Figure:
         """Correlation of forgetting with the update norm over all runs at a depth."""
-        return bootstrapped(self.repetitions, lambda draws: self._correlation(depth, coefficient, draws))
+        return bootstrapped(
+            self.repetitions, lambda draws: self._correlation(depth, coefficient, draws)
+        )
 
     def correlation_growth(self, coefficient: Coefficient) -> Figure:
         """Correlation at the greatest depth minus that at the smallest."""
@@ -92,7 +98,9 @@ class DepthStudy:
         """Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
         return bootstrapped(
             self.repetitions,
-            lambda draws: kendall(*(_mean(self.accuracy[draws, depth], 1) for depth in (first, second))),
+            lambda draws: kendall(
+                *(_mean(self.accuracy[draws, depth], 1) for depth in (first, second))
+            ),
         )
 
     def agreements(self) -> dict[tuple[int, int], Figure]:
@@ -100,7 +108,8 @@ class DepthStudy:
         return {pair: self.agreement(*pair) for pair in combinations(range(len(self.depths)), 2)}
 
     def reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
-        """(a, b, depths where a is surely above b, depths where it is surely below), where there are both.
+        """(a, b, depths where a is surely above b, depths where it is surely below), where there
+        are both.
 
         Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
         """
@@ -117,7 +126,9 @@ class DepthStudy:
         return found
 
     def _correlation(self, depth: int, coefficient: Coefficient, draws: Array) -> Array:
-        x, y = (table[draws, depth].reshape(len(draws), -1) for table in (self.moved, self.forgetting))
+        x, y = (
+            table[draws, depth].reshape(len(draws), -1) for table in (self.moved, self.forgetting)
+        )
         return coefficient(x, y)
 
 
@@ -137,11 +148,15 @@ def _ranking(study: DepthStudy) -> str:
     pairs = study.agreements()
     taus = {pair: tau for pair, (tau, _) in pairs.items() if tau is not None}
     if not taus:
-        return "**Rankings of the methods cannot be compared**: fewer than two methods rank at two depths."
+        return (
+            "**Rankings of the methods cannot be compared**: fewer than two methods rank at two "
+            "depths."
+        )
     lowest = min(taus, key=lambda pair: taus[pair])
     same = sum(tau == 1 for tau in taus.values())
     turned = [
-        f"{above} above {below} at depth {_listed(study, higher)}, below it at {_listed(study, lower)}"
+        f"{above} above {below} at depth {_listed(study, higher)}, below it at "
+        f"{_listed(study, lower)}"
         for above, below, higher, lower in study.reversals()
     ]
     if same == len(taus):
@@ -151,11 +166,11 @@ def _ranking(study: DepthStudy) -> str:
     else:
         verdict = "no change is shown beyond what orders and seeds do"
     return (
-        f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of mean ACC is "
-        "1 for "
+        f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of "
+        "mean ACC is 1 for "
         f"{same} of {len(taus)} pairs of depths; lowest at depths {study.depths[lowest[0]]} and "
-        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one way at some "
-        "depth and "
+        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one "
+        "way at some depth and "
         f"the other way at another: {'; '.join(turned) or 'none'}."
     )
 
@@ -175,8 +190,9 @@ def _growth(study: DepthStudy) -> str:
     less = sum(interval is not None and interval[1] < 0 for _, interval in steps.values())
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
-        f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth {study.depths[0]} to "
-        f"{study.depths[-1]}: {show(whole)}. Surely larger in {more} and smaller in {less} of {len(steps)} "
+        f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
+        f"{study.depths[0]} to {study.depths[-1]}: {show(whole)}. Surely larger in {more} and "
+        f"smaller in {less} of {len(steps)} "
         "steps: " + "; ".join(f"{step}: {show(figure)}" for step, figure in steps.items())
     )
 
@@ -196,7 +212,8 @@ def _tie(study: DepthStudy) -> str:
         answers.append(f"by {name} {answer}")
         facts.append(f"{name} {show(first)} → {show(last)}, difference {show(growth)}")
     return (
-        "**Forgetting correlates more strongly with update size at the greatest depth than at the smallest: "
+        "**Forgetting correlates more strongly with update size at the greatest depth than at the "
+        "smallest: "
         f"{'; '.join(answers)}.** {'; '.join(facts)}."
     )
 
@@ -206,7 +223,9 @@ def show(figure: Figure) -> str:
     value, interval = figure
     if value is None:
         return "undefined"
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else " (no interval)")
+    return f"{value:.3f}" + (
+        f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else " (no interval)"
+    )
 
 
 def _verdict(interval: Interval | None, opposite: str) -> str:

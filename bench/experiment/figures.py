@@ -1,4 +1,6 @@
-"""The results as pictures: accuracy matrices, accuracy over tasks, forgetting against updates, ranks."""
+"""The results as pictures: accuracy matrices, accuracy over tasks, forgetting against updates,
+ranks.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +30,9 @@ def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
         figures = {"matrices": _matrices(found), "tasks": _over_tasks(found)}
         study = DepthStudy(found)
         if study.methods:
-            figures["forgetting"] = _forgetting(study, list(dict.fromkeys(o.run.method for o in found)))
+            figures["forgetting"] = _forgetting(
+                study, list(dict.fromkeys(o.run.method for o in found))
+            )
         if study.compares and len(study.methods) > 1:
             figures["ranks"] = _ranks(study)
         if any(o.source for o in found):
@@ -70,7 +74,9 @@ def _matrices(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def _over_tasks(outcomes: Sequence[Outcome]) -> Figure:
-    """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per method."""
+    """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per
+    method.
+    """
     cells = by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
     depths = sorted({cell[4] for cell in cells})

@@ -1,7 +1,8 @@
-"""From a plan to the list of its runs, each with everything that decides it and a key that names that.
+"""From a plan to the list of its runs, each with everything that decides it and a key that names
+that.
 
-The key is a hash over recipe, network, data, tasks, seed, device, versions of the learning code, of this
-runner and of torch: a run whose key has a result need not be run again.
+The key is a hash over recipe, network, data, tasks, seed, device, versions of the learning code, of
+this runner and of torch: a run whose key has a result need not be run again.
 """
 
 from __future__ import annotations
@@ -98,13 +99,18 @@ class Run:
 
     @property
     def protocols(self) -> list[str]:
-        """How it is read out: heads per task or one for all tasks one way, one that grows both ways."""
+        """How it is read out: heads per task or one for all tasks one way, one that grows both
+        ways.
+        """
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
     def cells(self) -> list[Cell]:
         """The cells of the tables that it belongs to."""
-        return [(self.data, self.scenario, readout, self.method, self.depth) for readout in self.protocols]
+        return [
+            (self.data, self.scenario, readout, self.method, self.depth)
+            for readout in self.protocols
+        ]
 
     @property
     def name(self) -> str:
@@ -114,9 +120,11 @@ class Run:
 
 
 def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Bases to train, and runs; orders and seeds come last, so that an early look sees every method.
+    """Bases to train, and runs; orders and seeds come last, so that an early look sees every
+    method.
 
-    Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made before.
+    Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
+    before.
     """
     cells = [
         (data, scenario, method, depth)
@@ -125,7 +133,8 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
         if data.suits(scenario)
         for depth in sorted({d for m in plan.methods for d in m.depths or plan.depths})
         for method in plan.methods
-        if depth in (method.depths or plan.depths) and scenario in (method.scenarios or plan.scenarios)
+        if depth in (method.depths or plan.depths)
+        and scenario in (method.scenarios or plan.scenarios)
     ]
     for data, scenario, method, depth in cells:
         _check(plan, method, files.form(data)["size"])
@@ -136,7 +145,9 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
     for order in range(plan.orders):
         for seed in plan.seeds:
             for data, scenario, method, depth in cells:
-                if seed not in (method.seeds or plan.seeds) or seed not in (data.seeds or plan.seeds):
+                if seed not in (method.seeds or plan.seeds) or seed not in (
+                    data.seeds or plan.seeds
+                ):
                     continue
                 names = files.source(data).names
                 tasks = _tasks(data, len(names), scenario, order)
@@ -145,7 +156,9 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     labels = labels[:1]  # the same run, however the images are split
                 recipe = recipe_of(plan, method, scenario, depth, seed)
                 if method.joint:
-                    recipe = recipe.model_copy(update={"method": joint.method_of(recipe, scenario, labels)})
+                    recipe = recipe.model_copy(
+                        update={"method": joint.method_of(recipe, scenario, labels)}
+                    )
                 base = bases[method.base] if method.base else None
                 config = {
                     **_config(data, files, plan.architecture_of(method), recipe, device),
@@ -156,7 +169,9 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     "base": base.key if base else None,
                 }
                 if isinstance(base, PackagedStart):
-                    known = packaged_base.load_normalisation(files.form(data)["channels"], base.packaged)
+                    known = packaged_base.load_normalisation(
+                        files.form(data)["channels"], base.packaged
+                    )
                     config["normalise"] = known.to_json()
                 if scenario == "data":
                     stages = _splits(data, files, tasks, order, joint=bool(method.joint))
@@ -164,7 +179,14 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     stages = _stages(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(
-                    Run(*key, method.joint, bool(method.joint) or method.reference, base, config, stages)
+                    Run(
+                        *key,
+                        method.joint,
+                        bool(method.joint) or method.reference,
+                        base,
+                        config,
+                        stages,
+                    )
                 )
     return trained, runs
 
@@ -180,16 +202,18 @@ def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[in
 def class_tasks(
     classes: list[int], per_task: int, order: int, name: str, first: int | None = None
 ) -> list[list[int]]:
-    """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 + k).
+    """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 +
+    k).
 
-    first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises PlanError
-    when the tasks do not come out even.
+    first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises
+    PlanError when the tasks do not come out even.
     """
     first = per_task if first is None else first
     if len(classes) < first or (len(classes) - first) % per_task:
         beside = "" if first == per_task else f" after a first task of {first}"
         raise PlanError(
-            f"data: {name} has {len(classes)} classes, which {per_task} a task{beside} do not divide"
+            f"data: {name} has {len(classes)} classes, which {per_task} a task{beside} do not "
+            f"divide"
         )
     if order:
         generator = np.random.default_rng(ORDER_SEED + order)
@@ -256,7 +280,9 @@ def _config(
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
         "source": files.source(images).digest,
-        "images": images.model_dump(mode="json", include={"train_per_class", "test_per_class", "pad"}),
+        "images": images.model_dump(
+            mode="json", include={"train_per_class", "test_per_class", "pad"}
+        ),
         "form": files.form(images),
         "normalise": images.normalise.model_dump(mode="json") if images.normalise else None,
         "device": device,
@@ -274,11 +300,14 @@ def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool
     return stages
 
 
-def _splits(data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool) -> list[Stage]:
-    """Tasks of the data scenario: the same classes and test images, other training images each time.
+def _splits(
+    data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
+) -> list[Stage]:
+    """Tasks of the data scenario: the same classes and test images, other training images each
+    time.
 
-    A joint run has the last stage alone, with all images: with few images in each of many tasks, training
-    anew on all so far at every stage would take longer than everything else.
+    A joint run has the last stage alone, with all images: with few images in each of many tasks,
+    training anew on all so far at every stage would take longer than everything else.
     """
     classes, count = tasks[0], len(tasks)
     names = [files.source(data).names[c] for c in classes]
@@ -286,7 +315,11 @@ def _splits(data: DataSet, files: Files, tasks: list[list[int]], order: int, *, 
     if joint:
         return [Stage(files.file(data, classes, "train"), names, HeldOut(count, test, names))]
     return [
-        Stage(files.file(data, classes, "train", (i, count, order)), names, HeldOut(i + 1, test, names))
+        Stage(
+            files.file(data, classes, "train", (i, count, order)),
+            names,
+            HeldOut(i + 1, test, names),
+        )
         for i in range(count)
     ]
 

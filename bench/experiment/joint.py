@@ -1,8 +1,8 @@
 """Training on all data so far: the upper bound of every method, and only for benchmarks.
 
-At stage i a joint run trains from the first weights on the union of the tasks 1 … i. With one head and a loss
-over all classes that is plain fine-tuning on the union. Where each image competes only within its own task (a
-head per task, or `train_ce` "masked") it is the method below.
+At stage i a joint run trains from the first weights on the union of the tasks 1 … i. With one head
+and a loss over all classes that is plain fine-tuning on the union. Where each image competes only
+within its own task (a head per task, or `train_ce` "masked") it is the method below.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Groups(Strict):
 
 
 class JointHeads(Finetune):
-    """One head whose rows compete within their task: what separate heads on one backbone compute."""
+    """One head whose rows compete within their task: what separate heads on one backbone
+    compute.
+    """
 
     name = "joint-heads"
     description = "Cross-entropy of each image over the classes of its own task."
@@ -37,7 +39,9 @@ class JointHeads(Finetune):
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of float32 logits [B, classes], where those of other groups than the label's are −∞."""
+        """Cross-entropy of float32 logits [B, classes], where those of other groups than the
+        label's are −∞.
+        """
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")
         if group is None:
@@ -45,12 +49,16 @@ class JointHeads(Finetune):
             group = tensor([number[name] for name in ctx.network.classes], device=ctx.device)
             ctx.cache["group"] = group
         others = group[batch.y][:, None] != group
-        return {"task": functional.cross_entropy(logits.masked_fill(others, -float("inf")), batch.y)}
+        return {
+            "task": functional.cross_entropy(logits.masked_fill(others, -float("inf")), batch.y)
+        }
 
 
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
-    """While it lasts, recipes may name the method; it is not one of the product's. Also a decorator."""
+    """While it lasts, recipes may name the method; it is not one of the product's. Also a
+    decorator.
+    """
     if JointHeads.name in registry.METHODS:
         yield
         return

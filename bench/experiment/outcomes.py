@@ -1,4 +1,6 @@
-"""What came out of each run: the accuracy matrix of each protocol and the figures that follow from it."""
+"""What came out of each run: the accuracy matrix of each protocol and the figures that follow from
+it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,10 +16,10 @@ from core.matrix import Row, Stages, mean_defined
 class Outcome:
     """One finished run under one protocol.
 
-    Accuracies are shares; `matrix` has a row per stage and a column per task, None above the diagonal.
-    `moved`: the norm of each update over what may move. `source`: accuracy on the base's classes after each
-    stage. `gap`: joint accuracy minus this run's, on the same order, seed and depth; None without a joint
-    run.
+    Accuracies are shares; `matrix` has a row per stage and a column per task, None above the
+    diagonal. `moved`: the norm of each update over what may move. `source`: accuracy on the base's
+    classes after each stage. `gap`: joint accuracy minus this run's, on the same order, seed and
+    depth; None without a joint run.
     """
 
     run: Run
@@ -40,7 +42,9 @@ class Outcome:
         return self.run.order, self.run.seed
 
 
-def collect(runs: Sequence[Run], store: Store) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
+def collect(
+    runs: Sequence[Run], store: Store
+) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
     """Outcomes of the runs that are done, and (run, record) of those that failed."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], Stages] = {}
@@ -99,10 +103,14 @@ def _stages(record: Mapping[str, Any], readout: str) -> Stages:
     return Stages(rows, cells, last, readout, slices=readout != "data")
 
 
-def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None) -> Outcome:
+def _outcome(
+    run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None
+) -> Outcome:
     last = stages.last
     gap: list[float | None]
-    moved = [math.hypot(s["update_norm"]["backbone"], s["update_norm"]["head"]) for s in record["stages"]]
+    moved = [
+        math.hypot(s["update_norm"]["backbone"], s["update_norm"]["head"]) for s in record["stages"]
+    ]
     source = [
         row["correct"] / row["total"]
         for stage in record["stages"]
@@ -110,12 +118,19 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
         if row["test"] == "source"
     ]
     if readout == "data":
-        best, own = joint.primary_accuracy(joint.last) if joint else None, stages.primary_accuracy(last)
+        best, own = (
+            joint.primary_accuracy(joint.last) if joint else None,
+            stages.primary_accuracy(last),
+        )
         gap = [None if best is None or own is None else best - own]
         joint = None
     else:
         gap = stages.gap_to_joint(joint.by_stage()) if joint else []
-    lag = stages.intransigence([joint.task_accuracy(k, k) for k in range(1, last + 1)]) if joint else []
+    lag = (
+        stages.intransigence([joint.task_accuracy(k, k) for k in range(1, last + 1)])
+        if joint
+        else []
+    )
     figures: dict[str, float | None] = {
         "acc": stages.task_mean(last),
         "last": stages.primary_accuracy(last),
@@ -131,7 +146,9 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
         "new_megabytes": mean_defined(stage["new_bytes"] / 1e6 for stage in record["stages"]),
         "kept_images": float(record["stages"][-1]["kept_images"]),
     }
-    if run.joint:  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
+    if (
+        run.joint
+    ):  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
     if len(record["stages"]) < last:  # nothing is known of the stages before
         figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))

@@ -1,7 +1,9 @@
-"""What an experiment does: data sets × scenarios × methods × depths × orders × seeds, read from a TOML file.
+"""What an experiment does: data sets × scenarios × methods × depths × orders × seeds, read from a
+TOML file.
 
-Everything is checked here before the first run starts, and an error names the field. A recipe is a JSON
-patch as for a model: the plan's `recipe`, then the method's, then what the method says for a scenario.
+Everything is checked here before the first run starts, and an error names the field. A recipe is a
+JSON patch as for a model: the plan's `recipe`, then the method's, then what the method says for a
+scenario.
 """
 
 import json
@@ -40,10 +42,10 @@ class Images(Strict):
     """Where images come from and which of them are used.
 
     `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders;
-    "bundled/digits" and "bundled/signed-digits" need no files. `size` and `channels` are what archives and
-    folders are decoded to; idx files are as they are. `classes` picks by number in the order of the source,
-    "0-4,7"; `train_per_class` and `test_per_class` pick that many images at random (always the same); `pad`
-    adds rows and columns of zeros on every side.
+    "bundled/digits" and "bundled/signed-digits" need no files. `size` and `channels` are what
+    archives and folders are decoded to; idx files are as they are. `classes` picks by number in the
+    order of the source, "0-4,7"; `train_per_class` and `test_per_class` pick that many images at
+    random (always the same); `pad` adds rows and columns of zeros on every side.
     """
 
     path: str
@@ -64,7 +66,9 @@ class Images(Strict):
         return self
 
     def chosen(self, count: int) -> list[int]:
-        """The picked classes of `count`, in the order written. Raises PlanError for one that is not there."""
+        """The picked classes of `count`, in the order written. Raises PlanError for one that is not
+        there.
+        """
         if self.classes is None:
             return list(range(count))
         out: list[int] = []
@@ -82,8 +86,8 @@ class DataSet(Images):
     """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of
     `first_task`.
 
-    In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes,
-    with one common test set. `seeds`: some of the plan's, all by default.
+    In the data scenario: each class's training images, in an order, cut into `splits` tasks of all
+    classes, with one common test set. `seeds`: some of the plan's, all by default.
     """
 
     name: Label
@@ -100,8 +104,8 @@ class DataSet(Images):
 class Base(Strict):
     """A backbone that methods start from when they name it.
 
-    It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs from that
-    normalise as it does, whatever the data set says.
+    It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs
+    from that normalise as it does, whatever the data set says.
     """
 
     name: Label
@@ -114,17 +118,20 @@ class Base(Strict):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.images is None) == (self.packaged is None):
-            raise ValueError(f"{self.name}: a base has images to be trained on, or it is one of the package")
+            raise ValueError(
+                f"{self.name}: a base has images to be trained on, or it is one of the package"
+            )
         return self
 
 
 class Method(Strict):
     """A row of the tables: a recipe under a label.
 
-    `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds` are some of
-    the plan's, all by default. `joint` trains from the first weights on the union of all data so far: the
-    upper bound, at every stage or, "last", at the last one alone. A `reference` takes no part in rankings and
-    correlations; the first one is what the others are compared with.
+    `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds`
+    are some of the plan's, all by default. `joint` trains from the first weights on the union of
+    all data so far: the upper bound, at every stage or, "last", at the last one alone. A
+    `reference` takes no part in rankings and correlations; the first one is what the others are
+    compared with.
     """
 
     name: Label
@@ -141,7 +148,10 @@ class Method(Strict):
 
     def patches(self, scenario: str) -> list[Patch]:
         """The method's part of the recipe, in the order in which it is applied."""
-        return [self.recipe, {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario]]
+        return [
+            self.recipe,
+            {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario],
+        ]
 
 
 class Value(Strict):
@@ -163,8 +173,8 @@ class Published(Strict):
 class Plan(Strict):
     """One experiment.
 
-    `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the network of
-    methods without a base.
+    `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the
+    network of methods without a base.
     """
 
     name: Label
@@ -191,29 +201,38 @@ class Plan(Strict):
             ("seeds", list(self.seeds)),
         ):
             if len(set(names)) < len(names):
-                raise ValueError(f"{what}: something is named twice in {', '.join(map(str, names))}")
+                raise ValueError(
+                    f"{what}: something is named twice in {', '.join(map(str, names))}"
+                )
         for data in self.data:
             if not any(data.suits(scenario) for scenario in self.scenarios):
                 raise ValueError(
-                    f"data: {data.name} says neither classes_per_task (for scenarios task and class) nor "
-                    "splits (for "
+                    f"data: {data.name} says neither classes_per_task (for scenarios task and "
+                    "class) nor splits (for "
                     "data) for a scenario of the plan"
                 )
         for scenario in self.scenarios:
             if not any(data.suits(scenario) for data in self.data):
                 raise ValueError(
-                    f"scenarios: no data set is for the {scenario} scenario: see splits, classes_per_task"
+                    f"scenarios: no data set is for the {scenario} scenario: see splits, "
+                    f"classes_per_task"
                 )
         for data in self.data:
             if set(data.seeds or ()) - set(self.seeds):
                 raise ValueError(f"data: {data.name} names seeds that are not the plan's")
         for method in self.methods:
-            if set(method.scenarios or ()) - set(self.scenarios) or set(method.seeds or ()) - set(self.seeds):
-                raise ValueError(f"methods: {method.name} names scenarios or seeds that are not the plan's")
+            if set(method.scenarios or ()) - set(self.scenarios) or set(method.seeds or ()) - set(
+                self.seeds
+            ):
+                raise ValueError(
+                    f"methods: {method.name} names scenarios or seeds that are not the plan's"
+                )
             if method.base is not None:
                 self._base_fits(method)
             elif self.architecture is None:
-                raise ValueError(f"methods: {method.name} has no base, so the plan must name an architecture")
+                raise ValueError(
+                    f"methods: {method.name} has no base, so the plan must name an architecture"
+                )
             if method.joint and any(
                 "method" in patch
                 for patch in (method.recipe, method.in_data, method.in_task, method.in_class)
@@ -227,13 +246,17 @@ class Plan(Strict):
     def _base_fits(self, method: Method) -> None:
         found = [base for base in self.bases if base.name == method.base]
         if not found:
-            raise ValueError(f"methods: {method.name} names the base {method.base!r}, which is not in bases")
+            raise ValueError(
+                f"methods: {method.name} names the base {method.base!r}, which is not in bases"
+            )
         if found[0].images is None:
             return
         for data in self.data:
             for name in ("normalise", "size", "channels", "pad"):
                 if getattr(data, name) != getattr(found[0].images, name):
-                    raise ValueError(f"data: {data.name} and the base {method.base} differ in {name}")
+                    raise ValueError(
+                        f"data: {data.name} and the base {method.base} differ in {name}"
+                    )
 
     def architecture_of(self, method: Method) -> dict[str, Any]:
         """The network that a method trains: its base's, else the plan's."""
@@ -242,10 +265,13 @@ class Plan(Strict):
 
 
 def read(path: Path) -> Plan:
-    """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is wrong."""
+    """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is
+    wrong.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        # Through JSON: its strict mode takes arrays for tuples and whole numbers for floats, nothing else.
+        # Through JSON: its strict mode takes arrays for tuples and whole numbers for floats,
+        # nothing else.
         return Plan.model_validate_json(json.dumps(content))
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None

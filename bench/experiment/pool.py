@@ -1,7 +1,8 @@
-"""Several runs at once, each in a process forked from this one, which has imported torch and run nothing.
+"""Several runs at once, each in a process forked from this one, which has imported torch and run
+nothing.
 
-Each child gets the read end of a pipe whose only write end is here: when this process is gone, however it
-went, the pipe closes and the child ends.
+Each child gets the read end of a pipe whose only write end is here: when this process is gone,
+however it went, the pipe closes and the child ends.
 """
 
 import gc
@@ -15,15 +16,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """`do(control_fd)` runs in a child; `ended(reason)` here, after it: None, or what ended the child
-    early."""
+    """`do(control_fd)` runs in a child; `ended(reason)` here, after it: None, or what ended the
+    child early."""
 
     do: Callable[[int], None]
     ended: Callable[[str | None], None]
 
 
 def work_off(todo: Iterable[Work], at_once: int) -> None:
-    """Do everything, up to `at_once` at a time, in order. On an exception here all children end first."""
+    """Do everything, up to `at_once` at a time, in order. On an exception here all children end
+    first.
+    """
     running: dict[int, tuple[Work, int]] = {}
     waiting = iter(todo)
     # Collected garbage would touch, and so copy, the pages that children share with this process.
@@ -82,5 +85,7 @@ def _reason(status: int) -> str | None:
     if status == 0:
         return None
     if status < 0:
-        return f"ended by {signal.Signals(-status).name}" + (" (out of memory?)" if status == -9 else "")
+        return f"ended by {signal.Signals(-status).name}" + (
+            " (out of memory?)" if status == -9 else ""
+        )
     return f"ended with status {status}"

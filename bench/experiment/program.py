@@ -1,4 +1,6 @@
-"""How a program that conducts experiments starts and ends: the environment first, errors as sentences."""
+"""How a program that conducts experiments starts and ends: the environment first, errors as
+sentences.
+"""
 
 import os
 import sys
@@ -13,12 +15,14 @@ ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 def run(module: str, main: Callable[[], int]) -> None:
     """Run `main` and exit with its `status`.
 
-    glibc and OpenMP read their settings when a process starts, so `python -m module` is started again with
-    those of a learning job where they differ.
+    glibc and OpenMP read their settings when a process starts, so `python -m module` is started
+    again with those of a learning job where they differ.
     """
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(
-            sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], {**os.environ, **ENVIRONMENT}
+            sys.executable,
+            [sys.executable, "-m", module, *sys.argv[1:]],
+            {**os.environ, **ENVIRONMENT},
         )
     sys.exit(status(main))
 

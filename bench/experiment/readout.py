@@ -1,8 +1,8 @@
 """What a learned network answers on test sets, as integer counts per class.
 
-From the logits of one head over all classes two protocols are read: class-incremental (all known classes
-compete) and task-incremental (the classes of the image's own task compete). Ties go to the lowest row. Always
-in eval mode, without augmentation and in float32.
+From the logits of one head over all classes two protocols are read: class-incremental (all known
+classes compete) and task-incremental (the classes of the image's own task compete). Ties go to the
+lowest row. Always in eval mode, without augmentation and in float32.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Old:
-    """What a base was trained on: its head (a part of a result), its classes and its test images."""
+    """What a base was trained on: its head (a part of a result), its classes and its test
+    images.
+    """
 
     head: Path
     test: HeldOut
@@ -52,13 +54,17 @@ def read_out(
     for test in tests:
         data = Dataset.read(test.file, test.classes)
         head = test.number if network.scenario == "task" else None
-        logits = _batched(data, inputs, lambda x, head=head: method.predict_logits(network, x, head))
+        logits = _batched(
+            data, inputs, lambda x, head=head: method.predict_logits(network, x, head)
+        )
         wanted = data.to_targets(network.classes_of(head))
         own = wanted.unique()
         for protocol in protocols:
             within = protocol == "task" and head is None
             answers = own[logits[:, own].argmax(1)] if within else logits.argmax(1)
-            rows.append({"readout": protocol, "test": test.number, **_counts(data, answers == wanted)})
+            rows.append(
+                {"readout": protocol, "test": test.number, **_counts(data, answers == wanted)}
+            )
     return rows
 
 

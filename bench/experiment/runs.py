@@ -1,8 +1,9 @@
-"""One run: the tasks of a stream learned one after the other by the product's job, and read out after each.
+"""One run: the tasks of a stream learned one after the other by the product's job, and read out
+after each.
 
-Nothing but the files of a version passes from task to task, as in the service. A run's folder is its own and
-is removed with it; what stays is one JSON file, which appears whole or not at all. A run that was killed goes
-on from its last snapshot.
+Nothing but the files of a version passes from task to task, as in the service. A run's folder is
+its own and is removed with it; what stays is one JSON file, which appears whole or not at all. A
+run that was killed goes on from its last snapshot.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ KEPT = ("update_norm", "trainable", "parameters", "steps", "images", "warnings",
 
 
 class Store:
-    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have not
-    ended."""
+    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have
+    not ended."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -61,9 +62,13 @@ class Store:
         return found
 
     def finished(self, key: str) -> bool:
-        """Whether a run need not be started: it is done, or failed in a way that would come again."""
+        """Whether a run need not be started: it is done, or failed in a way that would
+        come again.
+        """
         record = self.record(key)
-        return record is not None and (record["status"] == "done" or record["failure"]["kind"] not in AGAIN)
+        return record is not None and (
+            record["status"] == "done" or record["failure"]["kind"] not in AGAIN
+        )
 
     def write(self, key: str, record: dict[str, Any]) -> None:
         """Store a record, whole or not at all."""
@@ -107,10 +112,14 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
-    """The record of a run that ends; `stages` grows with each task. Raises as `core.learn.job.run`."""
+    """The record of a run that ends; `stages` grows with each task. Raises as
+    `core.learn.job.run`.
+    """
     first, old = _first(run.config), None
     if isinstance(run.base, PackagedStart):
-        first["parts"] = [_packaged(run.base, run.config["form"]["channels"], store.unfinished(run.key))]
+        first["parts"] = [
+            _packaged(run.base, run.config["form"]["channels"], store.unfinished(run.key))
+        ]
     elif run.base is not None:
         base = store.base(run.base.key)
         first = _trained(base)
@@ -128,7 +137,11 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
         out = folder / str(number)
         if number not in {done["stage"] for done in stages.done}:
             # A joint run learns one task, the union, from the first weights.
-            task = {"number": 1 if run.joint else number, "classes": stage.classes, "train": str(stage.train)}
+            task = {
+                "number": 1 if run.joint else number,
+                "classes": stage.classes,
+                "train": str(stage.train),
+            }
             spec = _spec(run.config, task, first if run.joint else parent, first, out)
             if run.joint and run.scenario == "task":
                 spec["scenario"] = "class"
@@ -160,12 +173,18 @@ def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
 
 
 def learn(
-    spec: dict[str, Any], control: Control, tests: list[HeldOut], protocols: list[str], old: Old | None
+    spec: dict[str, Any],
+    control: Control,
+    tests: list[HeldOut],
+    protocols: list[str],
+    old: Old | None,
 ) -> dict[str, Any]:
-    """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
+    """Run a job, from its last snapshot if there is one, and read its network out: what is recorded
+    of it.
 
-    The result lies in spec["out"] afterwards. `kept_images`: that the method remembers. `new_bytes`: of parts
-    that the parent does not have, `new_state_bytes` of those among them that are not the network's.
+    The result lies in spec["out"] afterwards. `kept_images`: that the method remembers.
+    `new_bytes`: of parts that the parent does not have, `new_state_bytes` of those among them that
+    are not the network's.
     """
     rows: list[dict[str, Any]] = []
     clock, seconds = clock_of(spec["device"]), 0.0
@@ -190,7 +209,9 @@ def learn(
         for part in result["parts"]
     )
     files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]
-    new = [(file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before]
+    new = [
+        (file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before
+    ]
     return {
         **{name: result[name] for name in KEPT},
         **{name: result[name] for name in ("forecast", "rollback") if name in result},
@@ -230,7 +251,9 @@ def _packaged(base: PackagedStart, channels: int, folder: Path) -> dict[str, str
 
 
 def _keep_statistics(folder: Path, path: Path) -> None:
-    """Keep a version's sums: those of all tasks are handed to the next, and each version stores its own task's."""
+    """Keep a version's sums: those of all tasks are handed to the next, and each version stores its
+    own task's.
+    """
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:
         if part["type"] == STATISTICS:
@@ -239,7 +262,9 @@ def _keep_statistics(folder: Path, path: Path) -> None:
 
 
 def _version(folder: Path, number: int, earlier: Sequence[Path] = ()) -> dict[str, Any]:
-    """A result as the parent of the next task; earlier: sums of the tasks before, in their order."""
+    """A result as the parent of the next task; earlier: sums of the tasks before, in their
+    order.
+    """
     result = json.loads((folder / "result.json").read_text())
     manifest = {
         "version": number,
@@ -254,7 +279,11 @@ def _version(folder: Path, number: int, earlier: Sequence[Path] = ()) -> dict[st
 
 
 def _spec(
-    config: dict[str, Any], task: dict[str, Any], parent: dict[str, Any], base: dict[str, Any], out: Path
+    config: dict[str, Any],
+    task: dict[str, Any],
+    parent: dict[str, Any],
+    base: dict[str, Any],
+    out: Path,
 ) -> dict[str, Any]:
     """What the worker would hand to the job; held-out parts are read out by the judge."""
     return {

@@ -1,8 +1,9 @@
 """Means with intervals, correlations and rank agreement; None where a figure is undefined, never 0.
 
-Correlations work along the last axis of arrays in which NaN is a missing value, and give NaN where they are
-undefined: so one call serves all draws of a bootstrap. Repetitions are the class orders and seeds. Several
-methods are measured on the same ones, so their values are not independent: whole repetitions are drawn.
+Correlations work along the last axis of arrays in which NaN is a missing value, and give NaN where
+they are undefined: so one call serves all draws of a bootstrap. Repetitions are the class orders
+and seeds. Several methods are measured on the same ones, so their values are not independent: whole
+repetitions are drawn.
 """
 
 import math
@@ -54,7 +55,9 @@ def pearson(x: Array, y: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = (np.where(both, v - (v.sum(-1) / count)[..., None], 0) for v in (x, y))
         r = (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.where((count >= MIN_POINTS) & _varies(x, both) & _varies(y, both), np.clip(r, -1, 1), np.nan)
+    return np.where(
+        (count >= MIN_POINTS) & _varies(x, both) & _varies(y, both), np.clip(r, -1, 1), np.nan
+    )
 
 
 def spearman(x: Array, y: Array) -> Array:
@@ -75,14 +78,16 @@ def kendall(x: Array, y: Array) -> Array:
         return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
 
 
-def bootstrapped(n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0) -> Figure:
+def bootstrapped(
+    n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0
+) -> Figure:
     """A statistic of n repetitions, with its 95 % percentile interval under redrawn repetitions.
 
     Args:
         statistic: values [draws] for repetitions [draws, n], as numbers from 0.
 
-    The interval is None for fewer than two repetitions, or when half of the draws or more are undefined;
-    fewer undefined draws are left out.
+    The interval is None for fewer than two repetitions, or when half of the draws or more are
+    undefined; fewer undefined draws are left out.
     """
     value = float(statistic(np.arange(n)[None])[0]) if n else math.nan
     if n < 2 or math.isnan(value):

@@ -1,4 +1,6 @@
-"""The summary in Markdown: figures as means ± standard deviations with the 95 % t-interval of the mean."""
+"""The summary in Markdown: figures as means ± standard deviations with the 95 % t-interval of the
+mean.
+"""
 
 import statistics as stdlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +14,11 @@ from bench.experiment.outcomes import Outcome, by_cell, values
 from bench.experiment.plan import Plan
 from bench.experiment.runs import Store
 
-READOUTS = {"data": "one test set for all tasks", "task": "task-incremental", "class": "class-incremental"}
+READOUTS = {
+    "data": "one test set for all tasks",
+    "task": "task-incremental",
+    "class": "class-incremental",
+}
 PERCENT = (
     "acc",
     "last",
@@ -44,8 +50,8 @@ MEANINGS = {
     "bwt": "accuracy on earlier tasks at the end minus when learned",
     "forgetting": "best earlier accuracy on a task minus that at the end, mean over earlier tasks",
     "learning_accuracy": "accuracy on a task right after it",
-    "update_norm": "Euclidean norm of a task's change of the weights that may move and were there before it, "
-    "mean over tasks",
+    "update_norm": "Euclidean norm of a task's change of the weights that may move and were there "
+    "before it, mean over tasks",
     "gap_to_joint": "accuracy of training on all data so far minus this one",
     "source": "accuracy on the base's classes at the end",
     "seconds": "time to learn a task, of the processor where it is learned on a CPU",
@@ -53,7 +59,10 @@ MEANINGS = {
     "kept_images": "kept at the end",
 }
 WITH_INTERVAL = ("acc", "forgetting", "source")
-SIGNS = "`>`: the 95 % t-interval of the paired difference excludes 0; `≥`: it includes 0, or there is none."
+SIGNS = (
+    "`>`: the 95 % t-interval of the paired difference excludes 0; `≥`: it includes 0, or "
+    "there is none."
+)
 NEAR = 2
 """Published standard deviations within which a figure counts as reproduced."""
 
@@ -70,10 +79,14 @@ def summary(
     done = len({o.run.name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
-        f"{done} of {len(runs)} runs done, {len(failed)} failed, {len(runs) - done - len(failed)} to do."
+        f"{done} of {len(runs)} runs done, {len(failed)} failed, {len(runs) - done - len(failed)} "
+        f"to do."
     ]
     lines += _environments(outcomes)
-    lines += ["Values: mean ± standard deviation over orders and seeds [95 % t-interval of the mean].", ""]
+    lines += [
+        "Values: mean ± standard deviation over orders and seeds [95 % t-interval of the mean].",
+        "",
+    ]
     lines += _bases(bases, store)
     # Cells without a result have a row too.
     cells: dict[Cell, list[Outcome]] = {cell: [] for run in runs for cell in run.cells}
@@ -106,7 +119,8 @@ def _environments(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _describe(environment: dict[str, Any]) -> str:
     facts = {
-        name: ", ".join(value) if isinstance(value, list) else value for name, value in environment.items()
+        name: ", ".join(value) if isinstance(value, list) else value
+        for name, value in environment.items()
     }
     return "; ".join(f"{name} {value}" for name, value in facts.items() if value != "") + "."
 
@@ -119,13 +133,16 @@ def _bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
             row = facts["results"][0]
             lines.append(
                 f"Base {base.name} ({base.config['architecture']['name']}): "
-                f"{100 * row['correct'] / row['total']:.2f} % on its {len(row['per_class'])} classes."
+                f"{100 * row['correct'] / row['total']:.2f} % on its {len(row['per_class'])} "
+                f"classes."
             )
     return [*lines, ""] if lines else []
 
 
 def _table(
-    cells: dict[Cell, list[Outcome]], failed: Sequence[tuple[Run, dict[str, Any]]], reference: str | None
+    cells: dict[Cell, list[Outcome]],
+    failed: Sequence[tuple[Run, dict[str, Any]]],
+    reference: str | None,
 ) -> list[str]:
     """A row per method and depth; columns that no row has are left out."""
     shown = _shown(cells)
@@ -139,7 +156,9 @@ def _table(
         if reference:
             twin = {o.repetition: o for o in cells.get((*cell[:3], reference, cell[4]), [])}
             pairs = [
-                (o.figures["acc"], twin[o.repetition].figures["acc"]) for o in found if o.repetition in twin
+                (o.figures["acc"], twin[o.repetition].figures["acc"])
+                for o in found
+                if o.repetition in twin
             ]
             gains = [a - b for a, b in pairs if a is not None and b is not None]
             row.append("" if cell[3] == reference else _mean(gains, True, interval=True))
@@ -148,19 +167,29 @@ def _table(
 
 
 def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """The figures that some cell has. `last` is ACC where all cells are read out within the task."""
+    """The figures that some cell has. `last` is ACC where all cells are read out within
+    the task.
+    """
     return [
         figure
         for figure in HEADINGS
         if any(
-            values(found, figure) for cell, found in cells.items() if (figure, cell[2]) != ("last", "task")
+            values(found, figure)
+            for cell, found in cells.items()
+            if (figure, cell[2]) != ("last", "task")
         )
     ]
 
 
 def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    meanings = [f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}" for figure in _shown(cells)]
-    return ["## Columns", "", "; ".join([*meanings, "moving: weights that the last task may move"]) + "."]
+    meanings = [
+        f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}" for figure in _shown(cells)
+    ]
+    return [
+        "## Columns",
+        "",
+        "; ".join([*meanings, "moving: weights that the last task may move"]) + ".",
+    ]
 
 
 def _moving(found: Sequence[Outcome]) -> str:
@@ -184,21 +213,29 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
 
 
 def ordered(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes 0, else
-    "≥"."""
-    known = {name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()}
-    means = {name: stdlib.fmean(found) for name in methods if (found := values(methods[name], figure))}
+    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes
+    0, else "≥"."""
+    known = {
+        name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()
+    }
+    means = {
+        name: stdlib.fmean(found) for name in methods if (found := values(methods[name], figure))
+    }
     names = sorted(means, key=lambda name: -means[name])
     text = names[0] if names else "–"
     for above, below in pairwise(names):
-        pairs = [(value, known[below].get(repetition)) for repetition, value in known[above].items()]
+        pairs = [
+            (value, known[below].get(repetition)) for repetition, value in known[above].items()
+        ]
         limits = statistics.t_interval([a - b for a, b in pairs if a is not None and b is not None])
         text += f" {'>' if limits and limits[0] > 0 else '≥'} {below}"
     return text
 
 
 def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """The methods that start from the same base, ordered by accuracy and by what is kept of the base."""
+    """The methods that start from the same base, ordered by accuracy and by what is kept of the
+    base.
+    """
     groups: dict[str, dict[str, list[Outcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
         base = outcome.run.base.name if outcome.run.base else ""
@@ -209,7 +246,9 @@ def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
             found = {name: one for name, one in methods.items() if values(one, figure)}
             if len(found) > 1:
                 start = f"From {base}, by" if base else "By"
-                lines.append(f"- {start} {HEADINGS[figure].removesuffix(' %')}: {ordered(found, figure)}")
+                lines.append(
+                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {ordered(found, figure)}"
+                )
     return [*lines, "", SIGNS, ""] if lines else []
 
 
@@ -219,14 +258,22 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
         lines += [finding, ""]
     rows = []
     for i, depth in enumerate(study.depths):
-        pearson, spearman = (study.correlation(i, c) for c in (statistics.pearson, statistics.spearman))
+        pearson, spearman = (
+            study.correlation(i, c) for c in (statistics.pearson, statistics.spearman)
+        )
         figures = (study.updates(i), study.forgotten(i))
-        rows.append([str(depth), *map(show, figures), str(study.points(i)), *map(show, (pearson, spearman))])
+        rows.append(
+            [str(depth), *map(show, figures), str(study.points(i)), *map(show, (pearson, spearman))]
+        )
     head = ["depth", "update norm", "forgetting", "n", "Pearson r, forgetting ~ update", "Spearman"]
     lines += [*_rows(head, rows), ""]
     ranks = []
     for depth in study.depths:
-        found = {cell[3]: one for cell, one in cells.items() if cell[4] == depth and cell[3] in study.methods}
+        found = {
+            cell[3]: one
+            for cell, one in cells.items()
+            if cell[4] == depth and cell[3] in study.methods
+        }
         ranks.append([str(depth), ordered(found, "acc")])
     lines += [*_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
@@ -234,15 +281,18 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
         for (a, b), figure in study.agreements().items()
     ]
     lines += ["", *_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs), ""]
-    lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and seeds]. "
-              "n: runs correlated. Intervals of correlations and tau: bootstrap over orders and seeds.",
+    lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and "
+              "seeds]. n: runs correlated. Intervals of correlations and tau: bootstrap over "
+              "orders and seeds.",
               ""]  # fmt: skip
     return lines
 
 
-def _published(plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None) -> list[str]:
-    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has a row
-    too."""
+def _published(
+    plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None
+) -> list[str]:
+    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has
+    a row too."""
     assert plan.published is not None
     theirs = {(value.scenario, value.method): value for value in plan.published.values}
     rows, gaps = [], []
@@ -261,12 +311,23 @@ def _published(plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: s
             plain = values(cells.get((data, scenario, readout, reference, depth), []), "acc")
             known = theirs.get((scenario, reference))
             gains = [
-                f"{100 * (stdlib.fmean(ours) - stdlib.fmean(plain)):+.2f}" if ours and plain else "–",
+                f"{100 * (stdlib.fmean(ours) - stdlib.fmean(plain)):+.2f}"
+                if ours and plain
+                else "–",
                 f"{value.mean - known.mean:+.2f}" if known else "–",
             ]
             row.append("" if method == reference else " / ".join(gains))
         rows.append(row)
-    head = ["data", "method", "scenario", "depth", "n", "ACC %", "published ACC %", "gap in published sd"]
+    head = [
+        "data",
+        "method",
+        "scenario",
+        "depth",
+        "n",
+        "ACC %",
+        "published ACC %",
+        "gap in published sd",
+    ]
     head += [f"ACC − {reference} %, ours / published"] if reference else []
     lines = ["## Against published results", "", f"{plan.published.source}.", ""]
     if gaps:
@@ -281,6 +342,8 @@ def _published(plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: s
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        return (
+            "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        )
 
     return [line(head), "|" + " --- |" * len(head), *(line(row) for row in rows)]

@@ -9,7 +9,18 @@ from bench.experiment.grid import Run
 from bench.experiment.outcomes import Outcome
 from bench.experiment.runs import Store
 
-RUN = ("key", "data", "scenario", "method", "depth", "order", "seed", "architecture", "base", "status")
+RUN = (
+    "key",
+    "data",
+    "scenario",
+    "method",
+    "depth",
+    "order",
+    "seed",
+    "architecture",
+    "base",
+    "status",
+)
 FIGURES = (
     "acc", "last", "average_incremental", "bwt", "forgetting", "learning_accuracy", "update_norm",
     "gap_to_joint", "intransigence", "source", "seconds", "new_megabytes", "kept_images",
@@ -20,9 +31,12 @@ TEST = ("test", "task", "correct", "total", "accuracy")
 
 
 def results(
-    runs: Sequence[Run], outcomes: Sequence[Outcome], failed: Sequence[tuple[Run, Mapping[str, Any]]]
+    runs: Sequence[Run],
+    outcomes: Sequence[Outcome],
+    failed: Sequence[tuple[Run, Mapping[str, Any]]],
 ) -> str:
-    """A row per run × protocol: its figures, in shares, or why it failed. Runs still to do have none.
+    """A row per run × protocol: its figures, in shares, or why it failed. Runs still to do have
+    none.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """
@@ -50,7 +64,8 @@ def results(
 
 
 def accuracies(runs: Sequence[Run], store: Store) -> str:
-    """A row per run × task learned × protocol × test set, with counts, also of runs that failed later.
+    """A row per run × task learned × protocol × test set, with counts, also of runs that failed
+    later.
 
     `test` is "task", then `task` is its number, or "source" for the base's classes.
     """

@@ -1,7 +1,8 @@
-"""A run that has not ended, on disk: the stages that are done, and the last snapshot of the one at hand.
+"""A run that has not ended, on disk: the stages that are done, and the last snapshot of the one at
+hand.
 
-A run that was killed goes on from there and ends as it would have; what it took is counted up to that
-snapshot.
+A run that was killed goes on from there and ends as it would have; what it took is counted up to
+that snapshot.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ class Stages:
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Seconds: on a CPU of its processor, which other work on the machine does not lengthen; else on the wall."""
+    """Seconds: on a CPU of its processor, which other work on the machine does not lengthen; else
+    on the wall.
+    """
     return time.process_time if device == "cpu" else time.perf_counter
 
 
 class Stage:
-    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all attempts.
+    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all
+    attempts.
 
     clock: that counts them, see `clock_of`.
     """

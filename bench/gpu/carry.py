@@ -2,8 +2,9 @@
 
     python -m bench.gpu.carry [--to .carry/wheels] [--python 3.12] [--add PACKAGE …]
 
-The machine has PyTorch, NumPy and pytest; it lacks what `core.learn` imports besides. Versions are those of
-`constraints.txt`. Nothing is installed here. There, the wheels are unpacked into a folder that goes on the path:
+The machine has PyTorch, NumPy and pytest; it lacks what `core.learn` imports besides. Versions are
+those of `constraints.txt`. Nothing is installed here. There, the wheels are unpacked into a folder
+that goes on the path:
 
     python -m pip install --no-index --no-deps --target /tmp/site .carry/wheels/*.whl
     PYTHONPATH=/tmp/site python -m bench.gpu.check
@@ -21,7 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jsonschema", "pydantic", "pydantic-settings", "safetensors", "structlog")
-"""Imported by the jobs, the kit and `bench.methods`, and no dependency of torch or torchvision. pip adds their own."""
+"""Imported by the jobs, the kit and `bench.methods`, and no dependency of torch or torchvision. pip
+adds their own.
+"""
 PROVIDED = ("numpy", "torch")
 """Never carried: they must be those of the machine."""
 LIMIT_BYTES = 64 << 20
@@ -35,10 +38,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--to", type=Path, default=ROOT / ".carry" / "wheels", help="made empty first")
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / ".carry" / "wheels", help="made empty first"
+    )
     version = ".".join(platform.python_version_tuple()[:2])
     parser.add_argument("--python", default=version, help=f"of the GPU machine; default: {version}")
-    parser.add_argument("--add", nargs="+", default=[], help="packages that this machine lacks as well")
+    parser.add_argument(
+        "--add", nargs="+", default=[], help="packages that this machine lacks as well"
+    )
     options = parser.parse_args()
     wheels = collect_wheels(options.to, options.python, [*PACKAGES, *options.add])
     for wheel in wheels:
@@ -48,7 +55,8 @@ def main() -> int:
 
 
 def collect_wheels(folder: Path, python: str, packages: Sequence[str]) -> list[Path]:
-    """Download wheels of the packages and of what they need for Linux on x86-64; return their paths.
+    """Download wheels of the packages and of what they need for Linux on x86-64; return their
+    paths.
 
     Raises:
         subprocess.CalledProcessError: pip finds no wheel.

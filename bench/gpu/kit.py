@@ -1,6 +1,8 @@
-"""The tests' kit for the steps: small streams of tasks, learned by the product's job, and the simulated device.
+"""The tests' kit for the steps: small streams of tasks, learned by the product's job, and the
+simulated device.
 
-The runner puts the kit on the path of each step's process, and names the device in `PERENNIAL_TEST_DEVICE`.
+The runner puts the kit on the path of each step's process, and names the device in
+`PERENNIAL_TEST_DEVICE`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def open_device(name: str) -> torch.device:
     if name == simulated_device.NAME:
         simulated_device.install()
     if name == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("CUDA is not available: run with --device cpu, or where a GPU is visible")
+        raise RuntimeError(
+            "CUDA is not available: run with --device cpu, or where a GPU is visible"
+        )
     return torch.device(name)
 
 
@@ -60,13 +64,17 @@ def small_architecture(method: str, family: str) -> dict[str, Any]:
 
 def network_weights(learned: Learned) -> dict[str, Tensor]:
     """Return all tensors of the network that a run has stored."""
-    names = [part["name"] for part in learned.result["parts"] if part["name"].startswith(NETWORK_PARTS)]
+    names = [
+        part["name"] for part in learned.result["parts"] if part["name"].startswith(NETWORK_PARTS)
+    ]
     return {f"{part}/{name}": t for part in names for name, t in learned.tensors(part).items()}
 
 
 def accuracies(learned: Learned) -> list[float]:
     """Return the new version's accuracy on each task, in order of the tasks."""
-    cells = sorted((r for r in learned.result["results"] if r["version"] == "new"), key=lambda r: r["task"])
+    cells = sorted(
+        (r for r in learned.result["results"] if r["version"] == "new"), key=lambda r: r["task"]
+    )
     return [cell["correct"] / cell["total"] for cell in cells]
 
 

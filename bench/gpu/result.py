@@ -1,4 +1,6 @@
-"""The one JSON file of a run on an accelerator: each step's outcome, written as soon as the step ends."""
+"""The one JSON file of a run on an accelerator: each step's outcome, written as soon as the step
+ends.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class StepResult(Document):
     """The outcome of one step.
 
     figures: what was measured, by name; of a step that failed, what it had measured until then.
-    seconds, limit_seconds: of the step's process. error: null when status is ok. log: the last lines of
-    output of a step that did not end well.
+    seconds, limit_seconds: of the step's process. error: null when status is ok. log: the last
+    lines of output of a step that did not end well.
     """
 
     status: Status
@@ -72,7 +74,9 @@ def read_result(path: Path) -> Result:
 
 
 def write_result(path: Path, result: Result) -> None:
-    """Replace the file in one step: a process that is killed leaves the file before or the file after."""
+    """Replace the file in one step: a process that is killed leaves the file before or the file
+    after.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     content = {**result.to_json(), "format": result.format}

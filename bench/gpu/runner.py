@@ -1,7 +1,9 @@
-"""Runs steps one after the other, each in processes of its own under a time limit, into one JSON file.
+"""Runs steps one after the other, each in processes of its own under a time limit, into one JSON
+file.
 
-A step that fails or takes too long is recorded, and the next one begins. A run that is cut short goes on where
-it was: steps that ended well on the same kind of device at the same size are not repeated.
+A step that fails or takes too long is recorded, and the next one begins. A run that is cut short
+goes on where it was: steps that ended well on the same kind of device at the same size are not
+repeated.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LOG_LINES = 30
 MIN_LEFT_S = 5.0
 """A step is not started with less than this left of the budget: its imports alone take as long."""
 SLOWDOWN = 30
-"""Limits and budgets are those of a GPU machine; a dry run on few cores may take so many times longer."""
+"""Limits and budgets are those of a GPU machine; a dry run on few cores may take so many times
+longer.
+"""
 ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     # Without a workspace of fixed size cuBLAS may sum in another order at each call.
@@ -65,19 +69,28 @@ def add_options(parser: argparse.ArgumentParser, program: Program) -> None:
     """Add the options that the calls share."""
     names = [step.name for step in steps_of(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="smallest sizes: shows that the code runs")
-    parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="result file; goes on from it")
-    parser.add_argument("--resume", type=Path, help="an earlier result file to go on from, if --out is new")
+    parser.add_argument(
+        "--tiny", action="store_true", help="smallest sizes: shows that the code runs"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("gpu.json"), help="result file; goes on from it"
+    )
+    parser.add_argument(
+        "--resume", type=Path, help="an earlier result file to go on from, if --out is new"
+    )
     parser.add_argument(
         "--budget",
         type=float,
-        help=f"seconds of all steps; default: {BUDGETS_S[program]} on cuda, {SLOWDOWN} times as many elsewhere",
+        help=f"seconds of all steps; default: {BUDGETS_S[program]} on cuda, {SLOWDOWN} times as "
+        f"many elsewhere",
     )
     parser.add_argument(
         "--only", nargs="+", choices=names, default=names, metavar="STEP", help=", ".join(names)
     )
     parser.add_argument("--again", action="store_true", help="repeat steps that ended well")
-    parser.add_argument("--plan", action="store_true", help="print the steps with their seconds, and end")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the steps with their seconds, and end"
+    )
 
 
 def run_program(program: Program, arguments: argparse.Namespace) -> int:
@@ -99,12 +112,17 @@ def run_program(program: Program, arguments: argparse.Namespace) -> int:
     result = run_steps(steps, options)
     well = ("ok", "not run")
     return int(
-        any(step.name not in result.steps or result.steps[step.name].status not in well for step in steps)
+        any(
+            step.name not in result.steps or result.steps[step.name].status not in well
+            for step in steps
+        )
     )
 
 
 def run_steps(steps: Sequence[Step], options: Options) -> Result:
-    """Run these steps within the budget; steps for which no time is left are absent from the result."""
+    """Run these steps within the budget; steps for which no time is left are absent from the
+    result.
+    """
     deadline = time.monotonic() + options.budget_s
     result = read_result(options.out)
     for step in steps:

@@ -59,10 +59,11 @@ class StepRun:
     def map_cases(
         self, work: Callable[[Case], Figures], cases: Sequence[Case]
     ) -> Iterator[tuple[Case, Figures | str]]:
-        """Yield each case with the figures of `work`, or with the text of its error, in the order of their ends.
+        """Yield each case with the figures of `work`, or with the text of its error, in the order
+        of their ends.
 
-        On a CUDA device several processes share the cases, since small networks leave it idle. `work` and
-        the cases must then be importable and picklable.
+        On a CUDA device several processes share the cases, since small networks leave it idle.
+        `work` and the cases must then be importable and picklable.
         """
         processes = min(PROCESSES, (os.cpu_count() or 2) // 2, len(cases))
         if self.device != "cuda" or processes < 2:
@@ -102,7 +103,9 @@ def describe_machine(device: str) -> dict[str, Any]:
     cuda = device == "cuda" and torch.cuda.is_available()
     return {
         "device": device,
-        "card": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+        "card": torch.cuda.get_device_name()
+        if cuda
+        else platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cores": os.cpu_count() or 1,

@@ -1,8 +1,9 @@
 """The steps of the calls: what each one shows, how long it may take and how long it should take.
 
-`expected_s` is the arithmetic beside it, rounded up. It assumes an accelerator of the class of one H100 with 16
-cores: 8 s for a process that imports torch and opens CUDA, 0.01 ms for a kernel launch from Python, 800 TFLOP/s for a
-large bfloat16 product of which networks reach 5 to 40 %, 3 TB/s of device memory, 1 GB/s of disk.
+`expected_s` is the arithmetic beside it, rounded up. It assumes an accelerator of the class of one
+H100 with 16 cores: 8 s for a process that imports torch and opens CUDA, 0.01 ms for a kernel launch
+from Python, 800 TFLOP/s for a large bfloat16 product of which networks reach 5 to 40 %, 3 TB/s of
+device memory, 1 GB/s of disk.
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ _CHECK = (
         "driver, cuDNN and libraries; the ceilings of copies and of matrix products",
         20,
         10,
-        "start 8; 20 copies of 4 GiB read and written at 3 TB/s: 0.1; 20 products of 8192³ (1.1 TFLOP) at 800 and at "
-        "50 TFLOP/s: 0.5; first calls of the libraries: 1",
+        "start 8; 20 copies of 4 GiB read and written at 3 TB/s: 0.1; 20 products of 8192³ (1.1 "
+        "TFLOP) at 800 and at 50 TFLOP/s: 0.5; first calls of the libraries: 1",
         f"{_WORK}machine:measure_ceilings",
     ),
     Step(
         "absent device",
         "check",
-        "a job that asks for a device which is not visible fails with the kind `device`; `auto` takes the CPU",
+        "a job that asks for a device which is not visible fails with the kind `device`; `auto` "
+        "takes the CPU",
         20,
         10,
         "start 8, and of a process without a visible device at the same time; no work",
@@ -69,21 +71,23 @@ _CHECK = (
     Step(
         "fork",
         "check",
-        "three jobs forked from one zygote that holds no CUDA, one killed in mid-kernel; 90 % of the memory can be "
-        "allocated afterwards",
+        "three jobs forked from one zygote that holds no CUDA, one killed in mid-kernel; 90 % of "
+        "the memory can be allocated afterwards",
         50,
         33,
-        "start 8; zygote's imports 4; three children, one after the other, 5 for CUDA and cuDNN and 2 of steps each",
+        "start 8; zygote's imports 4; three children, one after the other, 5 for CUDA and cuDNN "
+        "and 2 of steps each",
         f"{_WORK}fork:fork_from_zygote",
     ),
     Step(
         "out of memory",
         "check",
-        "jobs without memory fail with the kind `memory`; the process learns again once there is memory",
+        "jobs without memory fail with the kind `memory`; the process learns again once there is "
+        "memory",
         28,
         16,
-        "start 8; 20,000 images of 64 pixels written and read: 3; three jobs of 2 to 12 steps: 1 each; 80 GB taken "
-        "and given back: 1",
+        "start 8; 20,000 images of 64 pixels written and read: 3; three jobs of 2 to 12 steps: 1 "
+        "each; 80 GB taken and given back: 1",
         f"{_WORK}failures:run_out_of_memory",
         devices=("cuda",),
         why="the memory of other devices is that of the host",
@@ -91,12 +95,13 @@ _CHECK = (
     Step(
         "methods",
         "check",
-        "every method in every scenario learns two tasks, in the device's own format and in float32; distance of "
-        "weights and accuracies from the same in float32 on the CPU",
+        "every method in every scenario learns two tasks, in the device's own format and in "
+        "float32; distance of weights and accuracies from the same in float32 on the CPU",
         70,
         48,
-        "53 pairs of a method and a scenario: 212 jobs on the device at 0.7 (12 steps of 500 launches, curvature, "
-        "evaluation, files) and 106 on the CPU at 0.5: 201 in 8 processes: 26; their start 20, since 8 import at once",
+        "53 pairs of a method and a scenario: 212 jobs on the device at 0.7 (12 steps of 500 "
+        "launches, curvature, evaluation, files) and 106 on the CPU at 0.5: 201 in 8 processes: "
+        "26; their start 20, since 8 import at once",
         f"{_WORK}methods:compare_methods",
     ),
     Step(
@@ -105,19 +110,22 @@ _CHECK = (
         "the conformance kit of the tests on this device",
         95,
         75,
-        "273 checks of 1 to 8 jobs, on average 3 of 0.6 on the device: 491 in 8 processes: 62; start 12",
+        "273 checks of 1 to 8 jobs, on average 3 of 0.6 on the device: 491 in 8 processes: 62; "
+        "start 12",
         f"{_WORK}conformance:run_kit",
     ),
     Step(
         "repeat",
         "check",
-        "finetune, der++, ewc-online (kfac), dlcft and dne on resnet20, small-cnn and ViT: the same bits when "
-        "repeated and when killed and resumed, deterministic and not; what deterministic costs",
+        "finetune, der++, ewc-online (kfac), dlcft and dne on resnet20, small-cnn and ViT: the "
+        "same bits when repeated and when killed and resumed, deterministic and not; what "
+        "deterministic costs",
         65,
         48,
-        "13 pairs of a method and a network that it accepts, each in two kinds, 4 jobs of 24 steps of 700 launches "
-        "(0.2) and 0.6 of evaluation, consolidation and files: 13 × 2 × 4 × 0.8 = 83 in 8 processes: 10; their start "
-        "20; price: 3 networks × 2 × 60 steps of 10 ms and images of the files: 10; start 8",
+        "13 pairs of a method and a network that it accepts, each in two kinds, 4 jobs of 24 steps "
+        "of 700 launches (0.2) and 0.6 of evaluation, consolidation and files: 13 × 2 × 4 × 0.8 = "
+        "83 in 8 processes: 10; their start 20; price: 3 networks × 2 × 60 steps of 10 ms and "
+        "images of the files: 10; start 8",
         f"{_WORK}repeat:repeat_and_resume",
     ),
     Step(
@@ -126,14 +134,15 @@ _CHECK = (
         "answers of the same network on the CPU and on the device, with TF32 and without",
         28,
         18,
-        "start 8; 1,000 images of 32 pixels through ResNet-18 (1.1 GFLOP each) on 16 cores at 300 GFLOP/s: 4; on the "
-        "device four times below 1",
+        "start 8; 1,000 images of 32 pixels through ResNet-18 (1.1 GFLOP each) on 16 cores at 300 "
+        "GFLOP/s: 4; on the device four times below 1",
         f"{_WORK}evaluation:compare_evaluation",
     ),
     Step(
         "blocking calls",
         "check",
-        "calls per training step for which the host waits for the device, by method, with the places in the code",
+        "calls per training step for which the host waits for the device, by method, with the "
+        "places in the code",
         40,
         28,
         "start 8; 20 methods, two tasks of 12 steps at 0.5 a job: 20",
@@ -142,8 +151,8 @@ _CHECK = (
 )
 
 _LOOP = (
-    "the training loop beside a bare loop, compiled, and as a CUDA graph; images on the device and on the host; "
-    "deterministic kernels and not"
+    "the training loop beside a bare loop, compiled, and as a CUDA graph; images on the device and "
+    "on the host; deterministic kernels and not"
 )
 _NOT_SIMULATED: tuple[Device, ...] = ("cuda", "cpu")
 _WHY = "the program takes no other device"
@@ -154,8 +163,8 @@ _FIGURES = (
         f"{_LOOP}: ResNet-20 at 32 pixels, batch 128",
         40,
         32,
-        "start 8; bound by 700 launches, 7 ms a step: 7 ways × 60 steps: 3; the job's files 1 for each of 3: 3; "
-        "compiler 18",
+        "start 8; bound by 700 launches, 7 ms a step: 7 ways × 60 steps: 3; the job's files 1 for "
+        "each of 3: 3; compiler 18",
         f"{_WORK}loops:measure_resnet20",
     ),
     Step(
@@ -164,8 +173,8 @@ _FIGURES = (
         f"{_LOOP}: ResNet-18 at 32 pixels, batch 256",
         40,
         32,
-        "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 7 ways × 60 steps: 3; files 3; "
-        "compiler 18",
+        "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 7 ways × 60 "
+        "steps: 3; files 3; compiler 18",
         f"{_WORK}loops:measure_resnet18",
     ),
     Step(
@@ -174,8 +183,8 @@ _FIGURES = (
         f"{_LOOP}: ResNet-50 at 224 pixels, batch 128",
         55,
         45,
-        "start 8; 512 images of 150 kB made and read: 3; 25 GFLOP an image and step, 3.1 TFLOP a batch at 8 % (bound "
-        "by memory): 48 ms: 7 ways × 30 steps: 10; files 4; compiler 20",
+        "start 8; 512 images of 150 kB made and read: 3; 25 GFLOP an image and step, 3.1 TFLOP a "
+        "batch at 8 % (bound by memory): 48 ms: 7 ways × 30 steps: 10; files 4; compiler 20",
         f"{_WORK}loops:measure_resnet50",
     ),
     Step(
@@ -184,8 +193,8 @@ _FIGURES = (
         f"{_LOOP}: ViT-B/16 at 224 pixels, batch 128",
         55,
         45,
-        "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 7 ways × 30 steps: 12; "
-        "files 7; compiler 15",
+        "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 7 ways "
+        "× 30 steps: 12; files 7; compiler 15",
         f"{_WORK}loops:measure_vit",
     ),
     Step(
@@ -260,12 +269,17 @@ def format_plan() -> str:
     for program, budget_s in BUDGETS_S.items():
         steps = steps_of(program)
         lines += [
-            f"| `{s.program}` | {s.name} | {s.expected_s} | {s.limit_s:g} | {s.arithmetic} |" for s in steps
+            f"| `{s.program}` | {s.name} | {s.expected_s} | {s.limit_s:g} | {s.arithmetic} |"
+            for s in steps
         ]
         expected_s, limit_s = sum(s.expected_s for s in steps), sum(s.limit_s for s in steps)
         lines.append(
-            f"| `{program}` | **all** | **{expected_s}** | **{limit_s:g}** | ends after {budget_s} in any case |"
+            f"| `{program}` | **all** | **{expected_s}** | **{limit_s:g}** | ends after {budget_s} "
+            f"in any case |"
         )
-    expected_s, limit_s = sum(s.expected_s for s in STEPS.values()), sum(s.limit_s for s in STEPS.values())
+    expected_s, limit_s = (
+        sum(s.expected_s for s in STEPS.values()),
+        sum(s.limit_s for s in STEPS.values()),
+    )
     lines.append(f"| **both** | | **{expected_s}** | **{limit_s:g}** | at most {LIMIT_S} |")
     return "\n".join(lines)

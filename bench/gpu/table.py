@@ -2,9 +2,9 @@
 
     python -m bench.gpu.table [RESULT.json …] [--out docs/gpu.md]
 
-Without files, those in `bench/gpu/results` are taken: commit the result of a GPU there. Of several results of a step
-the last one counts, but one that ended well is not replaced by one that did not. Dry runs (`--tiny`, or another device
-than `cuda`) show that the code runs, and are named as that.
+Without files, those in `bench/gpu/results` are taken: commit the result of a GPU there. Of several
+results of a step the last one counts, but one that ended well is not replaced by one that did not.
+Dry runs (`--tiny`, or another device than `cuda`) show that the code runs, and are named as that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def make_page(files: Sequence[Path]) -> str:
 
 
 def merge_results(results: Sequence[Result]) -> Result:
-    """Return the last result of each step; one that ended well stays in place of one that did not."""
+    """Return the last result of each step; one that ended well stays in place of one that
+    did not.
+    """
     merged = Result()
     for result in results:
         for name, step in result.steps.items():
@@ -70,7 +72,9 @@ def _describe_results(result: Result) -> str:
     if not result.steps:
         return "No step has run on a GPU yet: every statement about CUDA rests on reading the code."
     lines = (
-        [] if on_gpu else ["These are dry runs: they show that the steps run, and nothing about a GPU.", ""]
+        []
+        if on_gpu
+        else ["These are dry runs: they show that the steps run, and nothing about a GPU.", ""]
     )
     lines += [
         *_machines(result),
@@ -92,7 +96,12 @@ def _machines(result: Result) -> list[str]:
         if (machine := step.machine) is not None:
             versions = {"driver": machine.driver, "CUDA": machine.cuda, "cuDNN": machine.cudnn}
             parts = [f"{name} {value}" for name, value in versions.items() if value is not None]
-            parts = [f"torch {machine.torch}", *parts, f"Python {machine.python}", f"{machine.cores} cores"]
+            parts = [
+                f"torch {machine.torch}",
+                *parts,
+                f"Python {machine.python}",
+                f"{machine.cores} cores",
+            ]
             lines[f"- {machine.device}: {machine.card}; {', '.join(parts)}."] = None
     return list(lines)
 
@@ -102,7 +111,10 @@ def _outcome_row(step: Step, outcome: StepResult | None) -> str:
         return f"| `{step.program}` | {step.name} | – | **missing** | – |"
     size = ", dry run" if outcome.tiny else ""
     status = outcome.status if outcome.status == "ok" else f"**{outcome.status}**"
-    return f"| `{step.program}` | {step.name} | {outcome.device}{size} | {status} | {outcome.seconds} |"
+    return (
+        f"| `{step.program}` | {step.name} | {outcome.device}{size} | {status} | "
+        f"{outcome.seconds} |"
+    )
 
 
 def _step_section(step: Step, outcome: StepResult) -> list[str]:
@@ -134,7 +146,9 @@ def _table(rows: Mapping[str, JsonValue]) -> list[str]:
     flat: dict[str, Mapping[str, JsonValue]] = {}
     for name, row in rows.items():
         if isinstance(row, dict) and row and all(isinstance(cell, dict) for cell in row.values()):
-            flat |= {f"{name}, {kind}": inner for kind, inner in row.items() if isinstance(inner, dict)}
+            flat |= {
+                f"{name}, {kind}": inner for kind, inner in row.items() if isinstance(inner, dict)
+            }
         else:
             flat[name] = row if isinstance(row, dict) else {"error": row}
     columns = list(dict.fromkeys(column for row in flat.values() for column in row))

@@ -1,11 +1,13 @@
-"""A large label table with bad entries through the real ingest: what is read, what is listed, seconds and memory.
+"""A large label table with bad entries through the real ingest: what is read, what is listed,
+seconds and memory.
 
     python -m bench.ingest.bad_entries [--rows 50000] [--kind csv] [--processes 2]
 
-Makes a zip of PNG files of 32×32 and a table of as many rows. 1 % of the rows are bad (an image that is not there, a
-label with a control character or of 101 characters): the others are ingested, and the report lists the bad ones.
-With 10 % the batch is refused by the option that allows it; with that option it is read. Memory is the peak of this
-process and of its largest decoder. Goal: every good row in the data set, every other listed.
+Makes a zip of PNG files of 32×32 and a table of as many rows. 1 % of the rows are bad (an image
+that is not there, a label with a control character or of 101 characters): the others are ingested,
+and the report lists the bad ones. With 10 % the batch is refused by the option that allows it; with
+that option it is read. Memory is the peak of this process and of its largest decoder. Goal: every
+good row in the data set, every other listed.
 """
 
 import argparse
@@ -70,7 +72,8 @@ def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
 def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
     """The rows, the bad ones anywhere among them."""
     kinds = {
-        int(number): kind % 3 for kind, number in enumerate(np.random.default_rng(8).permutation(rows)[:bad])
+        int(number): kind % 3
+        for kind, number in enumerate(np.random.default_rng(8).permutation(rows)[:bad])
     }
     for number in range(rows):
         name, label = f"images/{number:06}.png", f"class {number % _CLASSES}"
@@ -88,7 +91,9 @@ def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Pat
     try:
         found = inspect_archive(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
-        made = ingest_archive(archive, "zip", out, 32, 3, limits, reading=reading, processes=processes)
+        made = ingest_archive(
+            archive, "zip", out, 32, 3, limits, reading=reading, processes=processes
+        )
     except PerennialError as error:
         print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
         return
@@ -102,7 +107,8 @@ def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Pat
     print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
     print(
         f"    check {checked:.1f} s ({checked_cpu:.1f} s of CPU time), ingest {seconds:.1f} s; "
-        f"peak {_peak(resource.RUSAGE_SELF):.0f} MiB, largest decoder {_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
+        f"peak {_peak(resource.RUSAGE_SELF):.0f} MiB, largest decoder "
+        f"{_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
     )
 
 

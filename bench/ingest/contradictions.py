@@ -1,11 +1,13 @@
-"""Measures what is found of images under two labels, what is listed of clean data, and what looking costs.
+"""Measures what is found of images under two labels, what is listed of clean data, and what looking
+costs.
 
     python -m bench.ingest.contradictions --data DIR
 
-DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/) and `mnist/` (idx files); digits come with
-scikit-learn. In each data set 200 images are copied under another label, as they are and saved or resized again,
-within the batch and in an earlier task. Clean data, bursts of one scene and parts with scratches are looked at as they
-are. The last line is the cost beside bare decoding of the same images, and behind 200 tasks of 300 images.
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/) and `mnist/` (idx files);
+digits come with scikit-learn. In each data set 200 images are copied under another label, as they
+are and saved or resized again, within the batch and in an earlier task. Clean data, bursts of one
+scene and parts with scratches are looked at as they are. The last line is the cost beside bare
+decoding of the same images, and behind 200 tasks of 300 images.
 """
 
 import argparse
@@ -65,8 +67,12 @@ def main() -> None:
     print_cost(sets["CIFAR-100"])
 
 
-def find_planted(data: Data, change: Callable[[Images, np.random.Generator], Images]) -> tuple[int, int]:
-    """Return how many of `PLANTED` copies under another label are found in the batch, and in an earlier task."""
+def find_planted(
+    data: Data, change: Callable[[Images, np.random.Generator], Images]
+) -> tuple[int, int]:
+    """Return how many of `PLANTED` copies under another label are found in the batch, and in an
+    earlier task.
+    """
     images, labels = data
     random = np.random.default_rng(0)
     rows = random.permutation(len(images))[:PLANTED]
@@ -79,7 +85,11 @@ def find_planted(data: Data, change: Callable[[Images, np.random.Generator], Ima
     for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
         if is_exact:
             pixels, numbers = mine.pixels, mine.labels
-            before = (pixels[:first], numbers[:first]) if traces is None else (traces.pixels, traces.labels)
+            before = (
+                (pixels[:first], numbers[:first])
+                if traces is None
+                else (traces.pixels, traces.labels)
+            )
             pairs = list(contradictions._equal_between(*before, pixels[first:], numbers[first:]))
             found.append(len({row for _, row in pairs}))
         else:
@@ -137,7 +147,12 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
     return Traces(
-        near.hash_images(images), none, names, digest_pixels(images), labels.astype(np.int64), classes
+        near.hash_images(images),
+        none,
+        names,
+        digest_pixels(images),
+        labels.astype(np.int64),
+        classes,
     )
 
 
@@ -163,7 +178,9 @@ def save_again(image: Images, random: np.random.Generator) -> Images:
 
 
 def burst() -> Data:
-    """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a class."""
+    """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a
+    class.
+    """
     random = np.random.default_rng(2)
     scenes = draw_scenes(random, 40)
     shots = [
@@ -179,7 +196,9 @@ def defects() -> Data:
     random = np.random.default_rng(3)
     part = draw_scenes(random, 1)[0]
     images = (
-        np.stack([part + random.normal(0, 3, part.shape) for _ in range(400)]).clip(0, 255).astype(np.uint8)
+        np.stack([part + random.normal(0, 3, part.shape) for _ in range(400)])
+        .clip(0, 255)
+        .astype(np.uint8)
     )
     for image in images[200:]:
         row, column = random.integers(4, 50, 2)
@@ -193,7 +212,9 @@ def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
     for _ in range(count):
         coarse = random.integers(0, 256, (6, 6, 3), dtype=np.uint8)
         found.append(
-            np.asarray(Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC), np.float64)
+            np.asarray(
+                Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC), np.float64
+            )
         )
     return found
 
@@ -226,7 +247,9 @@ def read_cifar(folder: Path) -> Data:
 
 def read_mnist(folder: Path) -> Data:
     """The first `IMAGES` training images."""
-    images, labels = (read_idx(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels"))
+    images, labels = (
+        read_idx(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels")
+    )
     return images[:IMAGES, :, :, None], labels[:IMAGES].astype(np.int64)
 
 

@@ -1,1 +1,3 @@
-"""What learning costs: steps, memory and bytes of each method, beside plain PyTorch and beside theory."""
+"""What learning costs: steps, memory and bytes of each method, beside plain PyTorch and beside
+theory.
+"""

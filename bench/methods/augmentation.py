@@ -2,8 +2,8 @@
 
     python -m bench.methods.augmentation [--rounds 20] [--batch 32]
 
-The two take turns on the same made-up images and give the same bytes. Printed are the medians and their ratio
-(old / new: above 1 is faster).
+The two take turns on the same made-up images and give the same bytes. Printed are the medians and
+their ratio (old / new: above 1 is faster).
 """
 
 import argparse
@@ -34,8 +34,8 @@ def main() -> None:
         for name in ("shift", "shift-flip"):
             old, new = measure(name, size, channels, options.batch, options.rounds)
             print(
-                f"{size:3} px, {channels} channels, {name:10} batch {options.batch}: pixel by pixel "
-                f"{old * 1e3:6.2f} ms, now {new * 1e3:6.2f} ms, ratio {old / new:.1f}",
+                f"{size:3} px, {channels} channels, {name:10} batch {options.batch}: pixel by "
+                f"pixel {old * 1e3:6.2f} ms, now {new * 1e3:6.2f} ms, ratio {old / new:.1f}",
                 flush=True,
             )
 

@@ -1,10 +1,13 @@
-"""A linear probe whose features are cached against one that computes them in every epoch, in one run.
+"""A linear probe whose features are cached against one that computes them in every epoch, in one
+run.
 
-    python -m bench.methods.cached_features [--size 224] [--images 700] [--epochs 10] [--network resnet18]
+    python -m bench.methods.cached_features [--size 224] [--images 700] [--epochs 10] [--network
+    resnet18]
 
-Runs the product's job twice on the same made-up images, without augmentation, at depth 1 and without held-out images,
-and prints the seconds of training of each, from the first word of the phase to its end, and their ratio. The goal at
-the defaults is 5 or more. The heads of both must agree to 1e-4, else the program fails.
+Runs the product's job twice on the same made-up images, without augmentation, at depth 1 and
+without held-out images, and prints the seconds of training of each, from the first word of the
+phase to its end, and their ratio. The goal at the defaults is 5 or more. The heads of both must
+agree to 1e-4, else the program fails.
 """
 
 from __future__ import annotations
@@ -45,10 +48,15 @@ def main() -> None:
         seconds, heads = {}, {}
         for kind in ("computed", "cached"):
             seconds[kind] = _train(path, kind, asked)
-            heads[kind] = load_tensors(path / kind / "result" / "parts" / "head.safetensors")["head.weight"]
+            heads[kind] = load_tensors(path / kind / "result" / "parts" / "head.safetensors")[
+                "head.weight"
+            ]
             print(f"features {kind:>8}: {seconds[kind]:8.2f} s of training", flush=True)
     apart = float((heads["computed"] - heads["cached"]).abs().max())
-    print(f"ratio {seconds['computed'] / seconds['cached']:.2f}, goal {GOAL}; heads differ by {apart:.1e}")
+    print(
+        f"ratio {seconds['computed'] / seconds['cached']:.2f}, goal {GOAL}; heads differ by "
+        f"{apart:.1e}"
+    )
     if apart > 1e-4:
         raise SystemExit("the two probes learned different heads")
 

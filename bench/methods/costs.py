@@ -1,16 +1,19 @@
 """What every registered method costs beside plain fine-tuning on the same network, in the same run.
 
-    python -m bench.methods.costs [--data DIR] [--methods er gem …] [--threads 2] [--device cpu] [--rounds 2]
+    python -m bench.methods.costs [--data DIR] [--methods er gem …] [--threads 2] [--device cpu]
+    [--rounds 2]
 
-A ResNet-20 (a small vision transformer for methods that need one) learns a first task of ten classes with
-each method, then a second one. Printed per method, as ratios to `finetune`: a step of the second task, beside
-what theory says; the whole second update, from measuring the parent to the evaluated version, Fisher or
-herding included; and in MB what the method holds beside network and optimizer while it trains, by how much a
-step rises above that beyond a step of `finetune`, and what it leaves in the version. In the row `gem, task
-21` memories of twenty tasks are held; `ewc, 500 drawn` takes one drawn class per image for its Fisher, not
-all; `der++, shared` has one draw for logits and labels; `gem, 64 drawn` looks at 64 images of a memory in
-a step. Methods take turns, `--rounds` times; ratios are of medians. Goals for whole updates: EWC ≤ 1.2, DER++
-≤ 2.2 and with a shared draw ≤ 2.1, GEM with 64 drawn ≤ 3. Images are made up unless DIR holds `cifar100/classes_*.zip`.
+A ResNet-20 (a small vision transformer for methods that need one) learns a first task of ten
+classes with each method, then a second one. Printed per method, as ratios to `finetune`: a step of
+the second task, beside what theory says; the whole second update, from measuring the parent to the
+evaluated version, Fisher or herding included; and in MB what the method holds beside network and
+optimizer while it trains, by how much a step rises above that beyond a step of `finetune`, and what
+it leaves in the version. In the row `gem, task 21` memories of twenty tasks are held;
+`ewc, 500 drawn` takes one drawn class per image for its Fisher, not all; `der++, shared` has one
+draw for logits and labels; `gem, 64 drawn` looks at 64 images of a memory in a step. Methods take
+turns, `--rounds` times; ratios are of medians. Goals for whole updates: EWC ≤ 1.2, DER++ ≤ 2.2 and
+with a shared draw ≤ 2.1, GEM with 64 drawn ≤ 3. Images are made up unless DIR holds
+`cifar100/classes_*.zip`.
 """
 
 import argparse
@@ -66,7 +69,9 @@ WARM, STEPS, STEP_SECONDS = 1, 8, 4.0  # a turn's steps: so many, or fewer slow 
 MANY_EPOCHS = 100  # more steps than any turn takes
 PAST_TASKS = 20
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "ewc": {"ewc, 500 drawn": {"fisher": "sample", "examples": 500}},  # a class each, not the sum over all
+    "ewc": {
+        "ewc, 500 drawn": {"fisher": "sample", "examples": 500}
+    },  # a class each, not the sum over all
     "der++": {"der++, shared": {"draws": "shared"}},
     "gem": {"gem, 64 drawn": {"memory_batch": 64}},
 }
@@ -110,12 +115,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--images", type=int, default=750, help="training images of the second task")
+    parser.add_argument(
+        "--images", type=int, default=750, help="training images of the second task"
+    )
     parser.add_argument("--epochs", type=int, default=2, help="of a whole update")
     options = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in MALLOC.items()):  # as a worker's jobs run
+    if any(
+        os.environ.get(name) != value for name, value in MALLOC.items()
+    ):  # as a worker's jobs run
         os.execve(
-            sys.executable, [sys.executable, "-m", "bench.methods.costs", *sys.argv[1:]], os.environ | MALLOC
+            sys.executable,
+            [sys.executable, "-m", "bench.methods.costs", *sys.argv[1:]],
+            os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), options.data, options.images)
@@ -129,7 +140,10 @@ def main() -> None:
         for _, case in itertools.product(range(options.rounds), cases):
             if case.past == 1:
                 case.updates.append(bench.update(case))
-    print(f"batch {options.batch}, {options.threads} threads, {options.device}, torch {torch.__version__}")
+    print(
+        f"batch {options.batch}, {options.threads} threads, {options.device}, torch "
+        f"{torch.__version__}"
+    )
     print_table(cases, options.batch)
 
 
@@ -142,7 +156,9 @@ def cases_of(names: list[str]) -> Iterator[Case]:
         if case.method != "finetune":
             yield case
         if case.method == "gem":
-            yield Case(f"gem, task {PAST_TASKS + 1}", "gem", case.network, case.scenario, PAST_TASKS)
+            yield Case(
+                f"gem, task {PAST_TASKS + 1}", "gem", case.network, case.scenario, PAST_TASKS
+            )
         for label, hyper in VARIANTS.get(case.method, {}).items():
             yield Case(label, case.method, case.network, case.scenario, hyper=hyper)
 
@@ -152,7 +168,9 @@ def _case(name: str) -> Case:
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
     network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
-    return Case(name, name, network, "class" if "class" in method.scenarios else method.scenarios[0])
+    return Case(
+        name, name, network, "class" if "class" in method.scenarios else method.scenarios[0]
+    )
 
 
 class Bench:
@@ -223,10 +241,13 @@ class Bench:
             {
                 "number": k,
                 "classes": [
-                    f"{i + (CLASSES if k > 1 and case.scenario != 'data' else 0)}" for i in range(CLASSES)
+                    f"{i + (CLASSES if k > 1 and case.scenario != 'data' else 0)}"
+                    for i in range(CLASSES)
                 ],
                 "train": str(self._folder / f"train-{min(k, 2)}.safetensors"),
-                "held_out": str(self._folder / f"held-out-{min(k, 2)}.safetensors") if held_out else None,
+                "held_out": str(self._folder / f"held-out-{min(k, 2)}.safetensors")
+                if held_out
+                else None,
             }
             for k in dict.fromkeys((1, number))
         ]
@@ -369,7 +390,8 @@ def print_table(cases: list[Case], batch: int) -> None:
     """One line per case."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
-        f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} {'stored MB':>9}"
+        f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} "
+        f"{'stored MB':>9}"
     )
     references = {case.reference: case for case in cases if case.label == "finetune"}
     for case in cases:
@@ -387,8 +409,8 @@ def print_table(cases: list[Case], batch: int) -> None:
         rise = max(0, case.peak - plain.peak)
         memory = "   ".join(f"{bytes_ / 2**20:8.1f}" for bytes_ in (case.held, rise, case.stored))
         print(
-            f"{case.label:14} {case.network['name']:9} {step * 1e3:8.1f} {step / plain_step:6.2f} {number:>6}"
-            f"  {formula:24} {whole}   {memory}",
+            f"{case.label:14} {case.network['name']:9} {step * 1e3:8.1f} {step / plain_step:6.2f} "
+            f"{number:>6}  {formula:24} {whole}   {memory}",
             flush=True,
         )
 

@@ -3,12 +3,13 @@ r"""What linearising a network costs, beside the plain network in the same run.
     python -m bench.methods.dlcft_cost [--networks resnet18 slim-resnet18] [--device cpu|cuda] \
         [--rounds 5] [--batch 16]
 
-The plain network is the edited one (LeakyReLU, norms folded) with all its weights moving; the linearised one
-is its expansion around the same weights. Printed as ratios: floating-point operations and seconds of a
-forward pass and of a training step (forward and backward, by dual numbers and by torch.func.jvp), the
-penalty's gradient, and a curvature pass over as many images (one probe each); and the megabytes of
-activations that each kind of step keeps for its backward pass, and what a version stores. The kinds take
-turns; seconds are medians. Theory: forward 3.0, training step 5/3; goal for the step ≤ 1.70.
+The plain network is the edited one (LeakyReLU, norms folded) with all its weights moving; the
+linearised one is its expansion around the same weights. Printed as ratios: floating-point
+operations and seconds of a forward pass and of a training step (forward and backward, by dual
+numbers and by torch.func.jvp), the penalty's gradient, and a curvature pass over as many images
+(one probe each); and the megabytes of activations that each kind of step keeps for its backward
+pass, and what a version stores. The kinds take turns; seconds are medians. Theory: forward 3.0,
+training step 5/3; goal for the step ≤ 1.70.
 """
 
 import argparse
@@ -77,8 +78,13 @@ class Subject:
         """A curvature pass over the images, one probe each."""
         backbone = self.network.backbone
         layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
-        found = CurvatureEstimator(backbone, self.network.frozen_logits, dict.fromkeys(layers, kind))
-        found.add(self.x, lambda outputs: rademacher_cotangents(outputs, 1, torch.Generator().manual_seed(0)))
+        found = CurvatureEstimator(
+            backbone, self.network.frozen_logits, dict.fromkeys(layers, kind)
+        )
+        found.add(
+            self.x,
+            lambda outputs: rademacher_cotangents(outputs, 1, torch.Generator().manual_seed(0)),
+        )
         return found
 
 
@@ -97,7 +103,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     for name in options.networks:
         print(
-            f"{name}, {options.size} px, batch {options.batch}, {options.device}, {options.threads} threads"
+            f"{name}, {options.size} px, batch {options.batch}, {options.device}, "
+            f"{options.threads} threads"
         )
         subject = Subject(name, torch.device(options.device), options.batch, options.size)
         for line in (
@@ -143,10 +150,15 @@ def memory(subject: Subject) -> list[str]:
         "by jvp": kept(subject, subject.by_jvp, subject.psi),
         "by dual numbers": kept(subject, network.forward, subject.psi),
     }
-    return ["kept for the backward pass, MB: " + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in found.items())]
+    return [
+        "kept for the backward pass, MB: "
+        + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in found.items())
+    ]
 
 
-def kept(subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]) -> int:
+def kept(
+    subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
+) -> int:
     """Bytes of distinct storages that autograd saves and that are no parameter's."""
     own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
     seen: dict[int, int] = {}
@@ -169,10 +181,13 @@ def sizes(subject: Subject) -> list[str]:
     blocks = {kind: subject.estimate(kind) for kind in KINDS}
     found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
     found |= {
-        f"curvature, {kind}": sum(b.nbytes for b in e.build_blocks().values()) for kind, e in blocks.items()
+        f"curvature, {kind}": sum(b.nbytes for b in e.build_blocks().values())
+        for kind, e in blocks.items()
     }
     for share in (0.51, 0.26):  # of the largest factor: packed triangles, then in bfloat16
-        limit = int(share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values()))
+        limit = int(
+            share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values())
+        )
         packed = sum(b.nbytes for b in blocks["tkfac"].build_blocks(limit).values())
         found[f"tkfac with max_factor_bytes {limit}"] = packed
     return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
@@ -209,8 +224,9 @@ def seconds(subject: Subject, rounds: int) -> list[str]:
     lines = [
         f"seconds     forward {forward * 1e3:.1f} ms, linearised ratio "
         f"{middle['linearised forward'] / forward:.2f}",
-        f"            step {step * 1e3:.1f} ms, linearised ratio {middle['linearised step'] / step:.2f} "
-        f"(goal ≤ {GOAL:.2f}), by jvp {middle['jvp step'] / step:.2f}",
+        f"            step {step * 1e3:.1f} ms, linearised ratio "
+        f"{middle['linearised step'] / step:.2f} (goal ≤ {GOAL:.2f}), by jvp "
+        f"{middle['jvp step'] / step:.2f}",
     ]
     for what in ("penalty", "curvature pass"):
         each = ", ".join(f"{kind} {middle[f'{what}, {kind}'] / step:.2f}" for kind in KINDS)

@@ -1,13 +1,16 @@
-"""What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a training step.
+"""What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a
+training step.
 
-    python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5] [--device cpu|cuda]
+    python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5] [--device
+    cpu|cuda]
 
-The architecture `dne` at 32 pixels with a first expert of 12 heads, then one of `--heads` for each task.
-Printed are the bytes that each version adds beside the formula's (and a ResNet-18, which a version of DER
-adds); seconds of answering as all versions over answering as the last (goal ≤ 1.05); the packed pass of the
-older experts over the exact one; and a training step of the last task, packed where the method's is, over the
-naive one: there keys are projected, and the teacher is a copy of the previous version with a pass of its own
-(goal: naive ≥ 2 times as long). Both kinds take turns; seconds are medians.
+The architecture `dne` at 32 pixels with a first expert of 12 heads, then one of `--heads` for each
+task. Printed are the bytes that each version adds beside the formula's (and a ResNet-18, which a
+version of DER adds); seconds of answering as all versions over answering as the last (goal ≤ 1.05);
+the packed pass of the older experts over the exact one; and a training step of the last task,
+packed where the method's is, over the naive one: there keys are projected, and the teacher is a
+copy of the previous version with a pass of its own (goal: naive ≥ 2 times as long). Both kinds take
+turns; seconds are medians.
 """
 
 import argparse
@@ -58,7 +61,9 @@ def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
 
 def naive(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
     """The formula of task attention as it stands."""
-    scores = (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
+    scores = (
+        (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
+    )
     values = torch.einsum("...jc,joc->...jo", x, attention.value) + attention.bias
     return attention.scale[:, None] * (scores.softmax(-1) @ values)
 
@@ -127,7 +132,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     device = torch.device(options.device)
-    rival = sum(p.nbytes for p in meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters())
+    rival = sum(
+        p.nbytes for p in meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
+    )
     for heads in options.heads:
         network, classifiers = chain(options.tasks, heads)
         print(f"\n{heads} heads per task: bytes that a version adds")
@@ -143,8 +150,12 @@ def main() -> None:
             )
         place_network(network, device)
         classifiers = [classifier.to(device) for classifier in classifiers]
-        x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(device)
-        _turns("all versions over the last", _answers(network, classifiers, x), options.rounds, device)
+        x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(
+            device
+        )
+        _turns(
+            "all versions over the last", _answers(network, classifiers, x), options.rounds, device
+        )
         step = Step(network, classifiers[-2], x)
         kinds = (lambda step=step: step.older(step.packed)), (lambda step=step: step.older(None))
         _turns("packed over exact pass of the older experts", kinds, options.rounds, device)

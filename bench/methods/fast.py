@@ -1,15 +1,17 @@
-"""How good is a model that is deployed at any moment: the preset `fast` against the traditional new head.
+"""How good is a model that is deployed at any moment: the preset `fast` against the traditional new
+head.
 
-    python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001] [--figure FILE.png]
+    python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001] [--figure
+    FILE.png]
 
-A small network is trained on 50 classes of CIFAR-100 and then learns 10 others, with a head per task, so that
-the old head shows what is left of the source. `fast` starts its new head at zero with rates alpha = 0.01 for
-it and beta = 0.001 for the backbone; the traditional head starts at torch's default with one rate for both.
-All else is equal: stratified batches of 100, SGD with momentum 0.9, no schedule, 5 % held back for
-validation. Printed are Anytime Deployment Performance (test accuracy of the best validated state by then) at
-some steps and its mean over the checkpoints, on the target and on the source (Varno et al. 2020, arXiv
-2007.01388). BatchNorm, where there is any, keeps the source's statistics, as in every later task of the
-product.
+A small network is trained on 50 classes of CIFAR-100 and then learns 10 others, with a head per
+task, so that the old head shows what is left of the source. `fast` starts its new head at zero with
+rates alpha = 0.01 for it and beta = 0.001 for the backbone; the traditional head starts at torch's
+default with one rate for both. All else is equal: stratified batches of 100, SGD with momentum 0.9,
+no schedule, 5 % held back for validation. Printed are Anytime Deployment Performance (test accuracy
+of the best validated state by then) at some steps and its mean over the checkpoints, on the target
+and on the source (Varno et al. 2020, arXiv 2007.01388). BatchNorm, where there is any, keeps the
+source's statistics, as in every later task of the product.
 
 DIR holds `cifar100/classes_00-09.zip` … `classes_50-59.zip`. About 10 minutes on two cores.
 """
@@ -58,7 +60,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: accuracy by checkpoint on target and source, the deployed state's, and the backbone's way."""
+    """One run: accuracy by checkpoint on target and source, the deployed state's, and the
+    backbone's way.
+    """
 
     target: dict[int, float]
     source: dict[int, float]
@@ -99,7 +103,9 @@ def main() -> None:
         for seed in range(options.seeds):
             for name, recipe in arms.items():
                 start = time.perf_counter()
-                outcomes[name].append(bench.adapt({**recipe, "epochs": options.epochs, "seed": seed}))
+                outcomes[name].append(
+                    bench.adapt({**recipe, "epochs": options.epochs, "seed": seed})
+                )
                 print(f"  {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     _print(outcomes)
     if options.figure:
@@ -116,7 +122,11 @@ class Bench:
         self._parts = parts
         self._architecture = architecture
         self._threads = threads
-        self._base = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
+        self._base = {
+            "version": 0,
+            "manifest": {"init": {"kind": "random", "seed": 0}},
+            "parts": [],
+        }
         self._source: dict[str, Any] = {}
         self._runs = 0
 
@@ -127,7 +137,9 @@ class Bench:
         self._source = {
             "version": SOURCE,
             "manifest": {key: result[key] for key in ("classes", "heads", "method", "normalise")},
-            "parts": [{**part, "path": str(result["folder"] / part["file"])} for part in result["parts"]],
+            "parts": [
+                {**part, "path": str(result["folder"] / part["file"])} for part in result["parts"]
+            ],
         }
         return _accuracy(result, SOURCE)
 
@@ -144,7 +156,9 @@ class Bench:
             result["update_norm"]["backbone"],
         )
 
-    def _learn(self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
+    def _learn(
+        self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]
+    ) -> dict[str, Any]:
         from bench.job_run import run_job
         from core.learn.catalogue import build_catalogue
         from core.recipe.resolve import resolve
@@ -168,7 +182,10 @@ class Bench:
             "device": "cpu",
         }
         run_job(spec)
-        return {**json.loads((out / "result" / "result.json").read_text()), "folder": out / "result"}
+        return {
+            **json.loads((out / "result" / "result.json").read_text()),
+            "folder": out / "result",
+        }
 
 
 def _accuracy(result: dict[str, Any], task: int) -> float:
@@ -192,12 +209,19 @@ def _ingested(data: Path, folder: Path, first: int) -> Any:
     name = f"classes_{first:02d}-{first + 9:02d}"
     archive = data / "cifar100" / f"{name}.zip"
     return ingest_archive(
-        archive, "zip", folder / name, IMAGE["size"], IMAGE["channels"], Limits.from_settings(Settings())
+        archive,
+        "zip",
+        folder / name,
+        IMAGE["size"],
+        IMAGE["channels"],
+        Limits.from_settings(Settings()),
     )
 
 
 def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None) -> Part:
-    """Join archives of other classes each; `tested` images of each class in the test part, None: all."""
+    """Join archives of other classes each; `tested` images of each class in the test part, None:
+    all.
+    """
     from core.ingest.dataset import open_dataset, write_dataset
 
     classes: list[str] = []
@@ -211,7 +235,9 @@ def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None
     for part, found in joined.items():
         images, labels = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
         if part == "held_out" and tested is not None:
-            rows = np.concatenate([np.flatnonzero(labels == c)[:tested] for c in range(len(classes))])
+            rows = np.concatenate(
+                [np.flatnonzero(labels == c)[:tested] for c in range(len(classes))]
+            )
             images, labels = images[rows], labels[rows]
         paths[part] = folder / f"task-{number}-{part}.safetensors"
         write_dataset(paths[part], labels, images.shape[1:], [images])
@@ -257,7 +283,9 @@ def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
             steps = list(getattr(runs[0], which))
             axis.plot(steps, curves.mean(0), label=name)
             axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2)
-        axis.set(xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}")
+        axis.set(
+            xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}"
+        )
     axes[0].format_legend()
     figure.tight_layout()
     figure.savefig(path, dpi=150)

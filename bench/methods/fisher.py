@@ -2,10 +2,10 @@
 
     python -m bench.methods.fisher [--rounds 5] [--threads 1]
 
-`loop` is one forward and backward per example, `vmap` is torch.func's per-sample gradients in chunks of 32;
-both square what they get, for one sampled class per example. Ours is measured on the same images and also
-with the exact sum over the ten classes. The ways take turns; figures are medians. Goal: at most 1.2 times the
-better of the two.
+`loop` is one forward and backward per example, `vmap` is torch.func's per-sample gradients in
+chunks of 32; both square what they get, for one sampled class per example. Ours is measured on the
+same images and also with the exact sum over the ten classes. The ways take turns; figures are
+medians. Goal: at most 1.2 times the better of the two.
 """
 
 import argparse
@@ -80,7 +80,9 @@ def loop(network: Network, x: Tensor) -> list[Tensor]:
     for one in x.split(1):
         log_p = network(one).log_softmax(1)
         drawn = torch.multinomial(log_p.detach().exp(), 1)
-        for t, grad in zip(total, torch.autograd.grad(log_p.gather(1, drawn).sum(), parameters), strict=True):
+        for t, grad in zip(
+            total, torch.autograd.grad(log_p.gather(1, drawn).sum(), parameters), strict=True
+        ):
             t += grad.square()
     return total
 

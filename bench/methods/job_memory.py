@@ -1,8 +1,9 @@
 """The memory that jobs take beside the estimate by which they are admitted.
 
-`PYTHONPATH=. python -m bench.methods.job_memory [--methods er,dlcft] [--networks resnet18,mlp]` learns two
-tasks of random images with each method and network, in processes that a worker's zygote forks, and prints the
-most anonymous memory that each took beyond what it had at its fork, the estimate, and their ratio.
+`PYTHONPATH=. python -m bench.methods.job_memory [--methods er,dlcft] [--networks resnet18,mlp]`
+learns two tasks of random images with each method and network, in processes that a worker's zygote
+forks, and prints the most anonymous memory that each took beyond what it had at its fork, the
+estimate, and their ratio.
 """
 
 import argparse
@@ -36,7 +37,9 @@ TRAIN, HELD_OUT, BATCH = 128, 300, 32
 Json = dict[str, Any]
 
 
-def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str) -> tuple[int, int]:
+def measure(
+    catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str
+) -> tuple[int, int]:
     """(peak, estimate) in bytes of the second task's job."""
     asked, size = NETWORKS[network]
     image = {"size": size, "channels": 3}
@@ -44,7 +47,10 @@ def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method:
     asked_for = complete_architecture(catalogue, scenario, asked, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}
     recipe = resolve(catalogue, scenario, patch, architecture=asked_for).recipe
-    start = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []}}
+    start = {
+        "version": 0,
+        "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
+    }
     common = {"architecture": asked_for, "image": image, "scenario": scenario, "recipe": recipe}
     tasks = [_task(folder, number, size) for number in (1, 2)]
     parent: Json = {**start, "parts": []}
@@ -52,8 +58,19 @@ def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method:
     for number, task in enumerate(tasks, 1):
         out = folder / f"out-{number}"
         out.mkdir()
-        spec = {**common, "normalise": None, "classes": None, "task": task, "history": tasks[: number - 1]}
-        spec |= {"parent": parent, "base": {**start, "parts": []}, "snapshot": None, "out": str(out)}
+        spec = {
+            **common,
+            "normalise": None,
+            "classes": None,
+            "task": task,
+            "history": tasks[: number - 1],
+        }
+        spec |= {
+            "parent": parent,
+            "base": {**start, "parts": []},
+            "snapshot": None,
+            "out": str(out),
+        }
         path = folder / f"spec-{number}.json"
         path.write_text(json.dumps(whole({**spec, "threads": 2, "device": "cpu"}).to_json()))
         peak, result = _run(zygote, path)
@@ -90,7 +107,10 @@ def _run(zygote: Zygote, spec: Path) -> tuple[int, str]:
 def _as_parent(number: int, folder: Path) -> Json:
     result = json.loads((folder / "result.json").read_text())
     manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
-    parts = [{"name": p["name"], "type": p["type"], "path": str(folder / p["file"])} for p in result["parts"]]
+    parts = [
+        {"name": p["name"], "type": p["type"], "path": str(folder / p["file"])}
+        for p in result["parts"]
+    ]
     return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
 
 
@@ -104,7 +124,10 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as home:
             catalogue = load_catalogue(Settings(data_dir=Path(home)))
-            print("| network | method | peak, MB | estimate, MB | ratio |\n| --- | --- | --- | --- | --- |")
+            print(
+                "| network | method | peak, MB | estimate, MB | ratio |\n| --- | --- | --- | --- | "
+                "--- |"
+            )
             for network in asked.networks.split(","):
                 for method in asked.methods.split(","):
                     with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,14 @@
 """What OLOR adds to an optimizer step, and to a whole training step.
 
-    python -m bench.methods.optimizer_step [--device cpu|cuda] [--rounds 30] [--batch 32] [--size 32]
+    python -m bench.methods.optimizer_step [--device cpu|cuda] [--rounds 30] [--batch 32] [--size
+    32]
 
-A ResNet-18 takes steps on made-up images with SGD (momentum 0.9), Adam and AdamW: once with the stock fused
-optimizer, once with OLOR around the same one. The two take turns on the same gradients; what is compared is
-the medians. Two ratios are printed: of the optimizer step alone (stock = 1), and of the training step
-(forward, backward and optimizer step), whose forward and backward are timed once and are the same for both.
-The goal is on the training step: ≤ 1.10 on a CPU, ≤ 1.03 on a GPU.
+A ResNet-18 takes steps on made-up images with SGD (momentum 0.9), Adam and AdamW: once with the
+stock fused optimizer, once with OLOR around the same one. The two take turns on the same gradients;
+what is compared is the medians. Two ratios are printed: of the optimizer step alone (stock = 1),
+and of the training step (forward, backward and optimizer step), whose forward and backward are
+timed once and are the same for both. The goal is on the training step: ≤ 1.10 on a CPU, ≤ 1.03 on a
+GPU.
 """
 
 import argparse
@@ -41,16 +43,20 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     goal = GOALS[options.device]
-    print(f"resnet18, {options.size} px, batch {options.batch}, {options.device}, {options.threads} threads")
+    print(
+        f"resnet18, {options.size} px, batch {options.batch}, {options.device}, {options.threads} "
+        f"threads"
+    )
     for name, lr in (("sgd", 0.01), ("adam", 1e-4), ("adamw", 1e-4)):
         recipe = OptimizerRecipe.model_validate({"name": name, "lr": lr, "schedule": "constant"})
         backward, stock, olor = measure(recipe, device, options.rounds, options.batch, options.size)
         alone, whole = olor / stock, (backward + olor) / (backward + stock)
         print(
-            f"{name:6} optimizer step {stock * 1e3:.2f} ms, with OLOR {olor * 1e3:.2f} ms: ratio {alone:.2f} "
+            f"{name:6} optimizer step {stock * 1e3:.2f} ms, with OLOR {olor * 1e3:.2f} ms: ratio "
+            f"{alone:.2f} "
             "  "
-            f"training step {(backward + stock) * 1e3:.1f} ms, with OLOR {(backward + olor) * 1e3:.1f} ms: "
-            f"ratio {whole:.3f} (goal ≤ {goal:.2f})",
+            f"training step {(backward + stock) * 1e3:.1f} ms, with OLOR "
+            f"{(backward + olor) * 1e3:.1f} ms: ratio {whole:.3f} (goal ≤ {goal:.2f})",
             flush=True,
         )
 
@@ -79,7 +85,8 @@ def measure(
 
     times: dict[Callable[[], None], list[float]] = {backward: [], stock.step: [], rolled.step: []}
     for number in range(WARM + rounds):
-        # Who comes first after the backward pass finds other things in the caches: the two swap places.
+        # Who comes first after the backward pass finds other things in the caches: the two swap
+        # places.
         steps = (stock.step, rolled.step) if number % 2 else (rolled.step, stock.step)
         for work in (backward, *steps):
             seconds = timed(work, device)
@@ -90,11 +97,14 @@ def measure(
 
 
 def anchors(network: Network) -> list[Anchored]:
-    """Every tensor of the backbone, the last layer too: by default that one stays free, which costs less."""
+    """Every tensor of the backbone, the last layer too: by default that one stays free, which costs
+    less.
+    """
     parameters = dict(network.named_parameters())
     found = layer_iotas(list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001))
     return [
-        Anchored(parameters[name], parameters[name].detach().clone(), iota) for name, iota in found.items()
+        Anchored(parameters[name], parameters[name].detach().clone(), iota)
+        for name, iota in found.items()
     ]
 
 

@@ -1,7 +1,8 @@
-"""What a step of each method should cost, in steps of plain fine-tuning: formulas to measure against.
+"""What a step of each method should cost, in steps of plain fine-tuning: formulas to measure
+against.
 
-Costs count forward and backward passes over images; one forward pass is a third of a step. Passes over the
-parameters alone (penalties) are named and count nothing.
+Costs count forward and backward passes over images; one forward pass is a third of a step. Passes
+over the parameters alone (penalties) are named and count nothing.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,12 +2,13 @@
 
     python -m bench.methods.training --data DIR [--rounds 5] [--precisions float32 bfloat16]
 
-Same network, batch, data, threads and optimizer. Both bare loops hold normalised float images in RAM. `stock` is what
-one gets without thinking: PyTorch's default memory format, in a process with the system's defaults. `tuned` has what
-the product sets itself: channels_last where there are convolutions, and the malloc settings of a worker's jobs. The
-product's side is what a worker runs: `core.learn.job` from a dataset file, in a process with these settings. All take
-turns, each in a new process; ratios are those of medians in one run. Without `--precisions`, bfloat16 is measured where
-the CPU has it in hardware.
+Same network, batch, data, threads and optimizer. Both bare loops hold normalised float images in
+RAM. `stock` is what one gets without thinking: PyTorch's default memory format, in a process with
+the system's defaults. `tuned` has what the product sets itself: channels_last where there are
+convolutions, and the malloc settings of a worker's jobs. The product's side is what a worker runs:
+`core.learn.job` from a dataset file, in a process with these settings. All take turns, each in a
+new process; ratios are those of medians in one run. Without `--precisions`, bfloat16 is measured
+where the CPU has it in hardware.
 
 Goals in float32: over stock `mlp` ≥ 0.95, `resnet20` ≥ 1.35; over tuned ≥ 1.0.
 
@@ -49,7 +50,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Print images/s of each side and the product's ratio to both bare loops, for each network and precision."""
+    """Print images/s of each side and the product's ratio to both bare loops, for each network and
+    precision.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
@@ -75,7 +78,9 @@ def main() -> None:
                 for (precision, side), seen in rates.items():
                     seen.append(_run(side, precision, name, file, options.threads))
             for precision in precisions:
-                _print_row(name, precision, case["goal"], {side: rates[precision, side] for side in SIDES})
+                _print_row(
+                    name, precision, case["goal"], {side: rates[precision, side] for side in SIDES}
+                )
 
 
 def _fast_precisions() -> list[str]:
@@ -122,7 +127,11 @@ def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tune
     y = torch.from_numpy(labels.copy())
     classes = tuple(str(c) for c in range(10))
     network = build_network(
-        case["architecture"], ImageSpec.from_field(case["image"]), "class", HeadSpec(classes), seed=0
+        case["architecture"],
+        ImageSpec.from_field(case["image"]),
+        "class",
+        HeadSpec(classes),
+        seed=0,
     )
     network.train()
     last = tuned and any(isinstance(module, nn.Conv2d) for module in network.modules())
@@ -229,12 +238,17 @@ def _write_mnist(data: Path, file: Path) -> None:
     labels = gzip.decompress((data / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
     images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)[:12_000]
     write_dataset(
-        file, np.frombuffer(labels, np.uint8, offset=8)[:12_000].astype(np.int64), (28, 28, 1), [images]
+        file,
+        np.frombuffer(labels, np.uint8, offset=8)[:12_000].astype(np.int64),
+        (28, 28, 1),
+        [images],
     )
 
 
 def _write_cifar(data: Path, file: Path) -> None:
-    """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own ingest."""
+    """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own
+    ingest.
+    """
     from core.ingest.ingest import ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings

@@ -1,13 +1,14 @@
-"""What a classifier in closed form costs beside the pass that it needs, and what a version of it stores.
+"""What a classifier in closed form costs beside the pass that it needs, and what a version of it
+stores.
 
     python -m bench.research.analytic_cost [--images 1000] [--classes 10] [--threads 1]
 
-The features are those of a ResNet-18 (D = 512) on made-up images of 32 pixels; what they are does not change
-the time. Printed are, without random features and with 1,000: seconds of the forward pass, of the sums over
-its features, and of the solve with its choice of a strength; (pass + sums + solve) ÷ pass, each measured
-apart (goal 1.3); and bytes that a version adds. Then the same solve for 2,049 columns and 100 classes, in
-seconds, with the memory that it takes in square matrices of float64 (the estimate of a job's memory counts
-`SOLVING` of them).
+The features are those of a ResNet-18 (D = 512) on made-up images of 32 pixels; what they are does
+not change the time. Printed are, without random features and with 1,000: seconds of the forward
+pass, of the sums over its features, and of the solve with its choice of a strength; (pass + sums +
+solve) ÷ pass, each measured apart (goal 1.3); and bytes that a version adds. Then the same solve
+for 2,049 columns and 100 classes, in seconds, with the memory that it takes in square matrices of
+float64 (the estimate of a job's memory counts `SOLVING` of them).
 """
 
 import argparse
@@ -33,7 +34,9 @@ Found = TypeVar("Found")
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
@@ -57,7 +60,9 @@ def pass_over(images: int) -> tuple[Tensor, float]:
         return timed(lambda: torch.cat([network.features(part) for part in x.split(BATCH)]))
 
 
-def beside_the_pass(features: Tensor, labels: Tensor, classes: int, projection: int, passed: float) -> None:
+def beside_the_pass(
+    features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
+) -> None:
     """Sums and solve of one task on these features."""
     drawn = draw_matrix(projection, features.shape[1], 0) if projection else None
 
@@ -72,9 +77,10 @@ def beside_the_pass(features: Tensor, labels: Tensor, classes: int, projection: 
     ratio = (passed + added + solved) / passed
     stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
-        f"D = {features.shape[1]}, projection {projection}, {len(labels):,} images, {classes} classes: "
-        f"pass {passed:.2f} s, sums {added:.2f} s, solve {solved:.2f} s, ratio {ratio:.2f} (goal {GOAL}); "
-        f"a version adds {stored[0]:,} bytes of sums and {stored[1]:,} of its classifier"
+        f"D = {features.shape[1]}, projection {projection}, {len(labels):,} images, {classes} "
+        f"classes: pass {passed:.2f} s, sums {added:.2f} s, solve {solved:.2f} s, ratio "
+        f"{ratio:.2f} (goal {GOAL}); a version adds {stored[0]:,} bytes of sums and {stored[1]:,} "
+        f"of its classifier"
     )
 
 
@@ -89,13 +95,16 @@ def large() -> None:
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
     _, solved = timed(lambda: ridge.solve(sums, 1.0))
     print(
-        f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a strength, {solved:.2f} s at "
-        f"a given one; {above + 1:.1f} square matrices at most, G among them ({SOLVING} are counted)"
+        f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
+        f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "
+        f"among them ({SOLVING} are counted)"
     )
 
 
 def timed(run: Callable[[], Found]) -> tuple[Found, float]:
-    """What `run` returns, and the seconds of the processor that it took: others may be using the machine."""
+    """What `run` returns, and the seconds of the processor that it took: others may be using the
+    machine.
+    """
     start = time.process_time()
     found = run()
     return found, time.process_time() - start

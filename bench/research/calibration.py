@@ -1,15 +1,18 @@
-"""Probabilities that can be trusted: calibration error, sure answers, and kinds that were never taught.
+"""Probabilities that can be trusted: calibration error, sure answers, and kinds that were never
+taught.
 
-    python -m bench.research.calibration --data DIR --photos FOLDER [--unknown FOLDER] [--base NAME] [--cache FOLDER]
+    python -m bench.research.calibration --data DIR --photos FOLDER [--unknown FOLDER] [--base NAME]
+    [--cache FOLDER]
 
-DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. `--unknown` adds photos of another kind, in
-folders of any depth; its name is that of the kind. Features, splits and the head `auto` are those
-of `bench.research.closed_forms`, whose cache it shares. Each table is of held-out images:
+DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. `--unknown` adds photos of
+another kind, in folders of any depth; its name is that of the kind. Features, splits and the head
+`auto` are those of `bench.research.closed_forms`, whose cache it shares. Each table is of held-out
+images:
 
 1. the calibration error with its 95 % interval, before and after the temperature;
 2. sure answers: of 100 random halves, in how many the other half reaches the promised precision;
-3. the area under the ROC curve that tells known classes from unknown kinds, by the probability of the answer and by the
-   Mahalanobis distance to the nearest class mean;
+3. the area under the ROC curve that tells known classes from unknown kinds, by the probability of
+   the answer and by the Mahalanobis distance to the nearest class mean;
 4. how far a batch of six images of one class moves the probability of the other classes' images.
 """
 
@@ -33,15 +36,17 @@ from core.protocol.figures import Calibration
 from core.sureness import choose_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
-"""Random halves; images of a small batch, and classes that come as one; every fourth class is never taught; images
-of each other kind."""
+"""Random halves; images of a small batch, and classes that come as one; every fourth class is never
+taught; images of each other kind."""
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 PROMISES = (0.9, 0.95, 0.98)
 
 
 @dataclass(frozen=True)
 class Said:
-    """Answers of a head to held-out images: logits by the classes that it knows, and the right rows."""
+    """Answers of a head to held-out images: logits by the classes that it knows, and the right
+    rows.
+    """
 
     logits: Tensor
     targets: Tensor
@@ -72,8 +77,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
-    streams = [*closed_forms.bundled_streams(options.data), closed_forms.read_photos(options.photos)]
-    streams = [stream for stream in streams if options.stream is None or stream.name in options.stream]
+    streams = [
+        *closed_forms.bundled_streams(options.data),
+        closed_forms.read_photos(options.photos),
+    ]
+    streams = [
+        stream for stream in streams if options.stream is None or stream.name in options.stream
+    ]
     for base, backbone in closed_forms.read_backbones(options.cache).items():
         if options.base is not None and base not in options.base:
             continue
@@ -102,11 +112,20 @@ def print_errors(streams: dict[str, Said]) -> None:
         assert after is not None, "50 images are held out"
         before = calibration_of(*said.answers(1.0))
         right = said.answers(1.0)[1].mean()
-        row(name, len(said.targets), f"{right:.3f}", f"{said.temperature:.3g}", told(before), told(after))
+        row(
+            name,
+            len(said.targets),
+            f"{right:.3f}",
+            f"{said.temperature:.3g}",
+            told(before),
+            told(after),
+        )
 
 
 def print_six(streams: dict[str, Features]) -> None:
-    """Print how far six images of one class, mean over classes, move probabilities of the others' answers."""
+    """Print how far six images of one class, mean over classes, move probabilities of the others'
+    answers.
+    """
     head("stream | moved by a batch of six, temperature 1 | temperature of the held-out images")
     for name, found in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
@@ -118,7 +137,8 @@ def print_six(streams: dict[str, Features]) -> None:
 
 
 def with_few(found: Features, rare: int, few: int) -> Said:
-    """Answer held-out images by a head whose class `rare` has so many images; of none it has no row.
+    """Answer held-out images by a head whose class `rare` has so many images; of none it has no
+    row.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
@@ -149,18 +169,32 @@ def distance(before: Said, after: Said, rare: int, scaled: bool) -> float:
 
 
 def print_sure(streams: dict[str, Said]) -> None:
-    """Print how often the promise is kept on the half of the images that the threshold was not chosen by."""
-    head("stream | promised | halves with a threshold | promise reached in | broken in | mean coverage")
+    """Print how often the promise is kept on the half of the images that the threshold was not
+    chosen by.
+    """
+    head(
+        "stream | promised | halves with a threshold | promise reached in | broken in | mean "
+        "coverage"
+    )
     for name, said in streams.items():
         for promise in PROMISES:
             shares, covers = split_often(said, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
-            row(name, promise, len(shares), f"{reached} of {len(shares)}", len(shares) - reached, cover)
+            row(
+                name,
+                promise,
+                len(shares),
+                f"{reached} of {len(shares)}",
+                len(shares) - reached,
+                cover,
+            )
 
 
 def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
-    """Precision and coverage on the other half, of those of `SPLITS` halves that have a threshold."""
+    """Precision and coverage on the other half, of those of `SPLITS` halves that have a
+    threshold.
+    """
     shares, covers = [], []
     for seed in range(SPLITS):
         order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
@@ -176,14 +210,22 @@ def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
     return shares, covers
 
 
-def print_unknown(streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]) -> None:
-    """Print how well known classes are distinguished from unknown kinds; each folder holds images of one."""
+def print_unknown(
+    streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
+) -> None:
+    """Print how well known classes are distinguished from unknown kinds; each folder holds images
+    of one.
+    """
     draw = np.random.default_rng(0)
     noise = [(encode(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)]
-    blank = [(encode(np.full((64, 64), level, np.uint8)), 0) for level in np.linspace(0, 255, NOISE)]
+    blank = [
+        (encode(np.full((64, 64), level, np.uint8)), 0) for level in np.linspace(0, 255, NOISE)
+    ]
     kinds = {"noise": pass_images(noise, backbone), "blank": pass_images(blank, backbone)}
     for folder in folders:
-        files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
+        files = [
+            path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES
+        ]
         chosen = [files[number] for number in draw.permutation(len(files))[:NOISE]]
         kinds[folder.name] = pass_images([(path.read_bytes(), 0) for path in chosen], backbone)
     head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
@@ -194,7 +236,9 @@ def print_unknown(streams: dict[str, Features], backbone: Prepared, folders: Seq
         labels = torch.searchsorted(names, found.labels[taught])
         scores = fit_auto(found.train[taught], labels, len(names))
         inside = found.held_out[known]
-        temperature = ask(scores, inside, torch.searchsorted(names, found.expected[known])).temperature
+        temperature = ask(
+            scores, inside, torch.searchsorted(names, found.expected[known])
+        ).temperature
         far = nearest_class(found.train[taught], labels, len(names))
         sure = surest(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():

@@ -2,8 +2,9 @@
 
     python -m bench.research.closed_forms --data DIR --photos FOLDER [--cache FOLDER] [--threads 2]
 
-DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. scikit-learn brings the digits. Every head is
-made of the same features, with all images of a class at once: the closed forms do not depend on order or cut.
+DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. scikit-learn brings the
+digits. Every head is made of the same features, with all images of a class at once: the closed
+forms do not depend on order or cut.
 """
 
 import argparse
@@ -35,8 +36,8 @@ from core.learn.state import load_tensors, save_tensors
 from core.protocol.architecture import Normalisation
 
 HELD_OUT, RARE, BULK, DRAWS = 50, (6, 12, 25, 50), 20, 3
-"""Held-out images of a class at most; images of a rare class; the ratio of a one-sided batch, and how often its images
-are drawn."""
+"""Held-out images of a class at most; images of a rare class; the ratio of a one-sided batch, and
+how often its images are drawn."""
 BATCH = 32
 Labelled = list[tuple[bytes, int]]
 
@@ -81,7 +82,10 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [*bundled_streams(options.data), read_photos(options.photos)]
     for base, backbone in read_backbones(options.cache).items():
-        found = {stream.name: compute_features(stream, base, backbone, options.cache) for stream in streams}
+        found = {
+            stream.name: compute_features(stream, base, backbone, options.cache)
+            for stream in streams
+        }
         print_heads(base, found)
         print_rare(base, found)
         print_one_sided(base, found)
@@ -92,7 +96,9 @@ def bundled_streams(data: Path) -> Iterator[Stream]:
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split(
-        "digits", [(encode(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)], 40
+        "digits",
+        [(encode(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)],
+        40,
     )
     images, labels = (read_idx(data / "mnist", f"train-{kind}") for kind in ("images", "labels"))
     some = [(encode(image), int(c)) for image, c in zip(images[:6000], labels[:6000], strict=True)]
@@ -111,19 +117,29 @@ def read_photos(folder: Path) -> Stream:
     """Read photos as `<class>/<image>`."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
-        (path, number) for number, name in enumerate(names) for path in sorted((folder / name).iterdir())
+        (path, number)
+        for number, name in enumerate(names)
+        for path in sorted((folder / name).iterdir())
     ]
     return split("photos", [(path.read_bytes(), label) for path, label in files], 120)
 
 
 def split(name: str, images: Labelled, most: int) -> Stream:
-    """Shuffle by a fixed seed; hold out up to `HELD_OUT` of each class, and learn from up to `most`."""
+    """Shuffle by a fixed seed; hold out up to `HELD_OUT` of each class, and learn from up to
+    `most`.
+    """
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}
     for row in order:
         by_class.setdefault(images[row][1], []).append(images[row])
-    held_out = [image for rows in by_class.values() for image in rows[: min(HELD_OUT, len(rows) // 3)]]
-    train = [image for rows in by_class.values() for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]]
+    held_out = [
+        image for rows in by_class.values() for image in rows[: min(HELD_OUT, len(rows) // 3)]
+    ]
+    train = [
+        image
+        for rows in by_class.values()
+        for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]
+    ]
     return Stream(name, train, held_out)
 
 
@@ -174,7 +190,9 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(read_imagenet(cache))
     return {
-        packaged_base.PACKAGED: Prepared(small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)),
+        packaged_base.PACKAGED: Prepared(
+            small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)
+        ),
         imagenet_base.NAME: Prepared(
             large.eval(),
             224,
@@ -216,7 +234,9 @@ def pass_images(images: Labelled, prepared: Prepared) -> Tensor:
 Scores = Callable[[Tensor], Tensor]
 
 
-def fit_ridge(h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False) -> Scores:
+def fit_ridge(
+    h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False
+) -> Scores:
     """Solve a ridge on features, or on `columns` random ones."""
     drawn = draw_matrix(columns, h.shape[1], 0) if columns else None
 
@@ -246,7 +266,9 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 
 def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv 2309.14062)."""
+    """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv
+    2309.14062).
+    """
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
     mu, common = discriminant.class_means(sums), discriminant.shared_covariance(sums)
@@ -325,7 +347,9 @@ def print_heads(base: str, streams: dict[str, Features]) -> None:
 
 
 def print_rare(base: str, streams: dict[str, Features]) -> None:
-    """Print the recall of a class of few images beside all others, mean over classes, and the accuracy of all."""
+    """Print the recall of a class of few images beside all others, mean over classes, and the
+    accuracy of all.
+    """
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
     for few in RARE:
@@ -350,13 +374,19 @@ def keep_few(labels: Tensor, rare: int, few: int) -> Tensor:
 
 
 def print_one_sided(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy before and after a batch with twenty times as many images of one class as of another has.
+    """Print accuracy before and after a batch with twenty times as many images of one class as of
+    another has.
 
-    All classes but one have few images, a twentieth of what the last one gets in the end: mean over classes and draws
-    of the images, with the largest mean loss of a draw. `auto` chooses again with the batch, as a later version
-    does.
+    All classes but one have few images, a twentieth of what the last one gets in the end: mean over
+    classes and draws of the images, with the largest mean loss of a draw. `auto` chooses again with
+    the batch, as a later version does.
     """
-    print(f"\n| {base}: one-sided batch | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
+    print(
+        f"\n| {base}: one-sided batch | "
+        + " | ".join(streams)
+        + " |\n| --- |"
+        + " ---: |" * len(streams)
+    )
     for name in COMPARED:
         cells = []
         for found in streams.values():

@@ -1,12 +1,15 @@
-"""Perennial's default beside the usual ways to update a classifier, on streams that need no download.
+"""Perennial's default beside the usual ways to update a classifier, on streams that need no
+download.
 
-    python -m bench.research.compare [--data DIR] [--photos DIR] [--images 20] [--held-out 30] [--epochs 5]
+    python -m bench.research.compare [--data DIR] [--photos DIR] [--images 20] [--held-out 30]
+    [--epochs 5]
 
-The streams are scikit-learn's digits; with `--data`, which holds `mnist/` and `cifar100/`, MNIST's digits and ten
-classes of CIFAR-100 that the packaged base was not trained on; with `--photos`, a folder of class folders. Each is a
-folder for `perennial compare-methods`, whose rows these are: up to `--images` of a class to learn from and `--held-out`
-to measure on, in five batches of new classes (photos: three). Prints a table for each stream, as Markdown.
-`--without full` makes it shorter.
+The streams are scikit-learn's digits; with `--data`, which holds `mnist/` and `cifar100/`, MNIST's
+digits and ten classes of CIFAR-100 that the packaged base was not trained on; with `--photos`, a
+folder of class folders. Each is a folder for `perennial compare-methods`, whose rows these are: up
+to `--images` of a class to learn from and `--held-out` to measure on, in five batches of new
+classes (photos: three). Prints a table for each stream, as Markdown. `--without full` makes it
+shorter.
 """
 
 import argparse
@@ -59,8 +62,9 @@ def main() -> None:
             documents[stream.name] = found.document
             learned, held_out = found.document["learned"], found.document["held_out"]
             print(
-                f"\n{stream.name}: {len(found.document['classes'])} classes in {stream.batches} batches, "
-                f"{learned:,} images to learn from, {held_out:,} held out\n\n{render_markdown(found.outcomes)}",
+                f"\n{stream.name}: {len(found.document['classes'])} classes in {stream.batches} "
+                f"batches, {learned:,} images to learn from, {held_out:,} held "
+                f"out\n\n{render_markdown(found.outcomes)}",
                 flush=True,
             )
             if options.json:
@@ -115,14 +119,18 @@ def _say(line: str) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=_folder, help="holds mnist/ and cifar100/; without it: digits alone")
+    parser.add_argument(
+        "--data", type=_folder, help="holds mnist/ and cifar100/; without it: digits alone"
+    )
     parser.add_argument("--photos", type=_folder, help="a folder of class folders")
     parser.add_argument("--images", type=int, default=20, help="of a class, to learn from")
     parser.add_argument("--held-out", type=int, default=30, help="of a class, to measure on")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without", action="append", choices=list(WORDS), default=[])
-    parser.add_argument("--model", type=_fields, default={}, help="fields of Perennial's model, as JSON")
+    parser.add_argument(
+        "--model", type=_fields, default={}, help="fields of Perennial's model, as JSON"
+    )
     parser.add_argument("--json", type=Path, help="write all figures there")
     return parser.parse_args()
 

@@ -1,13 +1,16 @@
-"""What the data report finds of faults that are planted, how often it accuses wrongly, and what it costs.
+"""What the data report finds of faults that are planted, how often it accuses wrongly, and what it
+costs.
 
-    python -m bench.research.data_report --data DIR [--cleanlab PYTHON] [--only labels,near,shift,cost]
+    python -m bench.research.data_report --data DIR [--cleanlab PYTHON] [--only
+    labels,near,shift,cost]
 
-DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged base was
-trained on are never read. The base is the network that looks. `near`: 100 of 10,000 images saved again,
-smaller or larger, and how many of the others are flagged. `labels`: 5 % flipped in ten classes of digits and
-of CIFAR-100 and in larger batches; with --cleanlab (a Python that has cleanlab 2.9.0) its answers to the same
-probabilities beside them. `shift`: rejections at 5 % over splits of one sample, and of images 20 % brighter.
-`cost`: seconds of the report within a job of ten epochs.
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged
+base was trained on are never read. The base is the network that looks. `near`: 100 of 10,000 images
+saved again, smaller or larger, and how many of the others are flagged. `labels`: 5 % flipped in ten
+classes of digits and of CIFAR-100 and in larger batches; with --cleanlab (a Python that has
+cleanlab 2.9.0) its answers to the same probabilities beside them. `shift`: rejections at 5 % over
+splits of one sample, and of images 20 % brighter. `cost`: seconds of the report within a job of ten
+epochs.
 """
 
 import argparse
@@ -60,7 +63,9 @@ Data = tuple[Images, np.ndarray]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cleanlab", type=Path)
     parser.add_argument("--only", default="near,labels,shift,cost")
@@ -86,26 +91,33 @@ def near_duplicates(cifar: list[Data]) -> None:
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
     hashes = near.hash_images(images)
-    for name, copy in {"saved again (JPEG 60 to 95)": _saved, "resized (0.6 to 2 times)": _resized}.items():
+    for name, copy in {
+        "saved again (JPEG 60 to 95)": _saved,
+        "resized (0.6 to 2 times)": _resized,
+    }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
-        found = near.find_duplicates_between(near.hash_images(copies), hashes[:100]).near == np.arange(100)
+        found = near.find_duplicates_between(
+            near.hash_images(copies), hashes[:100]
+        ).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
     told = near.find_duplicates_within(hashes)
     pairs = _all_pairs(hashes)
     print(
-        f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an earlier one "
-        f"({(told.near >= 0).mean():.2%}), {pairs} of {len(images) * (len(images) - 1) // 2:,} pairs "
+        f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an "
+        f"earlier one ({(told.near >= 0).mean():.2%}), {pairs} of "
+        f"{len(images) * (len(images) - 1) // 2:,} pairs "
         f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which "
-        f"{_alike(images, told.near)} flagged images are the same picture (grey correlation ≥ 0.95); "
-        f"searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
+        f"{_alike(images, told.near)} flagged images are the same picture (grey correlation ≥ "
+        f"0.95); searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
     )
 
 
 def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
     """Flipped labels that are found, and right ones that are accused."""
     print(
-        "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | precision |"
+        "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
+        "precision |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     seen = [(_features(x), y) for x, y in cifar]
@@ -121,10 +133,13 @@ def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
         others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
         clean = len(find_suspects(h, torch.from_numpy(right), torch.Generator()).rows) / len(right)
         print(
-            f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | {clean:.1%} | {others} |",
+            f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | "
+            f"{clean:.1%} | {others} |",
             flush=True,
         )
-    print(f"seen: accuracy of the probabilities out of sample; a warning above {SUSPECTS:.0%} flagged")
+    print(
+        f"seen: accuracy of the probabilities out of sample; a warning above {SUSPECTS:.0%} flagged"
+    )
 
 
 def shifts(cifar: list[Data]) -> None:
@@ -137,13 +152,15 @@ def shifts(cifar: list[Data]) -> None:
     for splits in (200, NULL_SPLITS):
         below = sum(_p(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
         print(
-            f"no shift: {below} of {splits} splits at p ≤ 0.05 ({below / splits:.1%}; goal 5 ± 2 %)",
+            f"no shift: {below} of {splits} splits at p ≤ 0.05 ({below / splits:.1%}; goal 5 ± 2 "
+            f"%)",
             flush=True,
         )
     for side in (100, 250, 500):
         found = sum(_p(h, brighter, side, generator) <= 0.05 for _ in range(POWER_RUNS))
         print(
-            f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)", flush=True
+            f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)",
+            flush=True,
         )
 
 
@@ -162,8 +179,8 @@ def cost(cifar: list[Data], folder: Path) -> None:
     for name, architecture, images, numbers in runs:
         inspected, whole = _job(folder / name.split(",")[0], architecture, images, numbers)
         print(
-            f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {whole:.1f} s "
-            f"({inspected / whole:.1%}; goal ≤ 5 %)",
+            f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {whole:.1f} "
+            f"s ({inspected / whole:.1%}; goal ≤ 5 %)",
             flush=True,
         )
 
@@ -180,7 +197,11 @@ def _job(
     for part, rows in (("train", ~held), ("held_out", held)):
         path = folder / f"{part}.safetensors"
         save_file(
-            {"images": torch.from_numpy(images[rows]), "labels": torch.from_numpy(numbers[rows]).long()}, path
+            {
+                "images": torch.from_numpy(images[rows]),
+                "labels": torch.from_numpy(numbers[rows]).long(),
+            },
+            path,
         )
         task[part] = str(path)
     earlier["held_out"] = task["held_out"]
@@ -213,14 +234,18 @@ def _job(
     out = folder / "out"
     out.mkdir()
     begin = time.process_time()
-    run_job({**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"}, hear)
+    run_job(
+        {**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"}, hear
+    )
     return at["data"] - at["inspect"], time.process_time() - begin
 
 
 def _planted(
     h: Tensor, right: np.ndarray, seed: int, cleanlab: Path | None, folder: Path
 ) -> tuple[float, float, float, float, float, float]:
-    """Recall, precision, accuracy out of sample, share accused; recall and precision of cleanlab."""
+    """Recall, precision, accuracy out of sample, share accused; recall and precision of
+    cleanlab.
+    """
     generator = np.random.default_rng(seed)
     classes = int(right.max()) + 1
     flipped = generator.permutation(len(right))[: int(FLIPPED * len(right))]

@@ -1,4 +1,5 @@
-"""The demo's stream with and without a continual-learning method, and learned jointly, through HTTP.
+"""The demo's stream with and without a continual-learning method, and learned jointly, through
+HTTP.
 
     python -m bench.research.digits_stream [--seeds 3]
 
@@ -33,7 +34,8 @@ def main() -> None:
         client = Perennial(running.key, base_url=running.url)
         for name, method in methods.items():
             scores = [
-                _stream(client, f"{name.replace('+', 'p')}-{seed}", method, seed) for seed in range(seeds)
+                _stream(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
+                for seed in range(seeds)
             ]
             _print(name, scores)
         _print("joint", [_joint(client, f"joint-{seed}", seed) for seed in range(seeds)])
@@ -64,7 +66,9 @@ def _joint(client: Perennial, model: str, seed: int) -> float:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 for name in archive.namelist():
                     out.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), archive.read(name))
-    client.models.create(model, recipe={"method": "finetune", "seed": seed}, architecture="small-cnn")
+    client.models.create(
+        model, recipe={"method": "finetune", "seed": seed}, architecture="small-cnn"
+    )
     _learn(client, model, [merged.getvalue()])
     return client.metrics.retrieve(model).summary.acc or 0.0
 
@@ -76,7 +80,8 @@ def _learn(client: Perennial, model: str, archives: list[bytes]) -> None:
 
 def _print(name: str, scores: list[float]) -> None:
     print(
-        f"{name:12} ACC {statistics.mean(scores):.3f}   seeds: " + "  ".join(f"{s:.3f}" for s in scores),
+        f"{name:12} ACC {statistics.mean(scores):.3f}   seeds: "
+        + "  ".join(f"{s:.3f}" for s in scores),
         flush=True,
     )
 

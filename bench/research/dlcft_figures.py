@@ -1,4 +1,6 @@
-"""The figures of `bench.research.dlcft_updates`: what updates cost, and forecasts beside what happened."""
+"""The figures of `bench.research.dlcft_updates`: what updates cost, and forecasts beside what
+happened.
+"""
 
 import itertools
 import math
@@ -30,8 +32,8 @@ class Said:
 class Terms:
     """A rise of the mean loss, its part of second order and that of first order.
 
-    `blocks`: the second order of layers by themselves; `late`: the rise by this update's own coupling, known
-    after it.
+    `blocks`: the second order of layers by themselves; `late`: the rise by this update's own
+    coupling, known after it.
     """
 
     rise: float
@@ -43,8 +45,8 @@ class Terms:
 
 @dataclass
 class Update:
-    """What one update cost and said. `measured`, `held_out`: the earlier tasks' rise and the change of
-    accuracy."""
+    """What one update cost and said. `measured`, `held_out`: the earlier tasks' rise and the change
+    of accuracy."""
 
     seconds: float
     processor: float
@@ -76,18 +78,26 @@ def changed(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
 
 def costs(updates: list[Update]) -> list[str]:
     """Time, memory and bytes over the updates."""
-    lines = ["update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB new"]
+    lines = [
+        "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
+        "new"
+    ]
     known: set[str] = set()
     for i, update in enumerate(updates):
-        new = sum(update.bytes[name] for name, digest in update.digests.items() if digest not in known)
+        new = sum(
+            update.bytes[name] for name, digest in update.digests.items() if digest not in known
+        )
         known |= set(update.digests.values())
         if i in (0, 1, len(updates) // 2, len(updates) - 1):
             lines.append(
-                f"{i + 1:6} {update.seconds:36.2f} {update.evaluating:14.2f} {update.peak / 1e6:9.0f} "
-                f"{sum(update.bytes.values()) / 1e6:13.2f} {new / 1e6:8.2f}"
+                f"{i + 1:6} {update.seconds:36.2f} {update.evaluating:14.2f} "
+                f"{update.peak / 1e6:9.0f} {sum(update.bytes.values()) / 1e6:13.2f} "
+                f"{new / 1e6:8.2f}"
             )
     for name in ("seconds", "processor", "peak"):
-        late, early = (statistics.median(getattr(u, name) for u in updates[part]) for part in (LAST, FIRST))
+        late, early = (
+            statistics.median(getattr(u, name) for u in updates[part]) for part in (LAST, FIRST)
+        )
         lines.append(f"{name}: last five over the second to sixth: {late / early:.3f} (goal ≤ 1.1)")
     backbones = [{n: d for n, d in u.digests.items() if n.startswith("backbone")} for u in updates]
     same = all(b == backbones[0] for b in backbones)
@@ -96,16 +106,22 @@ def costs(updates: list[Update]) -> list[str]:
 
 
 def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
-    """Predicted beside measured, over all updates that have one, and over those kept and those tried
-    apart."""
+    """Predicted beside measured, over all updates that have one, and over those kept and those
+    tried apart."""
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []
-    for where, part in (("images of the earlier tasks", "measured"), ("held-out images", "held_out")):
-        rows = [(tried, u.predicted, *getattr(u, part)) for tried, u in both if u.predicted is not None]
+    for where, part in (
+        ("images of the earlier tasks", "measured"),
+        ("held-out images", "held_out"),
+    ):
+        rows = [
+            (tried, u.predicted, *getattr(u, part)) for tried, u in both if u.predicted is not None
+        ]
         tried = [row[0] for row in rows]
         said, seen = [row[1] for row in rows], [row[2] for row in rows]
         lines.append(
-            f"{where}: predicted {_span([t.rise for t in said])}; measured {_span([t.rise for t in seen])}"
+            f"{where}: predicted {_span([t.rise for t in said])}; measured "
+            f"{_span([t.rise for t in seen])}"
         )
         rises, changes = [t.rise for t in seen], [t.bend for t in seen]
         for name, p, m in (
@@ -121,8 +137,8 @@ def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
             lines.append(f"  {name}: {_beside(p, m, tried)}")
         lines += _bands([t.rise for t in said], rises, [-row[3] for row in rows])
     lines.append(
-        f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured on the "
-        "earlier "
+        f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured "
+        "on the earlier "
         "tasks, in the last updates"
     )
     return lines
@@ -133,12 +149,14 @@ def _bands(predicted: list[float], measured: list[float], falls: list[float]) ->
     edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
     lines = []
     for low, high in itertools.pairwise(edges):
-        rows = [(p, m, f) for p, m, f in zip(predicted, measured, falls, strict=True) if low <= p < high]
+        rows = [
+            (p, m, f) for p, m, f in zip(predicted, measured, falls, strict=True) if low <= p < high
+        ]
         if rows:
             p, m, f = (statistics.median(column) for column in zip(*rows, strict=True))
             lines.append(
-                f"  forecast {low:g} to {high:g}: {len(rows)} updates; medians: forecast {p:.3g}, measured "
-                f"{m:.3g}, "
+                f"  forecast {low:g} to {high:g}: {len(rows)} updates; medians: forecast {p:.3g}, "
+                f"measured {m:.3g}, "
                 f"accuracy falls by {100 * f:.1f} points"
             )
     return lines
@@ -149,16 +167,19 @@ def _span(values: list[float]) -> str:
 
 
 def _beside(predicted: list[float], measured: list[float], tried: list[bool]) -> str:
-    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those tried."""
+    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those
+    tried.
+    """
     columns = [predicted, measured, tried]
     parts = [list(zip(*columns, strict=True))]
     parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]
     all_, kept, tries = (
-        scipy.stats.spearmanr([r[0] for r in rows], [r[1] for r in rows]).statistic for rows in parts
+        scipy.stats.spearmanr([r[0] for r in rows], [r[1] for r in rows]).statistic
+        for rows in parts
     )
     low, middle, high = statistics.quantiles([m / p for p, m, _ in parts[2] if p], n=4)
     return (
-        f"rank correlation {all_:.3f} (kept {kept:.3f}, tried {tries:.3f}); of those tried, measured by "
-        "predicted "
+        f"rank correlation {all_:.3f} (kept {kept:.3f}, tried {tries:.3f}); of those tried, "
+        "measured by predicted "
         f"{middle:.2f} ({low:.2f} to {high:.2f})"
     )

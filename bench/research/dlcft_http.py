@@ -1,14 +1,16 @@
-r"""DLCFT through HTTP in all three scenarios, on a base that is trained and uploaded here, beside finetune.
+r"""DLCFT through HTTP in all three scenarios, on a base that is trained and uploaded here, beside
+finetune.
 
     python -m bench.research.dlcft_http --data DIR [--epochs 10] [--images 150] \
         [--architecture small-cnn] [--scenarios …]
 
-A small network with LeakyReLU learns the MNIST digits 6 to 9 with plain PyTorch and is uploaded as a base.
-From it models learn three tasks each of the digits 0 to 5: in the data scenario all six, turned by 0, 20 and
-40 degrees; in the task and class scenarios two new digits at a time. Each stream is learned by `dlcft` and by
-`finetune` from the same base. Printed are the accuracy matrices, the forecast of every update beside the rise
-that was measured on held-out images, in units of the squared error, and what a version's parts take. The
-first line says how the base does on its own digits.
+A small network with LeakyReLU learns the MNIST digits 6 to 9 with plain PyTorch and is uploaded as
+a base. From it models learn three tasks each of the digits 0 to 5: in the data scenario all six,
+turned by 0, 20 and 40 degrees; in the task and class scenarios two new digits at a time. Each
+stream is learned by `dlcft` and by `finetune` from the same base. Printed are the accuracy
+matrices, the forecast of every update beside the rise that was measured on held-out images, in
+units of the squared error, and what a version's parts take. The first line says how the base does
+on its own digits.
 
 DIR holds `mnist/` with the four idx files. Some minutes on two cores.
 """
@@ -67,7 +69,9 @@ class Mnist:
 
     @staticmethod
     def read(data: Path) -> "Mnist":
-        """From `data/mnist`. Raises OSError or ValueError where the files are not there or not idx files."""
+        """From `data/mnist`. Raises OSError or ValueError where the files are not there or not idx
+        files.
+        """
         parts = [
             (
                 _resized(read_idx(data / "mnist" / f"{part}-images-idx3-ubyte.gz")),
@@ -78,7 +82,9 @@ class Mnist:
         return Mnist(*parts)
 
     def batch(self, classes: Sequence[int], count: int, turn: int, angle: float = 0) -> bytes:
-        """An npz upload of `count` training images of each class, others at each turn, and held-out ones."""
+        """An npz upload of `count` training images of each class, others at each turn, and held-out
+        ones.
+        """
         arrays: dict[str, Any] = {}
         for part, prefix, size in ((self.train, "", count), (self.test, "test_", TESTED)):
             rows = np.concatenate(
@@ -108,21 +114,28 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--images", type=int, default=150, help="per class and task (data: a third as many)")
+    parser.add_argument(
+        "--images", type=int, default=150, help="per class and task (data: a third as many)"
+    )
     parser.add_argument("--architecture", choices=("small-cnn", "resnet20"), default="small-cnn")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(USUAL))
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="per job (default: the service's own choice)"
+    )
     options = parser.parse_args()
     begun = time.monotonic()
     mnist = Mnist.read(options.data)
     network, accuracy = train_base(mnist, {"name": options.architecture})
     print(
-        f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of its test "
-        "images"
+        f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of "
+        "its test images"
     )
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder), environment) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         base = upload(client, network, {"name": options.architecture})
         found = learn_all(client, mnist, base, options)
@@ -160,13 +173,17 @@ def upload(client: Perennial, network: Network, architecture: Json) -> str:
     return made.id
 
 
-def learn_all(client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace) -> list[Stream]:
+def learn_all(
+    client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace
+) -> list[Stream]:
     """For every scenario and method what was learned.
 
     Raises:
         JobEnded: a job did not end with a published version.
     """
-    streams = {scenario: list(batches(mnist, scenario, options.images)) for scenario in options.scenarios}
+    streams = {
+        scenario: list(batches(mnist, scenario, options.images)) for scenario in options.scenarios
+    }
     jobs, named = [], []
     for scenario in options.scenarios:
         for method in options.methods:
@@ -211,8 +228,8 @@ def batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, byte
 
 
 def matrices(found: list[Stream]) -> str:
-    """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of the
-    last."""
+    """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of
+    the last."""
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -230,7 +247,8 @@ def matrices(found: list[Stream]) -> str:
 def forecasts(found: list[Stream]) -> str:
     """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
     lines = [
-        "| scenario | method | version | predicted rise | measured rise | ratio | by task: before → after |",
+        "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
+        "→ after |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for stream in found:
@@ -241,7 +259,8 @@ def forecasts(found: list[Stream]) -> str:
             predicted, measured = forecast.predicted, forecast.measured
             ratio = measured / predicted if predicted and measured is not None else None
             by_task = "; ".join(
-                f"{task}: {_number(t.before)} → {_number(t.after)}" for task, t in forecast.tasks.items()
+                f"{task}: {_number(t.before)} → {_number(t.after)}"
+                for task, t in forecast.tasks.items()
             )
             named = [stream.scenario, stream.method, str(version.number)]
             lines.append(
@@ -263,13 +282,16 @@ def sizes(found: list[Stream]) -> str:
         held = {kind: sum(part.bytes for part in last.parts if part.type == kind) for kind in kinds}
         cells = [*held.values(), last.bytes, last.bytes_new]
         named = [stream.scenario, stream.method]
-        lines.append(f"| {' | '.join([*named, *(f'{b / 1000:,.0f}' if b else '–' for b in cells)])} |")
+        lines.append(
+            f"| {' | '.join([*named, *(f'{b / 1000:,.0f}' if b else '–' for b in cells)])} |"
+        )
     return "\n".join(lines)
 
 
 def _resized(images: Pixels) -> Pixels:
     small = [
-        np.asarray(Image.fromarray(one).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for one in images
+        np.asarray(Image.fromarray(one).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+        for one in images
     ]
     return np.stack(small)
 
@@ -278,7 +300,10 @@ def _turned(images: Pixels, angle: float) -> Pixels:
     if not angle:
         return images
     return np.stack(
-        [np.asarray(Image.fromarray(one).rotate(angle, Image.Resampling.BILINEAR)) for one in images]
+        [
+            np.asarray(Image.fromarray(one).rotate(angle, Image.Resampling.BILINEAR))
+            for one in images
+        ]
     )
 
 

@@ -1,19 +1,22 @@
-"""Many updates of one model by DLCFT: whether they stay equally cheap, and whether their forecasts come true.
+"""Many updates of one model by DLCFT: whether they stay equally cheap, and whether their forecasts
+come true.
 
-    python -m bench.research.dlcft_updates --data DIR [--updates 100] [--curvature tkfac] [--threads 2]
+    python -m bench.research.dlcft_updates --data DIR [--updates 100] [--curvature tkfac] [--threads
+    2]
 
-DIR holds `cifar100/classes_*.zip`. A ResNet-20 learns the first 80 classes, then the images of the other 20
-come in `--updates` tasks of the data scenario, each learned in a process of its own by the product's job.
-Each task is also tried once at a rate drawn from 0.0001 to 0.03: versions that nobody would keep, whose
-forecasts should say so; the next task goes on from the version of the usual rate. Printed are, for some
-updates and as a ratio of the last five to the second to sixth: seconds from the first step to the end of the
-curvature pass, by the clock and of the processor, and peak memory (goal ≤ 1.1), with the evaluation apart;
-bytes of a version's parts, and of those that are new in it. Then the forecast, c/2 Δᵀ H Δ + qᵀ Δ (c: the
-coupling of layers, q: the earlier tasks' gradient), against the measured rise of the mean loss on
-`--measured` images of each earlier task, and on as many held-out images of each class: rank correlation (goal
-≥ 0.9), calibration, the fall of accuracy, and how long measuring took beyond the end of training, when the
-forecast is known. A squared error's rise is exactly mean ½ ‖δ‖² + mean (f - y)ᵀ δ, δ the change of the
-outputs f: each term of the forecast is set beside its own.
+DIR holds `cifar100/classes_*.zip`. A ResNet-20 learns the first 80 classes, then the images of the
+other 20 come in `--updates` tasks of the data scenario, each learned in a process of its own by the
+product's job. Each task is also tried once at a rate drawn from 0.0001 to 0.03: versions that
+nobody would keep, whose forecasts should say so; the next task goes on from the version of the
+usual rate. Printed are, for some updates and as a ratio of the last five to the second to sixth:
+seconds from the first step to the end of the curvature pass, by the clock and of the processor, and
+peak memory (goal ≤ 1.1), with the evaluation apart; bytes of a version's parts, and of those that
+are new in it. Then the forecast, c/2 Δᵀ H Δ + qᵀ Δ (c: the coupling of layers, q: the earlier
+tasks' gradient), against the measured rise of the mean loss on `--measured` images of each earlier
+task, and on as many held-out images of each class: rank correlation (goal ≥ 0.9), calibration, the
+fall of accuracy, and how long measuring took beyond the end of training, when the forecast is
+known. A squared error's rise is exactly mean ½ ‖δ‖² + mean (f - y)ᵀ δ, δ the change of the outputs
+f: each term of the forecast is set beside its own.
 """
 
 import argparse
@@ -67,11 +70,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--base-epochs", type=int, default=4)
     parser.add_argument("--curvature", choices=("diagonal", "kfac", "tkfac"), default="tkfac")
-    parser.add_argument("--measured", type=int, default=20, help="images of each earlier task, all at most")
+    parser.add_argument(
+        "--measured", type=int, default=20, help="images of each earlier task, all at most"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in MALLOC.items()):  # as a worker's jobs run
+    if any(
+        os.environ.get(name) != value for name, value in MALLOC.items()
+    ):  # as a worker's jobs run
         os.execve(
             sys.executable,
             [sys.executable, "-m", "bench.research.dlcft_updates", *sys.argv[1:]],
@@ -87,7 +94,9 @@ def main() -> None:
 
 
 def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
-    """The base, then all updates, one after the other: those that were kept, and those tried beside them."""
+    """The base, then all updates, one after the other: those that were kept, and those tried beside
+    them.
+    """
     files = Files(options.data, folder / "data")
     stream = DataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
     names = files.source(BASE).names
@@ -106,13 +115,17 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
         "train": str(files.file(BASE, base_classes, "train")),
         "held_out": str(files.file(BASE, base_classes, "test")),
     }
-    spec = _spec(options, "class", resolve(build_catalogue(), "class", recipe).recipe, task, first, first)
+    spec = _spec(
+        options, "class", resolve(build_catalogue(), "class", recipe).recipe, task, first, first
+    )
     begun = time.monotonic()
     in_child(run_base, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
     counts = result["results"][-1]
     accuracy = counts["correct"] / counts["total"]
-    print(f"base: {accuracy:.3f} on its 80 classes after {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"base: {accuracy:.3f} on its 80 classes after {time.monotonic() - begun:.0f} s", flush=True
+    )
     parts = [part for part in _parts(folder / "base" / "result") if part["type"] == "backbone"]
     zero: Json = {
         "version": 0,
@@ -129,10 +142,19 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
         for rate, found in ((tried, trials), (RATE, updates)):
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
-            patch["optimizer"] = {"name": "adam", "lr": rate, "head_lr": 10 * rate, "weight_decay": 1e-5}
+            patch["optimizer"] = {
+                "name": "adam",
+                "lr": rate,
+                "head_lr": 10 * rate,
+                "weight_decay": 1e-5,
+            }
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
             recipe = resolve(build_catalogue(), "data", patch).recipe
-            task = {"number": i + 1, "classes": zero["manifest"]["classes"], "train": str(tasks[-1])}
+            task = {
+                "number": i + 1,
+                "classes": zero["manifest"]["classes"],
+                "train": str(tasks[-1]),
+            }
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
             spec = _spec(options, "data", recipe, {**task, "held_out": None}, parent, zero)
             update = in_child(run_update, spec, out, tasks, test, options.measured)
@@ -141,10 +163,15 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
                 update.held_out = changed([before.test], [update.test])
             found.append(update)
         trials[-1].tasks, before = [], updates[-1]
-        parent = {"version": i + 1, "manifest": _manifest(out / "result"), "parts": _parts(out / "result")}
+        parent = {
+            "version": i + 1,
+            "manifest": _manifest(out / "result"),
+            "parts": _parts(out / "result"),
+        }
         if i % 10 == 9:
             print(
-                f"update {i + 1}: {update.seconds:.1f} s, forecast {update.predicted}, {update.measured}",
+                f"update {i + 1}: {update.seconds:.1f} s, forecast {update.predicted}, "
+                f"{update.measured}",
                 flush=True,
             )
     return updates, trials
@@ -156,8 +183,8 @@ def run_base(spec: Json, out: Path) -> None:
 
 
 def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
-    """In a child: one update, timed by the job's own events, and what its network says of all tasks so
-    far."""
+    """In a child: one update, timed by the job's own events, and what its network says of all tasks
+    so far."""
     at: dict[str, float] = {}
     used: dict[str, float] = {}
     peak = 0
@@ -177,7 +204,11 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
         for path in tasks:
             said.append(ask(network, method, inputs, path, spec["task"]["classes"], count))
         measuring = time.perf_counter() - begun
-        said.append(ask(network, method, inputs, test, spec["task"]["classes"], count * len(network.classes)))
+        said.append(
+            ask(
+                network, method, inputs, test, spec["task"]["classes"], count * len(network.classes)
+            )
+        )
 
     run_job({**spec, "out": str(out)}, emit, hook=judge)
     ended = time.perf_counter()
@@ -199,7 +230,9 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
 
 
 @torch.inference_mode()
-def ask(network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int) -> Said:
+def ask(
+    network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
+) -> Said:
     """What the network says of `count` images of a file, always the same."""
     data = Dataset.read(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
@@ -219,8 +252,15 @@ def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
     kept = _tensors([part for part in parent["parts"] if part["type"] == "curvature"])
     section.load(kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu"))
     memory = CurvatureMemory(section)
-    moved = {n: t - old[n] for n, t in new.items() if n.startswith(("displacement.", "head.")) and n in old}
-    blocks, rise = float(memory.curvature.evaluate_penalty(moved)[1]), result["forecast"]["predicted"]
+    moved = {
+        n: t - old[n]
+        for n, t in new.items()
+        if n.startswith(("displacement.", "head.")) and n in old
+    }
+    blocks, rise = (
+        float(memory.curvature.evaluate_penalty(moved)[1]),
+        result["forecast"]["predicted"],
+    )
     bend = memory.coupling * blocks
     own = result["method"]["state"]["curvature"]["coupling"]
     return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)

@@ -1,22 +1,24 @@
-r"""DNE on CIFAR-100 beside fine-tuning, iCaRL, der-net and joint learning: accuracy, time and bytes.
+r"""DNE on CIFAR-100 beside fine-tuning, iCaRL, der-net and joint learning: accuracy, time and
+bytes.
 
     python -m bench.research.dne_cifar100 --data DIR [--protocol reduced|full] [--per-task N] \
         [--heads 1 2 4] [--device cuda]
 
-A first task of half the classes, then `--per-task` classes at a time; one classifier, no task is named. All
-methods train the architecture `dne`, except that der-net adds it whole for each task and joint learning has
-all images at once. `full` is the protocol of Hu et al. 2023 (CVPR) with 200 epochs: 50 classes, then 10 (or
-5, 25) at a time, 2,000 exemplars, their class order, six layers of 12 heads, RandAugment; it needs a GPU.
-`reduced` is for a CPU: 20 classes, 10 and then 2 at a time, 300 images of each, 400 exemplars, four layers of
-6 heads of 16 channels.
+A first task of half the classes, then `--per-task` classes at a time; one classifier, no task is
+named. All methods train the architecture `dne`, except that der-net adds it whole for each task and
+joint learning has all images at once. `full` is the protocol of Hu et al. 2023 (CVPR) with 200
+epochs: 50 classes, then 10 (or 5, 25) at a time, 2,000 exemplars, their class order, six layers of
+12 heads, RandAugment; it needs a GPU. `reduced` is for a CPU: 20 classes, 10 and then 2 at a time,
+300 images of each, 400 exemplars, four layers of 6 heads of 16 channels.
 
-Printed: LA and AA (accuracy on all classes so far: at the end, and averaged over the stream), D (how far LA
-lies below joint learning), operations of an answer in G (2 per multiplication), images per second and minutes
-of learning, MB that a version adds to the store, network and exemplars, and the paper's figures beside the
-full protocol.
+Printed: LA and AA (accuracy on all classes so far: at the end, and averaged over the stream), D
+(how far LA lies below joint learning), operations of an answer in G (2 per multiplication), images
+per second and minutes of learning, MB that a version adds to the store, network and exemplars, and
+the paper's figures beside the full protocol.
 
-DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/). Results go to --out, and the same
-command goes on after an interruption, from the last snapshot of each run: it may be run in pieces.
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/). Results go to --out, and
+the same command goes on after an interruption, from the last snapshot of each run: it may be run in
+pieces.
 """
 
 import argparse
@@ -64,10 +66,12 @@ PAPER = {
     (25, "dne-4"): (71.47, 75.70, 4.65),
     (25, "joint"): (76.12, None, 0.0),
 }
-"""(classes per task, method): LA, AA and D of the paper's tables 1 and 2, after 500 epochs. Its other rows
-are of other networks (ResNet-18)."""
+"""(classes per task, method): LA, AA and D of the paper's tables 1 and 2, after 500 epochs. Its
+other rows are of other networks (ResNet-18)."""
 COUNTED = 64
-"""Images of the batch whose operations are counted: what is done once for a batch is shared by them."""
+"""Images of the batch whose operations are counted: what is done once for a batch is shared by
+them.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ def plan_of(protocol: Protocol, per_task: int, heads: list[int], seeds: list[int
     }  # fmt: skip
     content = {
         "name": "dne-cifar100",
-        "description": f"{protocol.classes} classes of CIFAR-100, half first, then {per_task} at a time.",
+        "description": f"{protocol.classes} classes of CIFAR-100, half first, then {per_task} at a "
+        f"time.",
         "architecture": protocol.architecture,
         "scenarios": ["class"],
         "seeds": seeds,
@@ -157,11 +162,24 @@ def operations(method: str, architecture: Json, tasks: int, classes: int) -> flo
 def table(outcomes: list[Outcome], architecture: Json, per_task: int, full: bool) -> str:
     """Markdown, a row per run, read out without a task."""
     paper = ["paper's LA", "AA", "D"] if full else []
-    head = ["method", "seed", "LA %", "AA %", "D", "Gop", "images/s", "minutes", "network MB", "exemplars MB"]
+    head = [
+        "method",
+        "seed",
+        "LA %",
+        "AA %",
+        "D",
+        "Gop",
+        "images/s",
+        "minutes",
+        "network MB",
+        "exemplars MB",
+    ]
     lines = [f"| {' | '.join(head + paper)} |", f"|---|{'---:|' * (len(head) + len(paper) - 1)}"]
     for outcome in outcomes:
         run, stages = outcome.run, outcome.record["stages"]
-        figures = [outcome.figures[name] for name in ("last", "average_incremental", "gap_to_joint")]
+        figures = [
+            outcome.figures[name] for name in ("last", "average_incremental", "gap_to_joint")
+        ]
         seconds = sum(stage["seconds"] for stage in stages)
         later = stages[1:] or stages
         new = sum(stage["new_bytes"] - stage["new_state_bytes"] for stage in later) / len(later)
@@ -193,12 +211,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="default experiments/dne-cifar100-<protocol>-<per task>")
+    parser.add_argument(
+        "--out", type=Path, help="default experiments/dne-cifar100-<protocol>-<per task>"
+    )
     parser.add_argument("--protocol", choices=list(PROTOCOLS), default="reduced")
-    parser.add_argument("--per-task", type=int, help="classes of later tasks (default: 10 full, 2 reduced)")
+    parser.add_argument(
+        "--per-task", type=int, help="classes of later tasks (default: 10 full, 2 reduced)"
+    )
     parser.add_argument("--heads", type=int, nargs="+", default=[1], help="of a new expert")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     protocol = PROTOCOLS[options.protocol]

@@ -1,20 +1,22 @@
 """DNE through HTTP: old versions keep answering the same bytes, also after a job was killed twice.
 
-    python -m bench.research.dne_http [--data DIR] [--epochs 40] [--images 100] [--classes 5] [--threads 0]
+    python -m bench.research.dne_http [--data DIR] [--epochs 40] [--images 100] [--classes 5]
+    [--threads 0]
 
-The streams, in the class scenario with an expert for each task: scikit-learn's digits, two new ones in each
-of five tasks, which the service enlarges to 32 pixels; and with `--data`, the first classes of three archives
-of CIFAR-100. Two models learn each stream with the same recipe. Nothing disturbs the one; of the other the
-process that trains task 3 is killed with SIGKILL in either stage, first while it trains the expert, then
-while it tunes the classifier.
+The streams, in the class scenario with an expert for each task: scikit-learn's digits, two new ones
+in each of five tasks, which the service enlarges to 32 pixels; and with `--data`, the first classes
+of three archives of CIFAR-100. Two models learn each stream with the same recipe. Nothing disturbs
+the one; of the other the process that trains task 3 is killed with SIGKILL in either stage, first
+while it trains the expert, then while it tunes the classifier.
 
-After every task each version so far predicts the same held-out images, and once more when the service was
-stopped and started again. Checked are, byte by byte: that no version's answers ever change; that both models
-have equal parts, answers and accuracies; that every later version has the experts of the earlier ones, and of
-its own only an expert, the classifier and the exemplars. A check that fails ends the program with status 1.
+After every task each version so far predicts the same held-out images, and once more when the
+service was stopped and started again. Checked are, byte by byte: that no version's answers ever
+change; that both models have equal parts, answers and accuracies; that every later version has the
+experts of the earlier ones, and of its own only an expert, the classifier and the exemplars. A
+check that fails ends the program with status 1.
 
-DIR holds `cifar100/classes_00-09.zip` and so on (`train/<class>/` and `test/<class>/`). Some minutes on two
-cores.
+DIR holds `cifar100/classes_00-09.zip` and so on (`train/<class>/` and `test/<class>/`). Some
+minutes on two cores.
 """
 
 import argparse
@@ -54,8 +56,8 @@ SETTINGS = {"PERENNIAL_LEASE_S": "6", "PERENNIAL_CHORES_S": "0.5", "PERENNIAL_SN
 
 @dataclass
 class Stream:
-    """`tasks`: the files of each. `answers`: the first ones of every (model, version), `asked` times in
-    all."""
+    """`tasks`: the files of each. `answers`: the first ones of every (model, version), `asked`
+    times in all."""
 
     name: str
     channels: int
@@ -68,8 +70,12 @@ class Stream:
         return f"{self.name}-undisturbed", f"{self.name}-killed"
 
     def probe(self) -> list[tuple[str, tuple[str, bytes, str]]]:
-        """Held-out images of all tasks, for a form; of classes, too, that a version does not know."""
-        held_out = [[(p, png) for p, png in files.items() if p.startswith("test/")] for files in self.tasks]
+        """Held-out images of all tasks, for a form; of classes, too, that a version does
+        not know.
+        """
+        held_out = [
+            [(p, png) for p, png in files.items() if p.startswith("test/")] for files in self.tasks
+        ]
         chosen = [pair for task in held_out for pair in task[:: max(1, len(task) // ASKED)][:ASKED]]
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
@@ -84,8 +90,8 @@ class Stream:
             self.asked += 1
             check(
                 self.answers.setdefault((model, version), body) == body,
-                f"version {version} of {model} does not answer as before, when version {newest} is the "
-                "newest",
+                f"version {version} of {model} does not answer as before, when version {newest} is "
+                "the newest",
             )
 
 
@@ -97,14 +103,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="without it, only the digits")
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--images", type=int, default=100, help="of each class of CIFAR-100")
-    parser.add_argument("--classes", type=int, default=5, help="of each task of CIFAR-100, up to 10")
-    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    parser.add_argument(
+        "--classes", type=int, default=5, help="of each task of CIFAR-100, up to 10"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="per job (default: the service's own choice)"
+    )
     options = parser.parse_args()
     streams = [Stream("digits", 1, list(digits_tasks()))]
     if options.data:
         tasks = list(cifar_tasks(options.data / "cifar100", options.classes, options.images))
         streams.append(Stream("cifar100", 3, tasks))
-    environment = {**SETTINGS, **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {})}
+    environment = {
+        **SETTINGS,
+        **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
+    }
     with tempfile.TemporaryDirectory() as folder:
         with service.running(Path(folder), environment) as running:
             for stream in streams:
@@ -115,15 +128,17 @@ def main() -> None:
                 for model in stream.models():
                     stream.ask(http, model, len(stream.tasks))
                 print(
-                    f"{stream.name}, started again: {stream.asked} times {len(stream.probe())} images "
-                    "predicted by "
+                    f"{stream.name}, started again: {stream.asked} times {len(stream.probe())} "
+                    "images predicted by "
                     f"{len(stream.answers)} versions, each version's answers always the same bytes"
                 )
 
 
 def bare(running: service.Service) -> httpx2.Client:
     """For answers whose bytes are compared."""
-    return httpx2.Client(base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60)
+    return httpx2.Client(
+        base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
+    )
 
 
 def check(holds: bool, otherwise: str) -> None:
@@ -143,9 +158,14 @@ def digits_tasks() -> Iterator[Files]:
 
 
 def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
-    """The first `classes` of each archive: `images` of each for training, a quarter as many held out."""
+    """The first `classes` of each archive: `images` of each for training, a quarter as many held
+    out.
+    """
     for first in range(0, 10 * ARCHIVES, 10):
-        paths: dict[str, dict[str, list[str]]] = {"train": defaultdict(list), "test": defaultdict(list)}
+        paths: dict[str, dict[str, list[str]]] = {
+            "train": defaultdict(list),
+            "test": defaultdict(list),
+        }
         with zipfile.ZipFile(folder / f"classes_{first:02}-{first + 9:02}.zip") as source:
             for path in source.namelist():
                 part, name, _ = path.split("/")
@@ -170,8 +190,12 @@ def packed(files: Files) -> bytes:
 def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
     """Learn the stream undisturbed and killed, compare, and print."""
     client = Perennial(running.key, base_url=running.url)
-    counts = [sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")]
-    print(f"{stream.name}: {len(stream.tasks)} tasks, {counts[0]:,} images and {counts[1]:,} held out")
+    counts = [
+        sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")
+    ]
+    print(
+        f"{stream.name}: {len(stream.tasks)} tasks, {counts[0]:,} images and {counts[1]:,} held out"
+    )
     undisturbed, killed = stream.models()
     for model, stages in ((undisturbed, ()), (killed, STAGES)):
         begun = time.monotonic()
@@ -184,14 +208,21 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
     compare(stream, versions, others)
     keep(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
-    check(metrics.accuracy_matrix == other.accuracy_matrix, f"{killed} has accuracies of its own: {other}")
-    print("", sizes(versions), "", matrices([(client.models.retrieve(killed), other)]), "", sep="\n")
+    check(
+        metrics.accuracy_matrix == other.accuracy_matrix,
+        f"{killed} has accuracies of its own: {other}",
+    )
+    print(
+        "", sizes(versions), "", matrices([(client.models.retrieve(killed), other)]), "", sep="\n"
+    )
     print(f"ACC {other.summary.acc:.3f}, forgetting {other.summary.forgetting:.3f}\n", flush=True)
 
 
-def learn(running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]) -> None:
-    """Task by task, all versions predicting after each; of task 3 the process is killed once in each of
-    `stages`."""
+def learn(
+    running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]
+) -> None:
+    """Task by task, all versions predicting after each; of task 3 the process is killed once in
+    each of `stages`."""
     client, http = Perennial(running.key, base_url=running.url), bare(running)
     client.models.create(
         model,
@@ -220,13 +251,18 @@ def kill(running: service.Service, job: JobHandle, stage: str) -> None:
     for event in job.events(only=("progress", "snapshot")):
         if isinstance(event.data, types.SnapshotData):
             taken = event.data
-        elif taken and isinstance(event.data, types.ProgressData) and STAGES[taken.stage or 0] == stage:
+        elif (
+            taken
+            and isinstance(event.data, types.ProgressData)
+            and STAGES[taken.stage or 0] == stage
+        ):
             if (event.data.step or 0) <= (taken.step or 0):
                 continue
             _job_process(running).kill()
             return
     raise SystemExit(
-        f"FAILED: {job.id} ended before it could be killed as it trained the {stage}: give it more --epochs"
+        f"FAILED: {job.id} ended before it could be killed as it trained the {stage}: give it more "
+        f"--epochs"
     )
 
 
@@ -251,7 +287,8 @@ def resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
             f"attempt {attempt} began at step {after[0].step}",
         )
         print(
-            f"  task {job.task}: process killed in the stage of the {stage}, {told}; attempt {attempt} "
+            f"  task {job.task}: process killed in the stage of the {stage}, {told}; attempt "
+            f"{attempt} "
             "went on from "
             f"the snapshot at step {snapshot.step}"
         )
@@ -262,12 +299,23 @@ def compare(stream: Stream, versions: list[types.Version], others: list[types.Ve
     """Have equal parts and answers in the undisturbed and the killed model."""
     for one, other in zip(versions, others, strict=True):
         ours, theirs = (digests(v) for v in (one, other))
-        differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-        check(not differing, f"version {one.number} differs between the models in {', '.join(differing)}")
+        differing = sorted(
+            name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+        )
+        check(
+            not differing,
+            f"version {one.number} differs between the models in {', '.join(differing)}",
+        )
         first, second = (stream.answers[model, one.number] for model in stream.models())
-        check(first == second, f"version {one.number} answers otherwise where task {KILLED} was killed")
+        check(
+            first == second,
+            f"version {one.number} answers otherwise where task {KILLED} was killed",
+        )
     parts = sum(len(v.parts) for v in versions)
-    print(f"  killed = undisturbed: sha256 of all {parts} parts of {len(versions)} versions, and all answers")
+    print(
+        f"  killed = undisturbed: sha256 of all {parts} parts of {len(versions)} versions, and all "
+        f"answers"
+    )
 
 
 def keep(versions: list[types.Version]) -> None:
@@ -279,10 +327,15 @@ def keep(versions: list[types.Version]) -> None:
                 check(known.get(name) == digest, f"{name} has changed in version {number}")
         new = {part.name: part.bytes for part in after.parts if part.shared_with is None}
         wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
-        check(new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}")
-        check(sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes")
+        check(
+            new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}"
+        )
+        check(
+            sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes"
+        )
     print(
-        "  experts: the same sha256 in all later versions; new are an expert, head and the task's exemplars"
+        "  experts: the same sha256 in all later versions; new are an expert, head and the task's "
+        "exemplars"
     )
 
 
@@ -300,7 +353,10 @@ def sizes(versions: list[types.Version]) -> str:
     for version in versions:
         new = {p.name: p.bytes for p in version.parts if p.shared_with is None}
         all_new = version.bytes_new
-        kept = [new["head"], sum(size for name, size in new.items() if name.startswith("exemplars"))]
+        kept = [
+            new["head"],
+            sum(size for name, size in new.items() if name.startswith("exemplars")),
+        ]
         cells = [sum(new.values()) - sum(kept), *kept, all_new, version.bytes - all_new]
         lines.append(f"| {version.number} | {' | '.join(f'{b:,}' for b in cells)} |")
     return "\n".join(lines)
@@ -310,7 +366,11 @@ def _job_process(running: service.Service) -> psutil.Process:
     """The process that the zygote forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()
-        if "worker.zygote" in found.cmdline() and parent is not None and parent.cmdline() == found.cmdline():
+        if (
+            "worker.zygote" in found.cmdline()
+            and parent is not None
+            and parent.cmdline() == found.cmdline()
+        ):
             return found
     raise SystemExit("FAILED: no job runs")
 

@@ -1,10 +1,12 @@
-"""Features that the gate takes for collapsed in streams that learn normally, and what wrecked features lose.
+"""Features that the gate takes for collapsed in streams that learn normally, and what wrecked
+features lose.
 
     python -m bench.research.feature_collapse [--seeds 3]
 
-Five tasks of two digits, class scenario, small-cnn from random weights, through HTTP. A row is a method: versions whose
-features were compared, those that the limit of a new model holds, and the largest loss beside an ancestor. `absurd` is
-fine-tuning of the last batch at a rate of 300, after replay. No version is held here, so that each stream goes on.
+Five tasks of two digits, class scenario, small-cnn from random weights, through HTTP. A row is a
+method: versions whose features were compared, those that the limit of a new model holds, and the
+largest loss beside an ancestor. `absurd` is fine-tuning of the last batch at a rate of 300, after
+replay. No version is held here, so that each stream goes on.
 """
 
 import argparse
@@ -23,7 +25,10 @@ METHODS: Mapping[str, Any] = {
     "lwf": {"name": "lwf"},
     "finetune": {"name": "finetune"},
 }
-ABSURD: Mapping[str, Any] = {"method": {"name": "finetune"}, "optimizer": {"lr": 300.0, "clip": 1.0}}
+ABSURD: Mapping[str, Any] = {
+    "method": {"name": "finetune"},
+    "optimizer": {"lr": 300.0, "clip": 1.0},
+}
 
 
 def main() -> None:
@@ -42,7 +47,8 @@ def main() -> None:
 
 
 def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
-    # With a limit of 1 no version is held, and the check says its figure; the warning has the limit of a new model.
+    # With a limit of 1 no version is held, and the check says its figure; the warning has the limit
+    # of a new model.
     client.models.create(
         model,
         recipe={"method": method, "seed": seed},
@@ -55,7 +61,9 @@ def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
 
 
 def _learn(client: Perennial, name: str, method: Any, seed: int) -> Iterator[tuple[float, bool]]:
-    """Learn a stream; the loss of each version that was compared, and whether the limit of a new model holds it."""
+    """Learn a stream; the loss of each version that was compared, and whether the limit of a new
+    model holds it.
+    """
     model = _create(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
     for _, archive in digits.build_archives():
         job = client.submit(model, archive).wait()
@@ -69,7 +77,9 @@ def _learn_absurdly(client: Perennial, seed: int) -> tuple[float, bool]:
     archives = [archive for _, archive in digits.build_archives()]
     for archive in archives[:-1]:
         client.submit(model, archive).wait()
-    found = _compare(client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version)
+    found = _compare(
+        client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version
+    )
     assert found is not None, "a fifth version has ancestors"
     return found
 

@@ -1,16 +1,17 @@
 """Power and false alarms of the gate's checks.
 
-    python -m bench.research.gate_power --data DIR [--photos FOLDER] [--splits 300] [--orders 6] [--threads 1]
+    python -m bench.research.gate_power --data DIR [--photos FOLDER] [--splits 300] [--orders 6]
+    [--threads 1]
 
-Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False alarms, on real
-answers: with the frozen features of a base, a head learned from a random half of the training images
-beside one from both halves, so that nothing was forgotten, and beside one from the other half alone. Streams of new
-classes by the closed form, over random orders of the classes: the largest value of each check, and how many
-versions the limits of a new model hold.
+Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False
+alarms, on real answers: with the frozen features of a base, a head learned from a random half of
+the training images beside one from both halves, so that nothing was forgotten, and beside one from
+the other half alone. Streams of new classes by the closed form, over random orders of the classes:
+the largest value of each check, and how many versions the limits of a new model hold.
 
-Without `--photos` the base is the packaged one of 32 pixels, and the heads are `ridge` and `lda`. With a folder of
-photos as `<class>/<image>` it is the base for photos, and the head is `auto`, as in a new model; the streams are those
-of `bench.research.closed_forms`, whose cache it shares.
+Without `--photos` the base is the packaged one of 32 pixels, and the heads are `ridge` and `lda`.
+With a folder of photos as `<class>/<image>` it is the base for photos, and the head is `auto`, as
+in a new model; the streams are those of `bench.research.closed_forms`, whose cache it shares.
 """
 
 from __future__ import annotations
@@ -67,15 +68,21 @@ class Stream:
 STREAMS = (
     Stream("digits", Images(path="bundled/digits", channels=1), 2, 40),
     Stream("MNIST", Images(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40),
-    Stream("CIFAR-100, by 5", Images(path="cifar100", train_per_class=100, test_per_class=50), 5, 25),
-    Stream("CIFAR-100, by 10", Images(path="cifar100", train_per_class=100, test_per_class=50), 10, 50),
+    Stream(
+        "CIFAR-100, by 5", Images(path="cifar100", train_per_class=100, test_per_class=50), 5, 25
+    ),
+    Stream(
+        "CIFAR-100, by 10", Images(path="cifar100", train_per_class=100, test_per_class=50), 10, 50
+    ),
     Stream(
         "CIFAR-100, classes 60 to 79",
         Images(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
         5,
         25,
     ),
-    Stream("CIFAR-100, by 1", Images(path="cifar100", train_per_class=100, test_per_class=50), 1, 50),
+    Stream(
+        "CIFAR-100, by 1", Images(path="cifar100", train_per_class=100, test_per_class=50), 1, 50
+    ),
 )
 MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
 ALARMED = ("digits", "MNIST", "CIFAR-100, by 5")
@@ -102,12 +109,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with mnist/ and cifar100/")
-    parser.add_argument("--photos", type=Path, help="a folder of class folders; measures the base for photos")
+    parser.add_argument(
+        "--photos", type=Path, help="a folder of class folders; measures the base for photos"
+    )
     parser.add_argument(
         "--cache", type=Path, default=Path("build/closed-forms"), help="of features for --photos"
     )
-    parser.add_argument("--splits", type=int, default=300, help="random halves for each number of images")
-    parser.add_argument("--orders", type=int, default=6, help="random orders of the classes for each stream")
+    parser.add_argument(
+        "--splits", type=int, default=300, help="random halves for each number of images"
+    )
+    parser.add_argument(
+        "--orders", type=int, default=6, help="random orders of the classes for each stream"
+    )
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
@@ -124,9 +137,14 @@ def main() -> None:
 
 def _print_power() -> None:
     print(f"probability that a loss of {100 * LOSS:.0f} points is seen, exact")
-    print("| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |")
+    print(
+        "| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |"
+    )
     for images in HELD_OUT:
-        shares = [detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0) for gain in GAINS]
+        shares = [
+            detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
+            for gain in GAINS
+        ]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
@@ -140,7 +158,9 @@ def _extract_all(data: Path) -> dict[str, Features]:
             key = stream.images.model_dump_json()
             if key not in known:
                 known[key] = _extract(files, stream.images)
-    return {s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)}
+    return {
+        s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)
+    }
 
 
 def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Features]:
@@ -197,7 +217,8 @@ Head = Callable[[Tensor], Tensor]
 
 
 Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
-"""Features [n, K + 1], labels, classes and the head of the version before to a head and its name."""
+"""Features [n, K + 1], labels, classes and the head of the version before to a head and its name.
+"""
 
 
 def _learn_ridge(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
@@ -232,7 +253,9 @@ UPDATES = ("both halves", "the other half")
 def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
     print("\nversions held beside one that learned a random half of the training images")
     print(
-        "| images | head | held-out images | " + " | ".join(f"learned {update}" for update in UPDATES) + " |"
+        "| images | head | held-out images | "
+        + " | ".join(f"learned {update}" for update in UPDATES)
+        + " |"
     )
     generator = torch.Generator().manual_seed(0)
     total: Counter[str] = Counter()
@@ -253,7 +276,8 @@ def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits:
 def _judge_halves(
     data: Features, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
-    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside that.
+    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside
+    that.
 
     Yields the checks of each update for each number of held-out images.
     """
@@ -264,7 +288,9 @@ def _judge_halves(
 
     def fit(part: slice, current: str | None = None) -> tuple[Head, str]:
         picked = torch.cat([of_class[part] for of_class in rows])
-        labels = torch.cat([torch.full((len(of_class[part]),), i) for i, of_class in enumerate(rows)])
+        labels = torch.cat(
+            [torch.full((len(of_class[part]),), i) for i, of_class in enumerate(rows)]
+        )
         return learn(data.train[0][picked], labels, len(classes), current)
 
     before, name = fit(slice(0, None, 2))
@@ -287,7 +313,9 @@ def _of_class(labels: Tensor, number: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Task:
-    """Rows of a task's images: true, by production, by the best known class, as answered; which answers are new."""
+    """Rows of a task's images: true, by production, by the best known class, as answered; which
+    answers are new.
+    """
 
     number: int
     truth: Tensor
@@ -346,7 +374,14 @@ def _judge(
         forgotten.append((task.truth, right, right & ~kept, kept & ~right))
         lost.append((task.truth, right, right & ~now, now & ~right))
         confused.append((task.truth, right, right & task.is_new, now & ~right))
-    nothing = {"against": 1, "images": 0, "negative": 0, "positive": 0, "classes": [], "pictures": []}
+    nothing = {
+        "against": 1,
+        "images": 0,
+        "negative": 0,
+        "positive": 0,
+        "classes": [],
+        "pictures": [],
+    }
     missing: LossCount = {**nothing, "missing": "not part of this"}  # type: ignore[typeddict-item]
     drifts = sorted(drifts, key=lambda one: mcnemar_worse(one["negative"], one["positive"]))
     drifted: DriftCount = {
@@ -373,7 +408,8 @@ def _print_streams(
     streams: Sequence[Stream], features: dict[str, Features], heads: dict[str, Learn], orders: int
 ) -> None:
     print(
-        "\nstreams of new classes: largest significant loss, smallest share right (versions that the limit holds)"
+        "\nstreams of new classes: largest significant loss, smallest share right (versions that "
+        "the limit holds)"
     )
     print("| stream | head | versions | held | " + " | ".join(CHECKS) + " |")
     for stream in streams:
@@ -391,7 +427,8 @@ def _print_streams(
             values = [f"{worst[name]:.3f}" if name in worst else "–" for name in CHECKS]
             cells = [f"{value} ({held[name]})" for value, name in zip(values, CHECKS, strict=True)]
             print(
-                f"| {stream.name} | {head} | {versions} | {held['held']} | {' | '.join(cells)} |", flush=True
+                f"| {stream.name} | {head} | {versions} | {held['held']} | {' | '.join(cells)} |",
+                flush=True,
             )
 
 
@@ -460,7 +497,9 @@ def _compare(
         if size == 1:
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
-        drifts.append(_drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1))
+        drifts.append(
+            _drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1)
+        )
     features, truth = _task_images(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())
     learned = (right, len(truth))

@@ -1,12 +1,13 @@
-"""Every registered method on the digits, through HTTP: what each last version still knows of each task.
+"""Every registered method on the digits, through HTTP: what each last version still knows of each
+task.
 
     python -m bench.research.methods_http [--epochs 10] [--tasks 5] [--threads 0]
 
-One model per method of `GET /v1/methods`, on the demo's stream of two new digits per task and with the
-demo's recipe, in the class scenario where the method accepts it: there methods differ most. Networks are
-small-cnn on 16 pixels, or the smallest of the family that a method asks for. The table is Markdown; it takes
-some minutes on two cores. Below it are the whole accuracy matrices, and what the service says about a weak
-combination, an impossible one, and a change of method in mid-life.
+One model per method of `GET /v1/methods`, on the demo's stream of two new digits per task and with
+the demo's recipe, in the class scenario where the method accepts it: there methods differ most.
+Networks are small-cnn on 16 pixels, or the smallest of the family that a method asks for. The table
+is Markdown; it takes some minutes on two cores. Below it are the whole accuracy matrices, and what
+the service says about a weak combination, an impossible one, and a change of method in mid-life.
 """
 
 import argparse
@@ -38,7 +39,9 @@ SMALLEST: dict[str, Json] = {
 SLOW: dict[str, Json] = {
     "dne": {"epochs": 20, "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 1e-6}}
 }
-"""Recipes of methods whose network, a transformer from random weights, learns little in the usual time."""
+"""Recipes of methods whose network, a transformer from random weights, learns little in the usual
+time.
+"""
 
 
 def main() -> None:
@@ -46,11 +49,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="per job (default: the service's own choice)"
+    )
     options = parser.parse_args()
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder), environment) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         recipe = {"epochs": options.epochs}
         found = learn_all(client, client.methods.list().items, tasks=options.tasks, recipe=recipe)
@@ -90,7 +98,9 @@ def learn_all(
     return [(model, client.metrics.retrieve(model.name)) for model in models]
 
 
-def model_for(entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json) -> Json:
+def model_for(
+    entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json
+) -> Json:
     """The fields of a model that learns the digits with a method of the catalogue."""
     scenario = next(s for s in SCENARIOS if s in entry.scenarios)
     accepted = entry.accepts.architectures
@@ -99,7 +109,9 @@ def model_for(entry: types.Method, families: dict[str, str], recipe: Json, usual
     return {
         "name": entry.name.replace("+", "p"),
         "scenario": scenario,
-        "architecture": usual if not accepted or families[name] in accepted else SMALLEST[accepted[0]],
+        "architecture": usual
+        if not accepted or families[name] in accepted
+        else SMALLEST[accepted[0]],
         "image": IMAGE,
         "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
         "recipe": {**recipe, **SLOW.get(entry.name, {}), "method": {"name": entry.name, **memory}},
@@ -145,7 +157,8 @@ def matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
 
 
 def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
-    """Markdown: the answers to a weak combination, an impossible one, and another method in mid-life.
+    """Markdown: the answers to a weak combination, an impossible one, and another method in
+    mid-life.
 
     Args:
         recipe, usual: as for `learn_all`.
@@ -154,7 +167,11 @@ def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn")
         RuntimeError: an answer is not the expected one.
     """
     weak = client.models.create(
-        "weak", scenario="class", image=IMAGE, recipe={**recipe, "method": "si"}, architecture="small-cnn"
+        "weak",
+        scenario="class",
+        image=IMAGE,
+        recipe={**recipe, "method": "si"},
+        architecture="small-cnn",
     )
     if not weak.warnings:
         raise RuntimeError("SI in the class scenario was accepted without a warning")

@@ -1,12 +1,13 @@
-"""What a new user gets: three batches of new classes of photos, nothing said but name and scenario, through HTTP.
+"""What a new user gets: three batches of new classes of photos, nothing said but name and scenario,
+through HTTP.
 
     python -m bench.research.new_user --data DIR [--images 60] [--size 64]
 
-The same batches are learned three times: by the defaults, by the defaults of before (`small-cnn`, random
-weights, `der++`), and by fine-tuning the default base, which shows the warning that names what helps. DIR
-holds `cifar100/classes_60-69.zip` and `classes_70-79.zip`: classes that the base of the package was not
-trained on. Their pictures become photos of `--size` pixels; each class has `--images` of them to learn from
-and 50 held out.
+The same batches are learned three times: by the defaults, by the defaults of before (`small-cnn`,
+random weights, `der++`), and by fine-tuning the default base, which shows the warning that names
+what helps. DIR holds `cifar100/classes_60-69.zip` and `classes_70-79.zip`: classes that the base of
+the package was not trained on. Their pictures become photos of `--size` pixels; each class has
+`--images` of them to learn from and 50 held out.
 """
 
 import argparse
@@ -55,7 +56,8 @@ def main() -> None:
             failed = [end for end in ends if end.state != "succeeded"]
             if failed:
                 print(
-                    f"| {words} | failed: {failed[0].error.detail if failed[0].error else failed[0].state} | | | | |",
+                    f"| {words} | failed: "
+                    f"{failed[0].error.detail if failed[0].error else failed[0].state} | | | | |",
                     flush=True,
                 )
                 continue
@@ -85,7 +87,9 @@ def batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
             for label in labels[first : first + CLASSES]:
                 for part, count in (("train", images), ("test", HELD_OUT)):
                     for number, (source, name) in enumerate(files[label][part][:count]):
-                        archive.writestr(f"{part}/{label}/{number:03}.jpg", photo(source.read(name), size))
+                        archive.writestr(
+                            f"{part}/{label}/{number:03}.jpg", photo(source.read(name), size)
+                        )
         yield out.getvalue()
 
 

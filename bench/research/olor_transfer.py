@@ -1,6 +1,8 @@
-"""OLOR over a grid of strengths beside full tuning and a linear probe: what is learned, what the base loses.
+"""OLOR over a grid of strengths beside full tuning and a linear probe: what is learned, what the
+base loses.
 
-    python -m bench.research.olor_transfer --data DIR [--target near|far|folds] [--network resnet20|vit]
+    python -m bench.research.olor_transfer --data DIR [--target near|far|folds] [--network
+    resnet20|vit]
         [--iotas 0.005,0.05,0.5] [--gammas 1,2,4] [--seeds 0,1,2] [--small] [--out DIR] [--jobs N]
 
 DIR holds `cifar100` and, for the far target, `mnist`. Bases, rates and streams are of the plan
@@ -8,17 +10,17 @@ DIR holds `cifar100` and, for the far target, `mnist`. Bases, rates and streams 
 
 - near: 20 other classes of CIFAR-100, two tasks of ten.
 - far: MNIST in colour at 32 pixels, where a linear probe should lose.
-- folds: the paper's test of forgetting. Two halves of the other classes are learned one after the other, and
-  the first is read again at the end; iota1 0.01 with gamma 1 is in the grid, as there.
+- folds: the paper's test of forgetting. Two halves of the other classes are learned one after the
+  other, and the first is read again at the end; iota1 0.01 with gamma 1 is in the grid, as there.
 
-A row of the table is one method. `first` and `mean` are the sums of the shares by which OLOR rolls back in a
-task, of the first layer and over all layers. `target` is the accuracy over both tasks at the end, `source`
-that on the base's classes by the base's own head, `fold 1` the first task's accuracy when it was learned and
-at the end. A star marks the front: no other row of the network is as good in target and source and better in
-one.
-`--small` is a form for one core: another base of 20 classes and a quarter of the weights, 10 classes in two
-tasks, 4 epochs, one seed. An interrupted run goes on where it was when the same command is given again; runs
-that are done are not repeated, in any grid.
+A row of the table is one method. `first` and `mean` are the sums of the shares by which OLOR rolls
+back in a task, of the first layer and over all layers. `target` is the accuracy over both tasks at
+the end, `source` that on the base's classes by the base's own head, `fold 1` the first task's
+accuracy when it was learned and at the end. A star marks the front: no other row of the network is
+as good in target and source and better in one.
+`--small` is a form for one core: another base of 20 classes and a quarter of the weights, 10
+classes in two tasks, 4 epochs, one seed. An interrupted run goes on where it was when the same
+command is given again; runs that are done are not repeated, in any grid.
 """
 
 import argparse
@@ -52,7 +54,9 @@ PER_CLASS = {"train": 100, "test": 50}
 
 @dataclass(frozen=True)
 class Row:
-    """One method: sums of rollback, None without OLOR, and shares of right answers; means over the runs."""
+    """One method: sums of rollback, None without OLOR, and shares of right answers; means over the
+    runs.
+    """
 
     network: str
     method: str
@@ -67,10 +71,14 @@ class Row:
 
 def main() -> int:
     """The exit status: 0, or 1 when runs failed."""
-    parser = argparse.ArgumentParser(prog="bench.research.olor_transfer", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.research.olor_transfer", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with cifar100 and mnist")
     parser.add_argument("--target", choices=TARGETS, default="near")
-    parser.add_argument("--network", choices=["resnet20", "vit"], action="append", help="default: both")
+    parser.add_argument(
+        "--network", choices=["resnet20", "vit"], action="append", help="default: both"
+    )
     parser.add_argument("--iotas", type=_numbers, default=[0.005, 0.05, 0.5])
     parser.add_argument("--gammas", type=_numbers, default=[1.0, 2.0, 4.0])
     parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2])
@@ -106,7 +114,12 @@ def rows(outcomes: Sequence[Outcome]) -> list[Row]:
         of_method.setdefault(cell[3], []).extend(found)
     made = []
     for method, found in of_method.items():
-        rolled = [stage["rollback"] for one in found for stage in one.record["stages"] if "rollback" in stage]
+        rolled = [
+            stage["rollback"]
+            for one in found
+            for stage in one.record["stages"]
+            if "rollback" in stage
+        ]
         made.append(
             Row(
                 network=method.split("-")[0],
@@ -136,11 +149,31 @@ def on_the_front(row: Row, others: Iterable[Row]) -> bool:
 
 def render(found: Sequence[Row]) -> str:
     """The table in Markdown, by network and rising target."""
-    head = ["network", "method", "first", "mean", "target %", "source %", "fold 1 %", "runs", "front"]
-    lines = [f"| {' | '.join(head)} |", "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | --- |"]
+    head = [
+        "network",
+        "method",
+        "first",
+        "mean",
+        "target %",
+        "source %",
+        "fold 1 %",
+        "runs",
+        "front",
+    ]
+    lines = [
+        f"| {' | '.join(head)} |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | --- |",
+    ]
     for row in sorted(found, key=lambda row: (row.network, row.target)):
         first, mean = ("" if value is None else f"{value:.2f}" for value in (row.first, row.mean))
-        cells = [row.network, row.method, first, mean, f"{100 * row.target:.1f}", f"{100 * row.source:.1f}"]
+        cells = [
+            row.network,
+            row.method,
+            first,
+            mean,
+            f"{100 * row.target:.1f}",
+            f"{100 * row.source:.1f}",
+        ]
         cells += [f"{100 * row.learned:.1f} → {100 * row.kept:.1f}", str(row.runs)]
         lines.append(f"| {' | '.join(cells)} | {'*' if on_the_front(row, found) else ''} |")
     return "\n".join(lines) + "\n"
@@ -149,7 +182,9 @@ def render(found: Sequence[Row]) -> str:
 def _methods(
     known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:
-    """Full tuning and the linear probe of the plan, and its OLOR with every pair of iota1 and gamma."""
+    """Full tuning and the linear probe of the plan, and its OLOR with every pair of iota1 and
+    gamma.
+    """
     methods = []
     for method in known:
         network, _, kind = method["name"].partition("-")
@@ -161,7 +196,9 @@ def _methods(
         for iota, gamma in grid:
             optimizer = {**method["recipe"]["optimizer"], "olor": {"iota1": iota, "gamma": gamma}}
             recipe = {**method["recipe"], "optimizer": optimizer}
-            methods.append({**method, "name": f"{network}-olor-{iota:g}-{gamma:g}", "recipe": recipe})
+            methods.append(
+                {**method, "name": f"{network}-olor-{iota:g}-{gamma:g}", "recipe": recipe}
+            )
     return methods
 
 
@@ -170,14 +207,22 @@ def _retarget(document: dict[str, Any], target: str, data: Path, out: Path) -> N
     if target == "far":
         path = str(_coloured_digits(data / "mnist", out / "far"))
         document["data"] = [
-            {**document["data"][0], "name": "mnist", "path": path, "classes": "0-9", "classes_per_task": 5}
+            {
+                **document["data"][0],
+                "name": "mnist",
+                "path": path,
+                "classes": "0-9",
+                "classes_per_task": 5,
+            }
         ]
     elif target == "folds":
         document["data"] = [{**document["data"][0], "name": "folds"}]
 
 
 def _shrink(document: dict[str, Any]) -> None:
-    """The small form: another base, one stream of ten classes, small batches that make as many steps."""
+    """The small form: another base, one stream of ten classes, small batches that make as many
+    steps.
+    """
     document["data"] = [{**document["data"][0], "classes": "50-59", "classes_per_task": 5}]
     base = document["bases"][0]
     base["architecture"] = {"name": "resnet20", "width": 8}
@@ -196,7 +241,11 @@ def _coloured_digits(source: Path, folder: Path) -> Path:
         for part, word in (("train", "train"), ("test", "t10k")):
             pixels, labels = (
                 read_idx(
-                    next(path for path in sorted(source.iterdir()) if word in path.name and kind in path.name)
+                    next(
+                        path
+                        for path in sorted(source.iterdir())
+                        if word in path.name and kind in path.name
+                    )
                 )
                 for kind in ("images", "labels")
             )

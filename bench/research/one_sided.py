@@ -1,11 +1,14 @@
-"""Effect of a batch with twenty times as many images of one class on the classes that a model knows.
+"""Effect of a batch with twenty times as many images of one class on the classes that a model
+knows.
 
-    python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases even,several]
+    python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases
+    even,several]
 
-DIR holds `mnist` and `cifar100`. The product's job learns the batches of a case one after the other, by the recipe of a
-new model. In the last one known classes come alone, with 120 images of one of them. The table shows the mean accuracy
-over the known classes on held-out images, before → after the last batch: the mean over the draws of images and of the
-large class, and in brackets the largest loss of a draw. Features of a backbone that no step moves are computed once.
+DIR holds `mnist` and `cifar100`. The product's job learns the batches of a case one after the
+other, by the recipe of a new model. In the last one known classes come alone, with 120 images of
+one of them. The table shows the mean accuracy over the known classes on held-out images, before →
+after the last batch: the mean over the draws of images and of the large class, and in brackets the
+largest loss of a draw. Features of a backbone that no step moves are computed once.
 """
 
 import argparse
@@ -62,7 +65,9 @@ ROWS: dict[str, Json] = {
     "icarl": {"method": "icarl"},
 }
 Batches = list[list[tuple[int, slice]]]
-"""Batches of a case, in their order: classes and which of each one's images, in the order of a draw."""
+"""Batches of a case, in their order: classes and which of each one's images, in the order of a
+draw.
+"""
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,18 @@ def several(classes: int, large: int) -> Batches:
 
 
 def rarest(classes: int, large: int) -> Batches:
-    """One batch in which a class has half as many images as others, then one of that class alone."""
+    """One batch in which a class has half as many images as others, then one of that class
+    alone.
+    """
     first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
     return [first, [(large, slice(FEW, FEW + BULK))]]
 
 
-CASES: dict[str, Callable[[int, int], Batches]] = {"even": even, "several": several, "rarest": rarest}
+CASES: dict[str, Callable[[int, int], Batches]] = {
+    "even": even,
+    "several": several,
+    "rarest": rarest,
+}
 
 
 def main() -> None:
@@ -117,9 +128,15 @@ def main() -> None:
     torch.set_num_threads(1)
     options.cache.mkdir(parents=True, exist_ok=True)
     names = options.streams and options.streams.split(";")
-    streams = [each for each in read_streams(options.data, options.photos) if not names or each.name in names]
+    streams = [
+        each
+        for each in read_streams(options.data, options.photos)
+        if not names or each.name in names
+    ]
     for case in options.cases.split(","):
-        print(f"\n| {options.base}, {case} | " + " | ".join(stream.name for stream in streams) + " |")
+        print(
+            f"\n| {options.base}, {case} | " + " | ".join(stream.name for stream in streams) + " |"
+        )
         print("| --- |" + " ---: |" * len(streams))
         for row in options.rows.split(";"):
             patch = {**ROWS[row], "epochs": options.epochs, **options.recipe}
@@ -135,11 +152,16 @@ def read_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split("digits", _encode(pixels, digits.target))
-    found = (closed_forms.read_idx(data / "mnist", f"train-{kind}")[:6000] for kind in ("images", "labels"))
+    found = (
+        closed_forms.read_idx(data / "mnist", f"train-{kind}")[:6000]
+        for kind in ("images", "labels")
+    )
     yield split("MNIST", _encode(*found))
     yield split("CIFAR-100, 60–69", read_cifar(data, "60-69"))
     yield split("CIFAR-100, 70–79", read_cifar(data, "70-79"))
-    enlarged = [(photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12]
+    enlarged = [
+        (photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12
+    ]
     yield split("photos", enlarged)
     if photos is not None:
         stream = closed_forms.read_photos(photos)
@@ -185,7 +207,9 @@ class Start:
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
         self._prepared = prepared = closed_forms.read_backbones(cache)[name]
         architecture = (
-            imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.load_description().architecture
+            imagenet_base.ARCHITECTURE
+            if base == "photos"
+            else packaged_base.load_description().architecture
         )
         known = cast(Catalogue, build_catalogue())
         self._recipe = resolve(known, "class", new_recipe(known, patch, name)).recipe
@@ -203,10 +227,14 @@ class Start:
         self._decoded: dict[bytes, Tensor] = {}
         self._known = KnownFeatures(self._normalise, 3, torch.device("cpu"))
         self._features = cache / f"{base}-{stream.name}.features.safetensors"
-        self._computed: dict[str, Tensor] = load_tensors(self._features) if self._features.exists() else {}
+        self._computed: dict[str, Tensor] = (
+            load_tensors(self._features) if self._features.exists() else {}
+        )
 
     def measure(self, case: Callable[[int, int], Batches], draws: int) -> str:
-        """Learn a case by several draws; mean accuracy over known classes before → after, and the largest loss."""
+        """Learn a case by several draws; mean accuracy over known classes before → after, and the
+        largest loss.
+        """
         found = [self._learn(case, seed) for seed in range(draws)]
         before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
         loss = max(first - last for first, last in found)
@@ -220,7 +248,13 @@ class Start:
             for c, rows in enumerate(self._stream.train)
         ]
         if self._is_frozen:
-            self._know([image for c, order in enumerate(orders) for image in self._images(c, order, batches)])
+            self._know(
+                [
+                    image
+                    for c, order in enumerate(orders)
+                    for image in self._images(c, order, batches)
+                ]
+            )
         accuracies: list[float] = []
         with tempfile.TemporaryDirectory(dir=self._cache) as scratch:
             folder = Path(scratch)
@@ -231,7 +265,9 @@ class Start:
             }
             kept: list[Json] = []
             for number, batch in enumerate(batches, 1):
-                images = [(self._stream.train[c][row], c) for c, rows in batch for row in orders[c][rows]]
+                images = [
+                    (self._stream.train[c][row], c) for c, rows in batch for row in orders[c][rows]
+                ]
                 out = folder / str(number)
                 out.mkdir()
                 parent = self._learn_batch(images, number, parent, base, out, kept, accuracies)
@@ -281,23 +317,33 @@ class Start:
         recalls = []
         with torch.inference_mode():
             for row, name in enumerate(network.classes):
-                pixels = torch.stack([self._decode(content) for content in self._stream.held_out[int(name)]])
+                pixels = torch.stack(
+                    [self._decode(content) for content in self._stream.held_out[int(name)]]
+                )
                 answers = method.predict_logits(network, inputs(pixels), None).argmax(1)
                 recalls.append(float((answers == row).double().mean()))
         return float(np.mean(recalls))
 
     def _read_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
-        """A result as the parent of the next batch, with sums and features of all batches before (`kept`)."""
+        """A result as the parent of the next batch, with sums and features of all batches before
+        (`kept`).
+        """
         result = json.loads((folder / "result.json").read_text())
         parts = [
             {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
             for part in result["parts"]
         ]
-        manifest = {name: result[name] for name in ("classes", "heads", "method", "normalise", "network")}
+        manifest = {
+            name: result[name] for name in ("classes", "heads", "method", "normalise", "network")
+        }
         per_task = [part for part in parts if part["type"] in PER_TASK]
         kept += [part for part in per_task if not part["name"].endswith(REST)]
         others = [part for part in parts if part not in per_task]
-        return {"version": number, "manifest": {"version": number, **manifest}, "parts": [*others, *kept]}
+        return {
+            "version": number,
+            "manifest": {"version": number, **manifest},
+            "parts": [*others, *kept],
+        }
 
     @property
     def _is_frozen(self) -> bool:

@@ -1,15 +1,18 @@
-"""Trains the small base that comes with the package: a ResNet-20 of double width on 60 of CIFAR-100's classes.
+"""Trains the small base that comes with the package: a ResNet-20 of double width on 60 of
+CIFAR-100's classes.
 
-    python -m bench.research.train_base --data DIR --out FOLDER [--epochs 60] [--width 32] [--minutes 120]
+    python -m bench.research.train_base --data DIR --out FOLDER [--epochs 60] [--width 32]
+    [--minutes 120]
 
-DIR holds `classes_00-09.zip` … `classes_50-59.zip`, each with `train/<class>/` and `test/<class>/`; the other
-40 classes stay unseen, so that whatever is measured with the base is new to it. The run goes on where FOLDER
-says that it stopped: weights, momentum and epoch are written after each epoch, and each epoch draws from a
-generator of its own. At the end FOLDER holds `base.safetensors` (the backbone) and `base.json` (seed,
-command, curve, accuracy).
+DIR holds `classes_00-09.zip` … `classes_50-59.zip`, each with `train/<class>/` and `test/<class>/`;
+the other 40 classes stay unseen, so that whatever is measured with the base is new to it. The run
+goes on where FOLDER says that it stopped: weights, momentum and epoch are written after each epoch,
+and each epoch draws from a generator of its own. At the end FOLDER holds `base.safetensors` (the
+backbone) and `base.json` (seed, command, curve, accuracy).
 
-Images are cropped by up to 4 pixels, mirrored, and changed in brightness and contrast; one in ten is made grey, so that
-the base also serves images of one channel. SGD with Nesterov momentum, a rate that rises and falls once, bfloat16.
+Images are cropped by up to 4 pixels, mirrored, and changed in brightness and contrast; one in ten
+is made grey, so that the base also serves images of one channel. SGD with Nesterov momentum, a rate
+that rises and falls once, bfloat16.
 """
 
 import argparse
@@ -49,7 +52,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many, to go on later")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop after so many, to go on later"
+    )
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     data = images(asked.data, asked.out / "images.npz")
@@ -57,9 +62,16 @@ def main() -> None:
 
 
 def images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
-    """`train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and `classes`."""
+    """`train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
+    `classes`.
+    """
     if not cache.exists():
-        found: dict[str, list[Any]] = {"train": [], "test": [], "train_labels": [], "test_labels": []}
+        found: dict[str, list[Any]] = {
+            "train": [],
+            "test": [],
+            "train_labels": [],
+            "test_labels": [],
+        }
         classes: list[str] = []
         for name in ARCHIVES:
             with zipfile.ZipFile(folder / name) as archive:
@@ -111,7 +123,10 @@ class Training:
 
     def _epoch(self, epoch: int) -> float:
         generator = torch.Generator().manual_seed(SEED * 1_000_003 + epoch + 1)
-        inputs, labels = torch.from_numpy(self.data["train"]), torch.from_numpy(self.data["train_labels"])
+        inputs, labels = (
+            torch.from_numpy(self.data["train"]),
+            torch.from_numpy(self.data["train_labels"]),
+        )
         order = torch.randperm(len(inputs), generator=generator)
         batches = order.split(BATCH)
         self.network.train()
@@ -141,7 +156,10 @@ class Training:
     def accuracy(self) -> float:
         """Share of the 6,000 test images of the 60 classes that are answered right, in float32."""
         self.network.eval()
-        inputs, labels = torch.from_numpy(self.data["test"]), torch.from_numpy(self.data["test_labels"])
+        inputs, labels = (
+            torch.from_numpy(self.data["test"]),
+            torch.from_numpy(self.data["test_labels"]),
+        )
         right = 0
         for x, y in zip(inputs.split(500), labels.split(500), strict=True):
             right += int((self.network(normalised(x.float() / 255)).argmax(1) == y).sum())
@@ -152,9 +170,12 @@ class Training:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
         save_file(
-            {k: v.contiguous() for k, v in self.network.state_dict().items()}, new / "weights.safetensors"
+            {k: v.contiguous() for k, v in self.network.state_dict().items()},
+            new / "weights.safetensors",
         )
-        save_file({k: v.contiguous() for k, v in self.momentum.items()}, new / "momentum.safetensors")
+        save_file(
+            {k: v.contiguous() for k, v in self.momentum.items()}, new / "momentum.safetensors"
+        )
         (new / "curve.json").write_text(json.dumps(self.curve))
         new.rename(self.folder / f"epoch-{len(self.curve):04}")
         for old in sorted(self.folder.glob("epoch-*"))[:-1]:
@@ -180,8 +201,8 @@ class Training:
             "accuracy": self.curve[-1]["accuracy"],
             "parameters": sum(p.numel() for p in self.backbone.parameters()),
             "seed": SEED,
-            "command": f"python -m bench.research.train_base --data DIR --out FOLDER --epochs {self.epochs} "
-            f"--width {self.architecture['width']}",
+            "command": f"python -m bench.research.train_base --data DIR --out FOLDER --epochs "
+            f"{self.epochs} --width {self.architecture['width']}",
             "cpu_seconds": sum(row["cpu_seconds"] for row in self.curve),
             "torch": torch.__version__,
             "curve": self.curve,
@@ -190,9 +211,15 @@ class Training:
 
 
 def schedule(share: float) -> float:
-    """The rate as a share of its peak, after a share of all steps: a linear rise over 15 %, then a cosine to 0."""
+    """The rate as a share of its peak, after a share of all steps: a linear rise over 15 %, then a
+    cosine to 0.
+    """
     rise = 0.15
-    return share / rise if share < rise else 0.5 * (1 + math.cos(math.pi * (share - rise) / (1 - rise)))
+    return (
+        share / rise
+        if share < rise
+        else 0.5 * (1 + math.cos(math.pi * (share - rise) / (1 - rise)))
+    )
 
 
 def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -204,7 +231,9 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
     span = torch.arange(size)
     columns = torch.where(draws[:, 2, None] < 0.5, span, span.flip(0)) + left[:, None]
     rows = span + top[:, None]
-    x = padded[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    x = padded[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(
+        0, 3, 1, 2
+    )
     x = x * (0.75 + 0.5 * draws[:, 3]).view(-1, 1, 1, 1)
     mean = x.mean((1, 2, 3), keepdim=True)
     x = (x - mean) * (0.75 + 0.5 * draws[:, 4]).view(-1, 1, 1, 1) + mean

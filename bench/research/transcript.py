@@ -2,9 +2,9 @@
 
     python -m bench.research.transcript --data DIR > docs/reference/transcript.md
 
-Nine classes of CIFAR-100 come as photos in folders, three classes a week. A service learns them, and every command is
-run on a pseudo-terminal; what stands on its screen at the end is printed as Markdown.  DIR holds
-`cifar100/classes_60-69.zip`.
+Nine classes of CIFAR-100 come as photos in folders, three classes a week. A service learns them,
+and every command is run on a pseudo-terminal; what stands on its screen at the end is printed as
+Markdown.  DIR holds `cifar100/classes_60-69.zip`.
 """
 
 import argparse
@@ -44,7 +44,8 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("A folder of folders of photos.", ("perennial submit garden week-31",)),
     (
         "A batch that is learned by fine-tuning forgets the one before: its version is held.",
-        ("perennial submit garden week-32 --recipe '{\"method\": \"finetune\"}'", "perennial metrics garden"),
+        ("perennial submit garden week-32 --recipe '{\"method\": "
+            "\"finetune\"}'", "perennial metrics garden"),
     ),
     (
         "A person may overrule the gate, with a reason, and take it back.",
@@ -87,7 +88,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, service.running(Path(root) / "service") as running:
         folder = Path(root) / "garden"
         write_photos(source, folder)
-        terminal = Terminal(folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key})
+        terminal = Terminal(
+            folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
+        )
         for words, commands in STEPS:
             print(f"{words}\n\n```text")
             for number, command in enumerate(commands):
@@ -109,7 +112,10 @@ def write_photos(source: Path, folder: Path) -> None:
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
                     write(week / part / label / f"{number:03}.jpg", photo(archive.read(name), SIZE))
-            write(folder / "new" / f"{label}.jpg", photo(archive.read(files[label, "test"][HELD_OUT]), SIZE))
+            write(
+                folder / "new" / f"{label}.jpg",
+                photo(archive.read(files[label, "test"][HELD_OUT]), SIZE),
+            )
 
 
 def write(path: Path, content: bytes) -> None:
@@ -126,14 +132,21 @@ class Terminal:
     environment: dict[str, str]
 
     def run(self, command: str) -> str:
-        """What stands on the screen when a command has ended, and its exit status where that is not 0."""
+        """What stands on the screen when a command has ended, and its exit status where that is not
+        0.
+        """
         master, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         script = f'perennial() {{ {shlex.quote(sys.executable)} -m perennial "$@"; }}; {command}'
         environment = {**os.environ, **self.environment, "TERM": "xterm-256color"}
         environment.pop("COLUMNS", None)
         process = subprocess.Popen(
-            ["bash", "-c", script], cwd=self.folder, env=environment, stdin=child, stdout=child, stderr=child
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=environment,
+            stdin=child,
+            stdout=child,
+            stderr=child,
         )
         os.close(child)
         screen = pyte.Screen(COLUMNS, LINES)

@@ -1,1 +1,3 @@
-"""What the service costs and bears: requests, uploads, growth, and what all of it does at a million rows."""
+"""What the service costs and bears: requests, uploads, growth, and what all of it does at a million
+rows.
+"""

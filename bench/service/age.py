@@ -1,12 +1,15 @@
-"""Measures the cost of an update as its model ages: updates of ten new classes each, or of more images of known ones.
+"""Measures the cost of an update as its model ages: updates of ten new classes each, or of more
+images of known ones.
 
-    python -m bench.service.age [--updates 60] [--methods analytic er] [--scenarios class data] [--side 32]
+    python -m bench.service.age [--updates 60] [--methods analytic er] [--scenarios class data]
+    [--side 32]
 
-Each batch is uploaded to the API and learned by a worker, both in this process; the job runs in a process of its own,
-on one thread. The store is a folder that gives out no local files, so that its requests are those that S3 would get.
-Printed for update 2, 5, 10 and every tenth, of the worker's part alone: seconds; CPU seconds of the job process and of
-the worker; SQL statements; requests to the store, and those of each kind; bytes that the version adds; bytes in the
-store. Then the last updates over those around update 10, medians of three. Images are noise around a picture of their
+Each batch is uploaded to the API and learned by a worker, both in this process; the job runs in a
+process of its own, on one thread. The store is a folder that gives out no local files, so that its
+requests are those that S3 would get. Printed for update 2, 5, 10 and every tenth, of the worker's
+part alone: seconds; CPU seconds of the job process and of the worker; SQL statements; requests to
+the store, and those of each kind; bytes that the version adds; bytes in the store. Then the last
+updates over those around update 10, medians of three. Images are noise around a picture of their
 class.
 """
 
@@ -86,7 +89,9 @@ class CountedStore:
 class Stream:
     """A model and the worker that updates it."""
 
-    def __init__(self, folder: Path, method: str, scenario: str, side: int, base: str = BASE) -> None:
+    def __init__(
+        self, folder: Path, method: str, scenario: str, side: int, base: str = BASE
+    ) -> None:
         settings = Settings(
             data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
         )
@@ -120,7 +125,9 @@ class Stream:
     def learn(self, archive: bytes) -> Figures:
         """Send a batch and learn it."""
         answer = self._client.post(
-            "/v1/models/aging/tasks", content=archive, headers={"Content-Type": "application/octet-stream"}
+            "/v1/models/aging/tasks",
+            content=archive,
+            headers={"Content-Type": "application/octet-stream"},
         )
         assert answer.status_code == 202, answer.text
         zygote = psutil.Process(self._worker.ensure_zygote().pid)
@@ -136,7 +143,13 @@ class Stream:
             assert job.state == "succeeded", (job.state, job.error)
             named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
         return Figures(
-            seconds, used, own_used, counted[0], sum(self._store.counts.values()), named or 0, self._stored()
+            seconds,
+            used,
+            own_used,
+            counted[0],
+            sum(self._store.counts.values()),
+            named or 0,
+            self._stored(),
         )
 
     def requests(self) -> str:
@@ -154,7 +167,9 @@ class Stream:
 
 
 def make_batch(number: int, scenario: str, side: int) -> bytes:
-    """An npz of `PER_CLASS` images of each of ten classes: new ones, or in the data scenario the same."""
+    """An npz of `PER_CLASS` images of each of ten classes: new ones, or in the data scenario the
+    same.
+    """
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)
     images, labels = [], []
@@ -192,7 +207,10 @@ def _cpu(process: psutil.Process) -> float:
 def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
     """Print one stream, a line for every tenth update."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
-    print("| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored bytes |")
+    print(
+        "| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored "
+        "bytes |"
+    )
     print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
     seen: list[Figures] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -203,18 +221,22 @@ def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
                 seen.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(
-                        f"| {number} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} "
-                        f"| {one.statements} | {one.requests} | {stream.requests()} "
-                        f"| {one.new_bytes:,} | {one.total_bytes:,} |",
+                        f"| {number} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | "
+                        f"{one.worker_cpu_s:.2f} | {one.statements} | {one.requests} | "
+                        f"{stream.requests()} | {one.new_bytes:,} | {one.total_bytes:,} |",
                         flush=True,
                     )
         finally:
             stream.close()
     if updates > FIRST + 1:
         ratios = {
-            name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name) for name in NAMES
+            name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name)
+            for name in NAMES
         }
-        print("last ÷ update 10: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+        print(
+            "last ÷ update 10: "
+            + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        )
 
 
 def _median(some: list[Figures], name: str) -> float:
@@ -228,7 +250,9 @@ def main() -> None:
     )
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--methods", nargs="+", choices=sorted(RECIPES), default=sorted(RECIPES))
-    parser.add_argument("--scenarios", nargs="+", choices=("class", "data"), default=["class", "data"])
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=("class", "data"), default=["class", "data"]
+    )
     parser.add_argument("--side", type=int, default=32)
     args = parser.parse_args()
     for method in args.methods:

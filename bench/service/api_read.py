@@ -1,10 +1,11 @@
-"""`GET /v1/jobs/{id}`, the route that clients poll, against a bare sync FastAPI route that reads one row.
+"""`GET /v1/jobs/{id}`, the route that clients poll, against a bare sync FastAPI route that reads
+one row.
 
     python -m bench.service.api_read [--seconds 4]
 
 Both servers are one uvicorn process on the same SQLite file and share the machine with the load
-generator; each pair of figures is measured back to back. Goals: ≥ 2 × the reference when idle, ≥ 1 ×
-while a job trains.
+generator; each pair of figures is measured back to back. Goals: ≥ 2 × the reference when idle, ≥ 1
+× while a job trains.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""The reference of `bench.service.api_read`: a bare sync FastAPI route that reads one row through the ORM."""
+"""The reference of `bench.service.api_read`: a bare sync FastAPI route that reads one row through
+the ORM.
+"""
 
 import os
 from typing import Any

@@ -9,15 +9,24 @@ from playwright.sync_api import Page, sync_playwright
 
 from tools.service import Service
 
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+]
 
 
 @contextmanager
 def logged_in(running: Service) -> Iterator[Page]:
-    """A page of the Chromium that CHROMIUM names, else of the path's, logged in with the service's key."""
+    """A page of the Chromium that CHROMIUM names, else of the path's, logged in with the service's
+    key.
+    """
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if executable is None:
-        raise SystemExit("There is no chromium on the path: install it, or set CHROMIUM to where it is.")
+        raise SystemExit(
+            "There is no chromium on the path: install it, or set CHROMIUM to where it is."
+        )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=_ARGUMENTS)
         page = browser.new_page(base_url=running.url)

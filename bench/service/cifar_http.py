@@ -1,4 +1,5 @@
-"""A real archive through HTTP: ten CIFAR-100 classes, learned for one epoch, downloaded in two halves.
+"""A real archive through HTTP: ten CIFAR-100 classes, learned for one epoch, downloaded in two
+halves.
 
     python -m bench.service.cifar_http --data DIR
 
@@ -18,14 +19,18 @@ from tools import service
 
 
 def main() -> None:
-    """Print what was ingested, how fast, what was learned, and the digest of the resumed download."""
+    """Print what was ingested, how fast, what was learned, and the digest of the resumed
+    download.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     archive = parser.parse_args().data / "cifar100" / "classes_00-09.zip"
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         client.models.create(
-            "cifar", architecture={"name": "slim-resnet18"}, recipe={"epochs": 1, "method": "finetune"}
+            "cifar",
+            architecture={"name": "slim-resnet18"},
+            recipe={"epochs": 1, "method": "finetune"},
         )
         job = client.submit("cifar", archive)
         end = job.wait(900)
@@ -39,7 +44,8 @@ def main() -> None:
         seconds = (at["running"] - at["validating"]).total_seconds()
         images = (task.n_train or 0) + (task.n_held_out or 0)
         print(
-            f"ingest: {images} images in {seconds:.2f} s = {images / seconds:,.0f} images/s (fetch to commit)"
+            f"ingest: {images} images in {seconds:.2f} s = {images / seconds:,.0f} images/s (fetch "
+            f"to commit)"
         )
         accuracy = client.metrics.retrieve("cifar").accuracy_matrix
         print(f"accuracy after one epoch: {accuracy}")
@@ -64,7 +70,9 @@ def _in_two_halves(http: httpx2.Client, path: str) -> None:
         f"download: {size:,} bytes in two ranges ({first.headers['Content-Range']}; "
         f"{second.headers['Content-Range']})"
     )
-    print(f"sha256 {digest}, ETag {etag}: {'equal' if digest == etag.strip(chr(34)) else 'DIFFERENT'}")
+    print(
+        f"sha256 {digest}, ETag {etag}: {'equal' if digest == etag.strip(chr(34)) else 'DIFFERENT'}"
+    )
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@ r"""Many clients at once: what pollers and event streams cost a job that trains,
     python -m bench.service.crowd [--pollers 200] [--streams 20] [--pause 1] [--uploads 20] \
         [--megabytes 8] [--epochs 400]
 
-The same batch is learned three times, each by a model of its own: alone, with all pollers and streams on its
-job, and alone again; the ratio is the second time over the mean of the others (a busy machine shows in how
-these differ). Then all uploads begin at once, each into a model of its own; one that is refused with 429
-comes again after Retry-After, under the same Idempotency-Key. Exit 1 when anything was answered otherwise
-than 200, when a stream missed an event that the job's list of events has, when an upload was not accepted at
-last, or when the digest kept is not that of what was sent.
+The same batch is learned three times, each by a model of its own: alone, with all pollers and
+streams on its job, and alone again; the ratio is the second time over the mean of the others (a
+busy machine shows in how these differ). Then all uploads begin at once, each into a model of its
+own; one that is refused with 429 comes again after Retry-After, under the same Idempotency-Key.
+Exit 1 when anything was answered otherwise than 200, when a stream missed an event that the job's
+list of events has, when an upload was not accepted at last, or when the digest kept is not that of
+what was sent.
 """
 
 import argparse
@@ -48,7 +49,9 @@ def main() -> int:
     )
     parser.add_argument("--pollers", type=int, default=200)
     parser.add_argument("--streams", type=int, default=20)
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between a poller's questions")
+    parser.add_argument(
+        "--pause", type=float, default=1.0, help="seconds between a poller's questions"
+    )
     parser.add_argument("--uploads", type=int, default=20)
     parser.add_argument("--megabytes", type=int, default=8, help="per upload")
     parser.add_argument("--epochs", type=int, default=400, help="of the job")
@@ -91,8 +94,8 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
     events = sum(1 for _ in job.events())
     if given.pollers:
         print(
-            f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 {got.p50_ms:.1f} ms,"
-            f" p99 {got.p99_ms:.1f} ms, by status {got.statuses}"
+            f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 "
+            f"{got.p50_ms:.1f} ms, p99 {got.p99_ms:.1f} ms, by status {got.statuses}"
         )
     print(
         f"{given.streams} event streams: {sum(streams)} events received, {events} per job,"
@@ -102,9 +105,13 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
         flush=True,
     )
     wrong = [
-        f"{count} pollers' answers of {status}" for status, count in got.statuses.items() if status != 200
+        f"{count} pollers' answers of {status}"
+        for status, count in got.statuses.items()
+        if status != 200
     ]
-    return wrong + [f"a stream had {count} of {events} events" for count in streams if count != events]
+    return wrong + [
+        f"a stream had {count} of {events} events" for count in streams if count != events
+    ]
 
 
 def _alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
@@ -113,7 +120,10 @@ def _alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
 
 def _submit(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandle:
     client.models.create(
-        name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": epochs}, architecture="small-cnn"
+        name,
+        image={"size": 16, "channels": 3},
+        recipe={**RECIPE, "epochs": epochs},
+        architecture="small-cnn",
     )
     return client.submit(name, batch)
 
@@ -128,8 +138,8 @@ async def _follow_all(running: service.Service, job: str, streams: int) -> list[
     """How many events each stream received until the server ended it."""
     parts = urlsplit(running.url)
     request = (
-        f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: text/event-stream\r\n"
-        f"Authorization: Bearer {running.key}\r\nConnection: close\r\n\r\n"
+        f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: "
+        f"text/event-stream\r\nAuthorization: Bearer {running.key}\r\nConnection: close\r\n\r\n"
     )
 
     async def one() -> int:
@@ -150,7 +160,10 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
     names = [f"upload-{number}" for number in range(uploads)]
     for name in names:
         client.models.create(
-            name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": 1}, architecture="small-cnn"
+            name,
+            image={"size": 16, "channels": 3},
+            recipe={**RECIPE, "epochs": 1},
+            architecture="small-cnn",
         )
     bodies = [_images(megabytes * 8, 200) for _ in names]
     statuses: collections.Counter[int] = collections.Counter()
@@ -188,9 +201,11 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
             wrong.append(f"{name} has the digests {kept}")
     size = sum(map(len, bodies)) / MB
     print(
-        f"{uploads} uploads at once, {size:.0f} MB: {took:.1f} s, answers by status {dict(statuses)}; API "
+        f"{uploads} uploads at once, {size:.0f} MB: {took:.1f} s, answers by status "
+        f"{dict(statuses)}; API "
         "process"
-        f" {before / MB:.0f} MB, at most {most / MB:.0f}, at the end {api.memory_info().rss / MB:.0f}",
+        f" {before / MB:.0f} MB, at most {most / MB:.0f}, at the end "
+        f"{api.memory_info().rss / MB:.0f}",
         flush=True,
     )
     return wrong

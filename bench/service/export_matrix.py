@@ -1,4 +1,5 @@
-"""The architectures that people choose, each with every way to answer: a version to export, or why there is none.
+"""The architectures that people choose, each with every way to answer: a version to export, or why
+there is none.
 
 An architecture stands for those of its family that differ from it in size alone.
 """
@@ -34,7 +35,9 @@ TIMM_SIZES = {name: 64 for name in RECOMMENDED} | {
     "vit_small_patch14_dinov2.lvd142m": 70,
     "vit_base_patch14_dinov2.lvd142m": 70,
 }
-"""Small images, so that a cell takes seconds: convolutions are the same in any size, and positions are resampled."""
+"""Small images, so that a cell takes seconds: convolutions are the same in any size, and positions
+are resampled.
+"""
 
 ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
     "mlp": (MLP, 8),
@@ -47,7 +50,9 @@ ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
     "resnet50": ({"name": "resnet50"}, 32),
     "convnext_tiny": ({"name": "convnext_tiny"}, 32),
     "vit_b_32": ({"name": "vit_b_32"}, 64),
-    **{f"timm/{name}": ({"name": "timm", "model": name}, size) for name, size in TIMM_SIZES.items()},
+    **{
+        f"timm/{name}": ({"name": "timm", "model": name}, size) for name, size in TIMM_SIZES.items()
+    },
 }
 """Name → architecture and image size."""
 
@@ -62,14 +67,18 @@ class Way:
 
 WAYS = {
     "plain": Way("finetune", plain),
-    "a head per task": Way("finetune", lambda architecture, size: plain(architecture, size, "task")),
+    "a head per task": Way(
+        "finetune", lambda architecture, size: plain(architecture, size, "task")
+    ),
     "nearest mean": Way("icarl", nearest_mean),
     "analytic ncm": Way("analytic", lambda a, size: analytic(a, size, "ncm", PROJECTION)),
     "analytic ridge": Way("analytic", lambda a, size: analytic(a, size, "ridge", PROJECTION)),
     "analytic lda": Way("analytic", lambda a, size: analytic(a, size, "lda", PROJECTION)),
     "linearised": Way("dlcft", linearised),
     "prompts": Way("vpt", prompts),
-    "der-net": Way("der-net", lambda architecture, size: experts(ParallelNetwork, architecture, size)),
+    "der-net": Way(
+        "der-net", lambda architecture, size: experts(ParallelNetwork, architecture, size)
+    ),
     "dne": Way("dne", lambda architecture, size: experts(ExpandedNetwork, architecture, size)),
 }
 """Name → way."""
@@ -78,7 +87,8 @@ WAYS = {
 def no_such_version(architecture: str, way: str) -> str | None:
     """Why no version of this architecture answers so; None where there are such versions.
 
-    A recipe with such a method is refused before anything is learned, so that there is nothing to export.
+    A recipe with such a method is refused before anything is learned, so that there is nothing to
+    export.
     """
     name = WAYS[way].method
     accepts = registry.get(name).accepts
@@ -91,7 +101,9 @@ def no_such_version(architecture: str, way: str) -> str | None:
 
 
 def cells() -> dict[str, Case]:
-    """Every version that there can be, by name; the cheap way to answer of all architectures first."""
+    """Every version that there can be, by name; the cheap way to answer of all
+    architectures first.
+    """
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS

@@ -1,15 +1,17 @@
-"""What an ONNX export costs, and how far its answers are from the version's: a line for each kind of version.
+"""What an ONNX export costs, and how far its answers are from the version's: a line for each kind
+of version.
 
     python -m bench.service.export_onnx --out FILE [--only TEXT] [--seconds N]
     python -m bench.service.export_onnx --out FILE --table
 
-Versions are those of `bench.service.export_matrix`, and variants of small ones. Each is built, exported twice
-and checked; its line of JSON goes to FILE. A run takes no version that FILE has already, and begins none
-after N seconds: the command is repeated until it says that nothing is left. `--table` prints what is in FILE
-as a table, with the versions that there are not.
+Versions are those of `bench.service.export_matrix`, and variants of small ones. Each is built,
+exported twice and checked; its line of JSON goes to FILE. A run takes no version that FILE has
+already, and begins none after N seconds: the command is repeated until it says that nothing is
+left. `--table` prints what is in FILE as a table, with the versions that there are not.
 
-Seconds are those of PyTorch's exporter and of the check in ONNX Runtime, with one thread. "max Δp" is the
-largest difference of a probability between the two, over 21 images of noise in batches of 1, 3 and 17.
+Seconds are those of PyTorch's exporter and of the check in ONNX Runtime, with one thread. "max Δp"
+is the largest difference of a probability between the two, over 21 images of noise in batches of 1,
+3 and 17.
 """
 
 import argparse
@@ -32,7 +34,9 @@ from core.learn.torchvision_import import torchvision_models
 
 @dataclass(frozen=True)
 class Line:
-    """What was measured of a version; `refused`: why it cannot be exported, and then the numbers are 0."""
+    """What was measured of a version; `refused`: why it cannot be exported, and then the numbers
+    are 0.
+    """
 
     version: str
     export_s: float = 0.0
@@ -49,11 +53,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="lines of JSON, added to")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="lines of JSON, added to"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="versions whose names have this text in them"
     )
-    parser.add_argument("--seconds", type=float, default=1e9, help="after which no further version is begun")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="after which no further version is begun"
+    )
     parser.add_argument("--table", action="store_true", help="print the table instead")
     arguments = parser.parse_args()
     done = _read(arguments.out)
@@ -114,11 +122,18 @@ def _table(lines: dict[str, Line]) -> list[str]:
             f"{line.max_difference:.0e} | {line.tolerance:.0e}"
         )
         told.append(f"| {line.version}{other} | {line.refused or numbers} |")
-    told += ["", "| architectures | ways to answer that none of their versions has |", "| --- | --- |"]
+    told += [
+        "",
+        "| architectures | ways to answer that none of their versions has |",
+        "| --- | --- |",
+    ]
     none = {
-        name: [reason for way in WAYS if (reason := no_such_version(name, way))] for name in ARCHITECTURES
+        name: [reason for way in WAYS if (reason := no_such_version(name, way))]
+        for name in ARCHITECTURES
     }
-    for reasons, group in groupby(sorted(none, key=lambda name: none[name]), key=lambda name: none[name]):
+    for reasons, group in groupby(
+        sorted(none, key=lambda name: none[name]), key=lambda name: none[name]
+    ):
         names_once = dict.fromkeys(name.partition("/")[0] for name in group)
         told.append(f"| {', '.join(names_once)} | {'; '.join(reasons)} |")
     return told

@@ -1,5 +1,5 @@
-"""Versions to export, built and not trained, with random heads and state: builders for each way to answer,
-and small ones.
+"""Versions to export, built and not trained, with random heads and state: builders for each way to
+answer, and small ones.
 
 `export_matrix` has the architectures that people choose, with each way to answer.
 """
@@ -55,7 +55,9 @@ class Case:
 
 
 def network(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Network:
-    """An untrained network with random heads, whose logits are about 1: none of its probabilities is 0 or 1."""
+    """An untrained network with random heads, whose logits are about 1: none of its probabilities
+    is 0 or 1.
+    """
     heads = HeadSpec(tasks=TASKS) if scenario == "task" else HeadSpec(classes=CLASSES)
     built = build_network(dict(architecture), ImageSpec(size, CHANNELS), scenario, heads, seed=4)
     draw = torch.Generator().manual_seed(4)
@@ -91,14 +93,16 @@ def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
         built = network(architecture, size)
         draw = torch.Generator().manual_seed(1)
         means = torch.randn(len(CLASSES), built.backbone.width, generator=draw)
-        return built, method("icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}})
+        return built, method(
+            "icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}}
+        )
 
     return Case(size, build)
 
 
 def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
-    """By a classifier in closed form, solved for images of one colour a class: what it reads, and how far
-    apart its logits are, no random numbers have."""
+    """By a classifier in closed form, solved for images of one colour a class: what it reads, and
+    how far apart its logits are, no random numbers have."""
 
     def build() -> tuple[Network, Method]:
         built, draw = network(architecture, size), torch.Generator().manual_seed(1)
@@ -121,7 +125,9 @@ def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: 
 
 
 def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear, dict[str, Any]]:
-    """The classifier for columns [n, K] as the method solves for it, and what it notes; `ones`: a ridge has a bias."""
+    """The classifier for columns [n, K] as the method solves for it, and what it notes; `ones`: a
+    ridge has a bias.
+    """
     columns = append_ones(h) if ones and head == "ridge" else h
     sums = Sums.zero(columns.shape[1], len(CLASSES))
     sums.add(columns, labels)
@@ -133,7 +139,11 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
     strength, weight = ridge.choose_strength(sums)
     cool = fit_temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
-    linear = Linear(weight[:, :-1], weight[:, -1]) if ones else Linear(weight, weight.new_zeros(len(weight)))
+    linear = (
+        Linear(weight[:, :-1], weight[:, -1])
+        if ones
+        else Linear(weight, weight.new_zeros(len(weight)))
+    )
     return linear, told
 
 
@@ -145,7 +155,9 @@ def prompts(
     def build() -> tuple[Network, Method]:
         own = () if scenario == "task" else None
         built = PromptedNetwork(network(architecture, size, scenario), 3, deep, own)
-        for task, name in ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl")):
+        for task, name in (
+            ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl"))
+        ):
             built.grow(task, [name], "default", torch.Generator().manual_seed(task))
         return built, method("finetune")
 

@@ -1,11 +1,12 @@
 """Fills a database with many models, tasks, jobs, versions and what hangs on them, in minutes.
 
-Each table is one `INSERT … SELECT` over a series of numbers, on both databases. Row n is task n // models + 1
-of model n % models, so that the rows of one model lie far apart, as they do after years of service. Most jobs
-have succeeded; a few failed, were rejected or cancelled; the last ones of every tenth model wait in the
-queue, and every tenth of those waits for a held version (`series.STOPPED`). In every fiftieth model
-production was put back by one version (`series.PINNED`). Half of the models share the backbone of an uploaded
-base: five blobs that a tenth of all parts name each.
+Each table is one `INSERT … SELECT` over a series of numbers, on both databases. Row n is task n //
+models + 1 of model n % models, so that the rows of one model lie far apart, as they do after years
+of service. Most jobs have succeeded; a few failed, were rejected or cancelled; the last ones of
+every tenth model wait in the queue, and every tenth of those waits for a held version
+(`series.STOPPED`). In every fiftieth model production was put back by one version
+(`series.PINNED`). Half of the models share the backbone of an uploaded base: five blobs that a
+tenth of all parts name each.
 """
 
 import json
@@ -99,7 +100,9 @@ def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
     """
     with db.engine.connect() as connection:
-        driver: Any = connection.connection.driver_connection  # a pragma does nothing inside a transaction
+        driver: Any = (
+            connection.connection.driver_connection
+        )  # a pragma does nothing inside a transaction
         for setting in _QUICK[db.dialect]:
             driver.execute(setting)
         driver.commit()
@@ -109,7 +112,10 @@ def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
             made = connection.execute(statement).rowcount
             connection.commit()
             if not quiet:
-                print(f"  {name:<12} {max(made, 0):>10,} rows {time.monotonic() - began:6.1f} s", flush=True)
+                print(
+                    f"  {name:<12} {max(made, 0):>10,} rows {time.monotonic() - began:6.1f} s",
+                    flush=True,
+                )
         SERIES.drop(connection)
         connection.commit()
     analyse(db)
@@ -126,8 +132,8 @@ _QUICK = {
 
 
 def analyse(db: Database) -> None:
-    """Let the database count, as PostgreSQL's autovacuum does by itself; SQLite plans without counts in
-    service."""
+    """Let the database count, as PostgreSQL's autovacuum does by itself; SQLite plans without
+    counts in service."""
     if db.dialect == "postgresql":
         with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout=0")
@@ -227,7 +233,9 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         finished_at=case((~waits, S.at + 20.0)),
     )  # fmt: skip
     ended = case(*((S.state == state, sql_json({"state": state})) for state in ENDS))
-    for place, data in enumerate((sql_json({"state": "queued"}), sql_json({"state": "running"}), ended)):
+    for place, data in enumerate(
+        (sql_json({"state": "queued"}), sql_json({"state": "running"}), ended)
+    ):
         yield filled(
             Event, SERIES, None if place == 0 else ~waits,
             job_id=sql_id("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
@@ -256,7 +264,9 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
-    """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some models."""
+    """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some
+    models.
+    """
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)
     yield filled(
@@ -322,5 +332,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
 def _manifest(dialect: str) -> Any:
     """A version's manifest with the tasks that it was taught."""
     start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
-    written = literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"
+    written = (
+        literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"
+    )
     return cast(written, JSON) if dialect == "postgresql" else written  # for SQLite JSON is text

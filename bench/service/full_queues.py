@@ -1,12 +1,15 @@
-r"""Cost of many open uploads and a long queue for everybody: each call beside the same call with few of them.
+r"""Cost of many open uploads and a long queue for everybody: each call beside the same call with
+few of them.
 
-    python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100] [--database URL]
+    python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100] [--database
+    URL]
 
-On SQLite in a folder of its own, or in an empty database. Uploads: 100 of each owner; a begin, a look, a list and a
-piece's begin are timed with 100 and with all of them, then the sweep that removes all at once. Jobs: all of one owner
-and one model; a claim given back and a page of the list are timed with 10 and with all, and beside them a claim of
-another owner's only job. Milliseconds, medians. Exit 1 when a call takes more than three times as long (and 5 ms more),
-or the other owner's job is not claimed first.
+On SQLite in a folder of its own, or in an empty database. Uploads: 100 of each owner; a begin, a
+look, a list and a piece's begin are timed with 100 and with all of them, then the sweep that
+removes all at once. Jobs: all of one owner and one model; a claim given back and a page of the list
+are timed with 10 and with all, and beside them a claim of another owner's only job. Milliseconds,
+medians. Exit 1 when a call takes more than three times as long (and 5 ms more), or the other
+owner's job is not claimed first.
 """
 
 import argparse
@@ -49,7 +52,9 @@ def main() -> int:
     parser.add_argument("--uploads", type=int, default=100_000)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--calls", type=int, default=100, help="of each kind")
-    parser.add_argument("--database", default="", help="an empty one; default: SQLite in a temporary folder")
+    parser.add_argument(
+        "--database", default="", help="an empty one; default: SQLite in a temporary folder"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         db = Database(given.database or f"sqlite:///{folder}/perennial.db")
@@ -85,7 +90,8 @@ def _compared(few: dict[str, float], many: dict[str, float], words: str) -> int:
         bad = after > MOST_RATIO * before and after > before + MOST_MORE_MS
         wrong += bad
         print(
-            f"{name:32} {before:8.2f} → {after:8.2f} ms with {words}{'  TOO SLOW' if bad else ''}", flush=True
+            f"{name:32} {before:8.2f} → {after:8.2f} ms with {words}{'  TOO SLOW' if bad else ''}",
+            flush=True,
         )
     return wrong
 
@@ -101,7 +107,9 @@ def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
     begun = time.perf_counter()
     open_uploads.remove_expired(db, store)
-    print(f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True)
+    print(
+        f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True
+    )
     return wrong
 
 
@@ -123,7 +131,9 @@ def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
         )
     }
     found["look where it is"] = _timed(calls, lambda: uploads.read(db, actor, made[0]))
-    found["list uploads"] = _timed(calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None))
+    found["list uploads"] = _timed(
+        calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None)
+    )
     found["hold and release it"] = _timed(
         calls, lambda: uploads.release_lease(db, uploads.begin_writing(db, actor, made[0], 0))
     )
@@ -148,9 +158,12 @@ def _jobs(db: Database, count: int, calls: int) -> int:
     claim = claims.claim_job(db, "w", 60.0)
     took = 1000 * (time.perf_counter() - begun)
     with db.read() as session:
-        is_first = claim is not None and session.get_one(Job, claim.job_id).owner_id == other.owner_id
+        is_first = (
+            claim is not None and session.get_one(Job, claim.job_id).owner_id == other.owner_id
+        )
     print(
-        f"{'claim of another owner’s only job':32} {took:.2f} ms, {'first' if is_first else 'NOT FIRST'}",
+        f"{'claim of another owner’s only job':32} {took:.2f} ms, "
+        f"{'first' if is_first else 'NOT FIRST'}",
         flush=True,
     )
     return wrong + (not is_first)
@@ -183,7 +196,15 @@ def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None
                 "sha256": "0" * 64,
             }
             session.add(
-                Task(**task, bytes=3, media_type="zip", classes={}, report={}, warnings=[], created_at=0.0)
+                Task(
+                    **task,
+                    bytes=3,
+                    media_type="zip",
+                    classes={},
+                    report={},
+                    warnings=[],
+                    created_at=0.0,
+                )
             )
             session.flush()
             session.add(
@@ -202,11 +223,16 @@ def _job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     return {
         "claim a job and give it back": _timed(calls, claimed),
         "list jobs": _timed(
-            calls, lambda: jobs.list_jobs(db, actor, state=None, kind=None, model=None, limit=50, cursor=None)
+            calls,
+            lambda: jobs.list_jobs(
+                db, actor, state=None, kind=None, model=None, limit=50, cursor=None
+            ),
         ),
         "list queued jobs": _timed(
             calls,
-            lambda: jobs.list_jobs(db, actor, state="queued", kind=None, model=None, limit=50, cursor=None),
+            lambda: jobs.list_jobs(
+                db, actor, state="queued", kind=None, model=None, limit=50, cursor=None
+            ),
         ),
     }
 

@@ -2,8 +2,8 @@
 
     python -m bench.service.idle_memory [--page]
 
-With --page also while a Chromium has the page of a model open, and its event stream. Goal: ≤ 450 MB. PSS divides
-pages that processes share, so the sum counts each page once.
+With --page also while a Chromium has the page of a model open, and its event stream. Goal: ≤ 450
+MB. PSS divides pages that processes share, so the sum counts each page once.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 
     python -m bench.service.ingest --data DIR [--rounds 5]
 
-DIR holds `cifar100/classes_00-09.zip`: 6,000 PNG of 32×32. The reference opens each entry of the zip and
-decodes it with Pillow in one process, and keeps nothing. Ingest checks the container, decodes with one
-decoder process under limits, splits, and writes both dataset files to disk (fsync). Goal: ≥ 0.9.
+DIR holds `cifar100/classes_00-09.zip`: 6,000 PNG of 32×32. The reference opens each entry of the
+zip and decodes it with Pillow in one process, and keeps nothing. Ingest checks the container,
+decodes with one decoder process under limits, splits, and writes both dataset files to disk
+(fsync). Goal: ≥ 0.9.
 """
 
 import argparse
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     archive = options.data / "cifar100" / "classes_00-09.zip"
-    rates: dict[str, list[float]] = {"Pillow": [], "ingest, 1 decoder": [], "ingest, 2 decoders": []}
+    rates: dict[str, list[float]] = {
+        "Pillow": [],
+        "ingest, 1 decoder": [],
+        "ingest, 2 decoders": [],
+    }
     for _ in range(options.rounds):
         rates["Pillow"].append(_pillow(archive))
         rates["ingest, 1 decoder"].append(_ingest(archive, 1))
@@ -57,7 +62,13 @@ def _ingest(archive: Path, processes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         done = ingest_archive(
-            archive, "zip", Path(folder), 32, 3, Limits.from_settings(Settings()), processes=processes
+            archive,
+            "zip",
+            Path(folder),
+            32,
+            3,
+            Limits.from_settings(Settings()),
+            processes=processes,
         )
         return (done.n_train + done.n_held_out) / (time.perf_counter() - start)
 

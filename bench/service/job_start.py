@@ -2,9 +2,10 @@
 
     python -m bench.service.job_start [--runs 10]
 
-Both ends are the service's own times: the job's `created_at` (written in the transaction that the 202
-follows) and the event that the worker received after the first optimizer step. Goal: ≤ 1 s. The
-interval holds the claim, the decoding of the archive, fork, set-up and measuring the parent version.
+Both ends are the service's own times: the job's `created_at` (written in the transaction that the
+202 follows) and the event that the worker received after the first optimizer step. Goal: ≤ 1 s. The
+interval holds the claim, the decoding of the archive, fork, set-up and measuring the parent
+version.
 """
 
 import argparse

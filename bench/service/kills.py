@@ -1,17 +1,18 @@
-r"""A worker is killed again and again: seconds until its job runs again, and jobs that end nevertheless.
+r"""A worker is killed again and again: seconds until its job runs again, and jobs that end
+nevertheless.
 
     python -m bench.service.kills [--kills 20] [--minutes 3]
 
-The service is the one of `make serve`: an API process and one worker, which the launcher starts again. The settings of
-the environment choose the size: with `PERENNIAL_DATABASE_URL` (an empty database), `PERENNIAL_BROKER_URL` and
-`PERENNIAL_STORE_URL` the worker is a Celery worker.
+The service is the one of `make serve`: an API process and one worker, which the launcher starts
+again. The settings of the environment choose the size: with `PERENNIAL_DATABASE_URL` (an empty
+database), `PERENNIAL_BROKER_URL` and `PERENNIAL_STORE_URL` the worker is a Celery worker.
 
-First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s and
-written a snapshot: seconds from the kill to the claim of the next attempt. Then it is killed every 20 s for
-`--minutes` while short jobs are submitted one after the other: jobs that ended. The first kill of these also takes the
-work folder away, as if the worker had been on another host: seconds until that job runs again, beside the lease. Exit
-1 when a job took longer than 5 s on this host, or than its lease and a round of chores elsewhere, or when none of the
-short ones ended.
+First the worker is killed `--kills` times while it trains a job without end, each time when it has
+lived 20 s and written a snapshot: seconds from the kill to the claim of the next attempt. Then it
+is killed every 20 s for `--minutes` while short jobs are submitted one after the other: jobs that
+ended. The first kill of these also takes the work folder away, as if the worker had been on another
+host: seconds until that job runs again, beside the lease. Exit 1 when a job took longer than 5 s on
+this host, or than its lease and a round of chores elsewhere, or when none of the short ones ended.
 """
 
 import argparse
@@ -38,7 +39,11 @@ GOAL_S = 5.0
 LIVES_S = 20.0
 LOOK_S = 0.05
 WAIT_S = 300.0
-MODEL = {"architecture": "small-cnn", "image": {"size": 32, "channels": 3}, "gate": {"checks": "off"}}
+MODEL = {
+    "architecture": "small-cnn",
+    "image": {"size": 32, "channels": 3},
+    "gate": {"checks": "off"},
+}
 ENDLESS, SHORT = {"epochs": 10_000, "batch_size": 1}, {"epochs": 30}
 ENVIRONMENT = {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "2"}
 """A snapshot in each life, or the third kill in a row would fail the job."""
@@ -71,7 +76,9 @@ class Site:
         return found
 
     def kill_worker(self, *, elsewhere: bool = False) -> float:
-        """Kill the worker once it has lived its time, and return when. elsewhere: its folder goes too."""
+        """Kill the worker once it has lived its time, and return when. elsewhere: its folder goes
+        too.
+        """
         worker = self._worker()
         time.sleep(max(0.0, worker.create_time() + LIVES_S - time.time()))
         worker.kill()
@@ -125,7 +132,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0)
     given = parser.parse_args()
     # One service, since the database of the large size is empty only once.
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), ENVIRONMENT) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder), ENVIRONMENT) as running,
+    ):
         site = Site(running)
         is_soon = _run_again(site, given.kills)
         is_moving = _die_young(site, given.minutes)
@@ -171,8 +181,9 @@ def _die_young(site: Site, minutes: float) -> bool:
     ended, waited_s = states.count("succeeded"), again_at - lost_at
     bound_s = settings.lease_s + settings.chores_s
     print(
-        f"a worker killed every {LIVES_S:g} s, {kills} times: {ended} short jobs succeeded, {states.count('failed')} "
-        f"failed; the job of a worker elsewhere runs again after {waited_s:.1f} s (lease {settings.lease_s:g} s)",
+        f"a worker killed every {LIVES_S:g} s, {kills} times: {ended} short jobs succeeded, "
+        f"{states.count('failed')} failed; the job of a worker elsewhere runs again after "
+        f"{waited_s:.1f} s (lease {settings.lease_s:g} s)",
         flush=True,
     )
     return ended > 0 and waited_s <= bound_s

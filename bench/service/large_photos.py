@@ -1,11 +1,13 @@
-"""Memory and time that the decoder takes for the largest photos that are accepted, and what it says of larger ones.
+"""Memory and time that the decoder takes for the largest photos that are accepted, and what it says
+of larger ones.
 
     PYTHONPATH=.:FOLDER python -m bench.service.large_photos [--photos DIR] [--only heic]
 
-Each photo goes alone through `ingest_archive` with one real decoder process, whose peak of memory and CPU time the
-system counts. Photos are made where DIR lacks them, of a texture that packs badly; the HEIC needs pillow-heif,
-which has an encoder, in FOLDER: `pip install --no-deps --target FOLDER pillow-heif`. The line `nothing` is the
-decoder with one pixel. Goal: at most 1,000 MB and 5 s, after which a prediction gives an image up; the last two
+Each photo goes alone through `ingest_archive` with one real decoder process, whose peak of memory
+and CPU time the system counts. Photos are made where DIR lacks them, of a texture that packs badly;
+the HEIC needs pillow-heif, which has an encoder, in FOLDER:
+`pip install --no-deps --target FOLDER pillow-heif`. The line `nothing` is the decoder with one
+pixel. Goal: at most 1,000 MB and 5 s, after which a prediction gives an image up; the last two
 photos are refused.
 """
 
@@ -37,7 +39,9 @@ def texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
     """A picture whose neighbouring pixels differ as those of a photo do."""
     rng, side = np.random.default_rng(0), 1024
     y, x = np.mgrid[0:side, 0:side]
-    waves = np.stack([np.sin(x / 37 + k) * np.cos(y / (29 + k)) * 90 + 128 for k in range(len(mode))], -1)
+    waves = np.stack(
+        [np.sin(x / 37 + k) * np.cos(y / (29 + k)) * 90 + 128 for k in range(len(mode))], -1
+    )
     patch = np.clip(waves + rng.normal(0, 6, waves.shape), 0, 255).astype(np.uint8)
     tile, whole = Image.fromarray(patch), Image.new(mode, (width, height))
     for top in range(0, height, side):
@@ -74,7 +78,10 @@ PHOTOS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "HEIC of 48 megapixels": ("48.heic", heic),
     "AVIF of 48 megapixels": ("48.avif", saved(8064, 6048, quality=50, speed=10)),
     "JPEG of 200 megapixels": ("200.jpg", saved(16320, 12240, quality=85)),
-    "JPEG of 200 megapixels, progressive": ("200p.jpg", saved(16320, 12240, quality=85, progressive=True)),
+    "JPEG of 200 megapixels, progressive": (
+        "200p.jpg",
+        saved(16320, 12240, quality=85, progressive=True),
+    ),
     "PNG of 50 megapixels": ("50.png", saved(8160, 6120, compress_level=1)),
     "PNG of 50 megapixels with alpha": ("50a.png", saved(8160, 6120, "RGBA", compress_level=1)),
     "WebP of 50 megapixels": ("50.webp", saved(8160, 6120, quality=60, method=0)),
@@ -112,12 +119,17 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         size = path.stat().st_size / MEGA
-        numbers = f"{size:>10.1f} {found['peak'] / MEGA:>8.0f} {found['seconds']:>8.2f} {found['cpu']:>6.2f}"
+        numbers = (
+            f"{size:>10.1f} {found['peak'] / MEGA:>8.0f} {found['seconds']:>8.2f} "
+            f"{found['cpu']:>6.2f}"
+        )
         print(f"{name:44} {numbers}  {found['said']}", flush=True)
 
 
 def measure(photo: Path) -> dict[str, float | str]:
-    """Peak bytes and CPU seconds of the decoder process, seconds of the whole ingest, and what it said."""
+    """Peak bytes and CPU seconds of the decoder process, seconds of the whole ingest, and what it
+    said.
+    """
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "batch.zip"
         with zipfile.ZipFile(archive, "w") as file:

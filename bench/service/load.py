@@ -1,7 +1,8 @@
-"""A load generator for one HTTP GET: keep-alive connections that ask again as soon as they are answered.
+"""A load generator for one HTTP GET: keep-alive connections that ask again as soon as they are
+answered.
 
-Written on bare asyncio streams, since a full HTTP client costs more than the server under test and the
-two share the machine.
+Written on bare asyncio streams, since a full HTTP client costs more than the server under test and
+the two share the machine.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ def run(
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
-        pause_s: that each client waits between an answer and its next question; they begin spread over one.
+        pause_s: that each client waits between an answer and its next question; they begin spread
+            over one.
         until: asked before each question; True ends the run early.
     """
     return asyncio.run(_run(url, clients, seconds, dict(headers or {}), warm_up, pause_s, until))

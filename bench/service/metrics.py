@@ -1,13 +1,14 @@
 """The metrics of a model with a large accuracy matrix, and what publishing costs at its end.
 
-    python -m bench.service.metrics [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+    python -m bench.service.metrics [--database
+    postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
-Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training) and
-brought up to date. A service answers four clients, which ask the same again: the whole matrix of the first, a window of
-the second. Then one client, whose answers must be made anew.
-Then versions are published by the worker's own code, in turn on a model with 10 versions and on the one with
-1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that of older code,
-which has no windows: there the second is asked whole.
+Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training)
+and brought up to date. A service answers four clients, which ask the same again: the whole matrix
+of the first, a window of the second. Then one client, whose answers must be made anew.
+Then versions are published by the worker's own code, in turn on a model with 10 versions and on the
+one with 1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that
+of older code, which has no windows: there the second is asked whole.
 """
 
 import argparse
@@ -66,11 +67,14 @@ def main() -> None:
         began = time.perf_counter()
         migrate.upgrade(db)
         if not url:
-            with db.engine.connect() as connection:  # or the service's first reader waits for gigabytes
+            with (
+                db.engine.connect() as connection
+            ):  # or the service's first reader waits for gigabytes
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
             with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                # The migration leaves half a million dead rows, which autovacuum removes within minutes.
+                # The migration leaves half a million dead rows, which autovacuum removes within
+                # minutes.
                 connection.exec_driver_sql("VACUUM ANALYZE")
         print(
             f"load average {os.getloadavg()[0]:.1f}; schema brought up to date in "
@@ -108,7 +112,9 @@ def _ask(running: service.Service, size: int, window: str) -> None:
     try:
         answer = httpx2.get(url, headers=key, timeout=300)
     except httpx2.TimeoutException:
-        print(f"GET metrics{window or ' (whole)'} of {size} × {size}: no answer in 300 s", flush=True)
+        print(
+            f"GET metrics{window or ' (whole)'} of {size} × {size}: no answer in 300 s", flush=True
+        )
         return
     alone = time.perf_counter() - began
     told = (
@@ -127,7 +133,9 @@ def _ask(running: service.Service, size: int, window: str) -> None:
 
 
 def _anew(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
-    """What one client waits for the same answer in words that were not asked before, so that none is kept."""
+    """What one client waits for the same answer in words that were not asked before, so that none
+    is kept.
+    """
     times, before = [], cpu_s(running)
     for turn in range(ANEW):
         last = size + 1 + turn
@@ -141,13 +149,15 @@ def _anew(running: service.Service, url: str, key: dict[str, str], size: int) ->
 
 def cpu_s(running: service.Service) -> float:
     """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
-    processes = [p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)]
+    processes = [
+        p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
+    ]
     return float(sum(times.user + times.system for times in processes))
 
 
 def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
-    """Median time of publishing on models with so many versions, in turn; on the last also with as few cells
-    as on the first."""
+    """Median time of publishing on models with so many versions, in turn; on the last also with as
+    few cells as on the first."""
     store = open_store(settings)
     store.prepare()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
@@ -169,14 +179,15 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
     for (size, most), times in zip(cases, taken, strict=True):
         median = statistics.median(times)
         told = (
-            f"publish behind version {size}, measured on {min(size + 1, most)} tasks or more: {median:.1f} ms"
+            f"publish behind version {size}, measured on {min(size + 1, most)} tasks or more: "
+            f"{median:.1f} ms"
         )
         print(f"{told}, {median / first:.2f} times the first")
 
 
 def _result(folder: Path, task: int, most: int) -> None:
-    """What a job leaves that learned `task` after all before it, and was measured on that many of them at
-    most."""
+    """What a job leaves that learned `task` after all before it, and was measured on that many of
+    them at most."""
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
@@ -215,7 +226,9 @@ def _figures(tasks: range) -> Json:
 def _rows(table: str, session: Any, rows: list[Json]) -> None:
     names = list(rows[0])
     marks = (
-        f"CAST(:{n} AS JSON)" if n in _JSON and session.bind.dialect.name == "postgresql" else f":{n}"
+        f"CAST(:{n} AS JSON)"
+        if n in _JSON and session.bind.dialect.name == "postgresql"
+        else f":{n}"
         for n in names
     )
     statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(marks)})"  # noqa: S608
@@ -240,8 +253,8 @@ _JSON = {
 
 
 def fill(db: Database, size: int) -> None:
-    """A model of `size` versions and tasks, each version measured on all tasks until its own, each task also
-    before it."""
+    """A model of `size` versions and tasks, each version measured on all tasks until its own, each
+    task also before it."""
     model, empty = model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
@@ -251,7 +264,8 @@ def fill(db: Database, size: int) -> None:
             "fence": 0,
             "architecture": '{"name": "small-cnn"}', "image": '{"size": 32, "channels": 3}',
             "base": '"random"',
-            "recipe": empty, "gate": '{"max_forgetting": 0.9, "min_acc": 0.01}', "keep_training_data": False,
+            "recipe": empty, "gate": '{"max_forgetting": 0.9, "min_acc": '
+                '0.01}', "keep_training_data": False,
             "held_out": "keep", "warnings": "[]", "training_data_days": 7.0, "on_held": "stop",
             "on_rejected": "continue",
             "on_failed": "continue", "allow_lost_classes": False, "head": size, "production_follows": True,
@@ -323,7 +337,8 @@ def _submit(db: Database, size: int, number: int) -> None:
         "task_id": f"tsk_{size}_{number}",
         "task_number": number, "place": number, "again": False, "state": "queued", "revision": 1,
         "recipe_override": "{}",
-        "recipe": '{"method": {"name": "finetune"}, "seed": 0}', "attempt": 0, "strikes": 0, "progress": "{}",
+        "recipe": '{"method": {"name": "finetune"}, "seed": '
+            '0}', "attempt": 0, "strikes": 0, "progress": "{}",
         "warnings": "[]", "created_at": 0.0,
     }  # fmt: skip
     with db.write() as session:

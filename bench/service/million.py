@@ -1,17 +1,19 @@
-r"""Every GET of the API on a full database beside a small one: p50, p99, requests/s, ratios (goal ≤ 1.2).
+r"""Every GET of the API on a full database beside a small one: p50, p99, requests/s, ratios (goal ≤
+1.2).
 
-    python -m bench.service.million [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres] \
+    python -m bench.service.million [--database
+    postgresql+psycopg://postgres@127.0.0.1:5432/postgres] \
         [--folder DIR]
 
-Two databases of the same shape (`bench.service.fill`): 60 models, just enough that every page is as full as
-it can be, and 10,000 models with a million tasks, jobs and versions. The same model is asked in both, so the
-answers have the same rows. An API process serves each, and short rounds against the one and the other take
-turns, so that noise hits both. The CPU time of an answer (of the API process, and of PostgreSQL's backends)
-is what hardly depends on a busy machine. The routes come from the app's own table. Then what workers do:
-claims, and the chores of one round.
+Two databases of the same shape (`bench.service.fill`): 60 models, just enough that every page is as
+full as it can be, and 10,000 models with a million tasks, jobs and versions. The same model is
+asked in both, so the answers have the same rows. An API process serves each, and short rounds
+against the one and the other take turns, so that noise hits both. The CPU time of an answer (of the
+API process, and of PostgreSQL's backends) is what hardly depends on a busy machine. The routes come
+from the app's own table. Then what workers do: claims, and the chores of one round.
 
-With `--database` both are made on that PostgreSQL server, else they are SQLite files; they stay in `--folder`
-(and on the server) for the next run when one is named.
+With `--database` both are made on that PostgreSQL server, else they are SQLite files; they stay in
+`--folder` (and on the server) for the next run when one is named.
 """
 
 import argparse
@@ -98,12 +100,19 @@ ASKS = (
     Ask("/v1/models/{model}/versions", "/v1/models/{model}/versions"),
     Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/50"),
     Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/latest"),
-    Ask("/v1/models/{model}/versions/{version}/download", "/v1/models/{model}/versions/latest/download"),
+    Ask(
+        "/v1/models/{model}/versions/{version}/download",
+        "/v1/models/{model}/versions/latest/download",
+    ),
     Ask("/v1/models/{model}/versions/{version}/files", "/v1/models/{model}/versions/latest/files"),
     Ask(
-        "/v1/models/{model}/versions/{version}/files/{part}", "/v1/models/{model}/versions/latest/files/head"
+        "/v1/models/{model}/versions/{version}/files/{part}",
+        "/v1/models/{model}/versions/latest/files/head",
     ),
-    Ask("/v1/models/{model}/aliases/{alias}/history", "/v1/models/{model}/aliases/production/history"),
+    Ask(
+        "/v1/models/{model}/aliases/{alias}/history",
+        "/v1/models/{model}/aliases/production/history",
+    ),
     Ask("/v1/models/{model}/memory", "/v1/models/{model}/memory"),
     Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics"),
     Ask("/v1/bases/{base}", "/v1/bases/{base}"),
@@ -146,7 +155,9 @@ def main() -> int:
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
         )
-        slow = reads(sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds)
+        slow = reads(
+            sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
+        )
         slow += _worker(sides, given.only)
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
@@ -156,7 +167,11 @@ def routes() -> set[str]:
     """The templates of all GET routes of the app."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
-    found = {route.path for route in app.router.routes if "GET" in (getattr(route, "methods", None) or ())}
+    found = {
+        route.path
+        for route in app.router.routes
+        if "GET" in (getattr(route, "methods", None) or ())
+    }
     return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
@@ -229,7 +244,9 @@ def _worker(sides: list[Side], only: str) -> list[str]:
     names: list[dict[str, Callable[[], object]]] = []
     for side in sides:
         db, store = Database(side.settings.resolved_database_url), open_store(side.settings)
-        settings = side.settings.model_copy(update={"event_days": 10_000.0})  # all events are of this morning
+        settings = side.settings.model_copy(
+            update={"event_days": 10_000.0}
+        )  # all events are of this morning
 
         def take(db: Database = db) -> None:
             held = claims.claim_job(db, "bench", 60.0)

@@ -1,4 +1,6 @@
-"""The files that `bench.service.million` reads: parts with a replay buffer, a base and an anytime state."""
+"""The files that `bench.service.million` reads: parts with a replay buffer, a base and an anytime
+state.
+"""
 
 import hashlib
 import json
@@ -23,8 +25,8 @@ ANYTIME_JOB = id_of("job", 0)
 
 
 def add_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
-    """Give the newest version of the first model real parts, one job an anytime state, and the owner a
-    base."""
+    """Give the newest version of the first model real parts, one job an anytime state, and the
+    owner a base."""
     draw = np.random.default_rng(0)
     parts = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},

@@ -1,10 +1,11 @@
-"""What a version adds to the store, over the bytes of what changed: the network's tensors, a memory's images.
+"""What a version adds to the store, over the bytes of what changed: the network's tensors, a
+memory's images.
 
     python -m bench.service.new_bytes
 
-Goal: ≤ 1.05, depth 1 included. "Changed" compares every tensor of a version's parts with the parent's, byte
-for byte, and counts the images that the parent did not remember of a task; "new" are blobs that no earlier
-version of the model has.
+Goal: ≤ 1.05, depth 1 included. "Changed" compares every tensor of a version's parts with the
+parent's, byte for byte, and counts the images that the parent did not remember of a task; "new" are
+blobs that no earlier version of the model has.
 """
 
 import argparse
@@ -53,7 +54,10 @@ def main() -> None:
         for number, (title, recipe) in enumerate(CASES.items()):
             print(_network(client, f"bytes-{number}", title, recipe), flush=True)
         for number, (title, method) in enumerate(MEMORIES.items()):
-            print(_memory(client, running.data_dir / "store", f"memory-{number}", title, method), flush=True)
+            print(
+                _memory(client, running.data_dir / "store", f"memory-{number}", title, method),
+                flush=True,
+            )
 
 
 def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) -> str:
@@ -79,8 +83,8 @@ def _memory(client: Perennial, store: Path, model: str, title: str, method: dict
         model, image=image, architecture={"name": "mlp", "hidden": [16]}, recipe=recipe, gate=OFF
     )
     lines = [
-        f"| {title}: version | remembered | of them new | their bytes | bytes of new images | ratio | other "
-        "new bytes |",
+        f"| {title}: version | remembered | of them new | their bytes | bytes of new images | "
+        "ratio | other new bytes |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     parent: Memory = set()
@@ -96,7 +100,9 @@ def _memory(client: Perennial, store: Path, model: str, title: str, method: dict
         changed = len(now - parent) * SIDE * SIDE * 3
         rest = sum(parts[name].bytes for name in new) - images
         cells = [len(now), len(now - parent), changed, images, f"{images / changed:.3f}", rest]
-        lines.append(f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |")
+        lines.append(
+            f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |"
+        )
         parent, came, added = now, came + changed, added + images
     return "\n".join(
         [*lines, f"all: {added:,} B for {came:,} B of new images: {added / came:.3f} (goal ≤ 1.05)"]
@@ -125,7 +131,8 @@ def _remembered(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
         return {(task, image.tobytes()) for task, image in zip(tasks, held["images"], strict=True)}
     packs = {task: tensors[f"{name}.images.{task}"]["images"] for task in set(tasks)}
     return {
-        (task, packs[task][row].tobytes()) for task, row in zip(tasks, held["rows"].tolist(), strict=True)
+        (task, packs[task][row].tobytes())
+        for task, row in zip(tasks, held["rows"].tolist(), strict=True)
     }
 
 

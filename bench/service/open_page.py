@@ -2,11 +2,12 @@
 
     python -m bench.service.open_page [--minutes 10] [--per-second 50]
 
-A job of scikit-learn's digits is begun and paused, its page opened in Chromium, and events written for it once
-a second, as a worker writes them: four of five tell the progress, the others are lines of the log. After each
-minute the garbage is collected and what is left is measured. At the end the page must show the last event.
-Exit 1 where it does not, or where the heap at the end is more than a tenth above that of the second minute, when
-the page's bounded lists (5,000 points, 500 lines) are full at 50 events a second.
+A job of scikit-learn's digits is begun and paused, its page opened in Chromium, and events written
+for it once a second, as a worker writes them: four of five tell the progress, the others are lines
+of the log. After each minute the garbage is collected and what is left is measured. At the end the
+page must show the last event. Exit 1 where it does not, or where the heap at the end is more than a
+tenth above that of the second minute, when the page's bounded lists (5,000 points, 500 lines) are
+full at 50 events a second.
 """
 
 import argparse
@@ -57,8 +58,12 @@ def main() -> None:
             heaps = [_line(browser, minute, writer) for minute in range(1, given.minutes + 1)]
             writer.ended.set()
             writer.join()
-            expect(page.locator("#log")).to_contain_text(f"line {writer.lines - 1} of", timeout=30_000)
-            expect(page.locator("#said")).to_contain_text(f"step {writer.steps - 1} of", timeout=30_000)
+            expect(page.locator("#log")).to_contain_text(
+                f"line {writer.lines - 1} of", timeout=30_000
+            )
+            expect(page.locator("#said")).to_contain_text(
+                f"step {writer.steps - 1} of", timeout=30_000
+            )
             print(f"the page shows the last of {writer.written:,} events")
     if len(heaps) >= FROM_MINUTE:
         ratio = heaps[-1] / heaps[FROM_MINUTE - 1]
@@ -91,7 +96,9 @@ class _Writer(threading.Thread):
 
     def run(self) -> None:
         begun = time.monotonic()
-        while not self.ended.wait(max(0.0, begun + self.written / self._per_second - time.monotonic())):
+        while not self.ended.wait(
+            max(0.0, begun + self.written / self._per_second - time.monotonic())
+        ):
             with self._db.write() as session:
                 now = self._db.now(session)
                 for number in range(self._per_second):
@@ -120,8 +127,9 @@ def _line(browser: CDPSession, minute: int, writer: _Writer) -> float:
     }
     heap = float(found["JSHeapUsedSize"]) / 1e6
     print(
-        f"minute {minute:2}: {writer.written:7,} events, heap {heap:5.2f} MB, {found['Nodes']:6,.0f} nodes,"
-        f" {found['JSEventListeners']:4.0f} listeners, script {found['ScriptDuration']:6.1f} s",
+        f"minute {minute:2}: {writer.written:7,} events, heap {heap:5.2f} MB, "
+        f"{found['Nodes']:6,.0f} nodes, {found['JSEventListeners']:4.0f} listeners, script "
+        f"{found['ScriptDuration']:6.1f} s",
         flush=True,
     )
     return heap

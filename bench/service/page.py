@@ -2,9 +2,9 @@
 
     python -m bench.service.page [--size 1000] [--rounds 20]
 
-A model of that many versions and tasks is written as rows, as `bench.service.metrics` does, and a service asked for its
-page, one request after the other: as it is, the first tasks in order, and with a cell opened. Then a Chromium opens
-it: until when something and the matrix are painted.
+A model of that many versions and tasks is written as rows, as `bench.service.metrics` does, and a
+service asked for its page, one request after the other: as it is, the first tasks in order, and
+with a cell opened. Then a Chromium opens it: until when something and the matrix are painted.
 """
 
 import argparse
@@ -28,12 +28,16 @@ GOALS = "goals: 300 ms, 400 kB, 5,000 elements"
 _PAINTED = """() => new Promise(done => new PerformanceObserver(
     list => list.getEntriesByName("first-contentful-paint").length && done()
 ).observe({type: "paint", buffered: true}))"""
-"""Resolves after the first paint. What is asked again and again is a string to evaluate, which the pages forbid."""
+"""Resolves after the first paint. What is asked again and again is a string to evaluate, which the
+pages forbid.
+"""
 
 
 def main() -> None:
     """Fill, ask, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--size", type=int, default=1000, help="versions and tasks of the model")
     parser.add_argument("--rounds", type=int, default=20, help="requests of each kind")
     given = parser.parse_args()
@@ -63,24 +67,30 @@ def _ask(running: service.Service, size: int, rounds: int) -> None:
         median = 1000 * statistics.median(times)
         cpu_ms = 1000 * (cpu_s(running) - before) / rounds
         print(
-            f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) {len(answer.content):9,} bytes"
-            f" {elements:7,} elements"
+            f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) "
+            f"{len(answer.content):9,} bytes {elements:7,} elements"
         )
 
 
 def _paint(running: service.Service, size: int, rounds: int) -> None:
-    """Milliseconds from the beginning of the navigation, in a browser that has the page's files already."""
+    """Milliseconds from the beginning of the navigation, in a browser that has the page's files
+    already.
+    """
     first, whole, bytes_of_heap = [], [], 0.0
     with logged_in(running) as page:
         for _ in range(rounds + 1):
             page.goto(f"/ui/models/{model_id(size)}", wait_until="load")
             page.evaluate(_PAINTED)
-            first.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-            whole.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+            first.append(
+                page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+            )
+            whole.append(
+                page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+            )
         bytes_of_heap = page.evaluate("performance.memory.usedJSHeapSize")
     print(
-        f"in Chromium: first paint {statistics.median(first[1:]):.0f} ms (cold {first[0]:.0f}), all loaded"
-        f" {statistics.median(whole[1:]):.0f} ms; heap {bytes_of_heap / 1e6:.1f} MB"
+        f"in Chromium: first paint {statistics.median(first[1:]):.0f} ms (cold {first[0]:.0f}), "
+        f"all loaded {statistics.median(whole[1:]):.0f} ms; heap {bytes_of_heap / 1e6:.1f} MB"
     )
 
 

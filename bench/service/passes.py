@@ -33,10 +33,14 @@ def main() -> None:
     for name, passes in PASSES.items():
         for known in passes:
             image = ImageSpec(known.size, 3)
-            network = build_backbone(architectures[name], image, torch.Generator().manual_seed(0)).eval()
+            network = build_backbone(
+                architectures[name], image, torch.Generator().manual_seed(0)
+            ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
             forward = _seconds(lambda net=network, x=images: _answer(net, x), runs)
-            training = _seconds(lambda net=network, x=images: net(x).square().sum().backward(), runs)
+            training = _seconds(
+                lambda net=network, x=images: net(x).square().sum().backward(), runs
+            )
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 

@@ -3,16 +3,17 @@
     python -m bench.service.predict --photos FOLDER [--seconds 4] [--threads 1] [--sizes 32 224]
         [--clients 1 4 16 64] [--photos-per-request 1 8 32] [--compared 1000]
 
-FOLDER has photos as `<class>/<image>`, of two classes or more. For each size two owners have a model of the packaged
-base, which learns forty of them. Printed are:
+FOLDER has photos as `<class>/<image>`, of two classes or more. For each size two owners have a
+model of the packaged base, which learns forty of them. Printed are:
 
 - the first answer of a version after it was promoted, and the engine of answers once it is steady;
-- images/s, p50 and p99 for each number of clients and of photos in a request. Before and after each cell the
-  version's own graph answers in ONNX Runtime, and its network in torch, with as many threads and without decoding,
-  HTTP or another process: ratios are to these. `ONNX + decoding` decodes the photos as well, one after the other;
+- images/s, p50 and p99 for each number of clients and of photos in a request. Before and after each
+  cell the version's own graph answers in ONNX Runtime, and its network in torch, with as many
+  threads and without decoding, HTTP or another process: ratios are to these. `ONNX + decoding`
+  decodes the photos as well, one after the other;
 - both owners at once: images/s of each;
-- answers of the service beside the version's own in torch, for `--compared` photos: labels that differ, and the
-  largest difference of a probability.
+- answers of the service beside the version's own in torch, for `--compared` photos: labels that
+  differ, and the largest difference of a probability.
 """
 
 import argparse
@@ -100,13 +101,17 @@ class Bare:
 
 @dataclass
 class Rates:
-    """Images per second without a service, measured again and again: of torch, ONNX Runtime, and that with decoding."""
+    """Images per second without a service, measured again and again: of torch, ONNX Runtime, and
+    that with decoding.
+    """
 
     torch: list[float] = field(default_factory=list)
     onnx: list[float] = field(default_factory=list)
     decoding: list[float] = field(default_factory=list)
 
-    def add(self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S) -> tuple[float, float]:
+    def add(
+        self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S
+    ) -> tuple[float, float]:
         """Measure each once more; returns the two of ONNX Runtime."""
         photos = photos[:BARE_BATCH]
         pixels = bare.decode(photos)
@@ -124,7 +129,9 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="+", choices=sorted(BASES), default=sorted(BASES))
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", choices=sorted(BASES), default=sorted(BASES)
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--photos-per-request", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--compared", type=int, default=1000)
@@ -133,7 +140,10 @@ def main() -> None:
     labels = sorted(path for path in options.photos.iterdir() if path.is_dir())[:CLASSES]
     photos = [(label.name, path) for label in labels for path in sorted(label.iterdir())]
     settings = {"PERENNIAL_THREADS": str(options.threads)}
-    with tempfile.TemporaryDirectory() as name, service.running(Path(name) / "data", settings) as running:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        service.running(Path(name) / "data", settings) as running,
+    ):
         for size in options.sizes:
             measure_size(running, photos, size, Path(name), options)
 
@@ -152,14 +162,19 @@ def measure_size(
     archive = write_archive(choose_lesson(photos), folder / f"{size}.zip")
     for key in keys:
         client = Perennial(key, base_url=running.url)
-        client.models.create("photos", "class", base=BASES[size], image={"size": size, "channels": 3})
+        client.models.create(
+            "photos", "class", base=BASES[size], image={"size": size, "channels": 3}
+        )
         client.submit("photos", archive).wait(600)
     files = [path for _, path in photos]
     print(f"\n## {BASES[size]}, {size} px")
     client = Perennial(keys[0], base_url=running.url)
     begin = time.perf_counter()
     answer = client.predict("photos", files[:1])
-    print(f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms", engine_of(answer))
+    print(
+        f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms",
+        engine_of(answer),
+    )
     for key in keys:
         become_steady(Perennial(key, base_url=running.url), files)
     bare = load_bare(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
@@ -175,7 +190,9 @@ def measure_size(
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
             elapsed, taken = run_load(running, used, files, folder, clients, count, options.seconds)
-            onnx, decoding = (mean(pair) for pair in zip(before, rates.add(bare, files), strict=True))
+            onnx, decoding = (
+                mean(pair) for pair in zip(before, rates.add(bare, files), strict=True)
+            )
             rate = len(taken) * count / elapsed
             p50, p99 = np.percentile(taken, (50, 99)) * 1000
             print(
@@ -193,7 +210,9 @@ def measure_size(
 def choose_lesson(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """Return the last photos of each class: the first ones are asked about."""
     labels = sorted({label for label, _ in photos})
-    return [one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]]
+    return [
+        one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]
+    ]
 
 
 def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
@@ -232,13 +251,20 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
     paths = {name: Path(path) for name, path in found.fetch_paths(blobs).items()}
     db.close()
     manifest = found.manifest
-    network, method = predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
-    answers = Answers(network, method, manifest.normalise, manifest.image.channels, manifest.divisor)
+    network, method = (
+        predicting.load_network(manifest, paths),
+        predicting.method_of(manifest, paths),
+    )
+    answers = Answers(
+        network, method, manifest.normalise, manifest.image.channels, manifest.divisor
+    )
     folder.mkdir()
     file = graph.write(answers, manifest.image.channels, manifest.image.size, folder)[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(folder / file, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        folder / file, options, providers=["CPUExecutionProvider"]
+    )
 
     def run(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         probabilities: NDArray[np.float32] = session.run(
@@ -259,10 +285,12 @@ def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> Non
         answer = client.predict("photos", some)
         for item, label, row in zip(answer.predictions, own_labels, own, strict=True):
             labels += item.label != label
-            differences += [abs(item.probabilities[name] - p) for name, p in zip(classes, row, strict=True)]
+            differences += [
+                abs(item.probabilities[name] - p) for name, p in zip(classes, row, strict=True)
+            ]
     print(
-        f"{len(files)} photos beside the version's own answers: {labels} other labels, largest difference of a"
-        f" probability {max(differences):.1e}"
+        f"{len(files)} photos beside the version's own answers: {labels} other labels, largest "
+        f"difference of a probability {max(differences):.1e}"
     )
 
 
@@ -284,7 +312,9 @@ def start_load(
     bodies = []
     for number in range(BODIES):
         path = folder / f"body-{count}-{number}"
-        path.write_bytes(write_form([files[(number * count + at) % len(files)] for at in range(count)]))
+        path.write_bytes(
+            write_form([files[(number * count + at) % len(files)] for at in range(count)])
+        )
         bodies.append(str(path))
     load = {
         "host": address.hostname, "port": address.port, "keys": list(keys), "bodies": bodies, "clients": clients,
@@ -315,13 +345,20 @@ def write_form(files: Sequence[Path]) -> bytes:
     """Return the body of a request with these photos."""
     parts = []
     for file in files:
-        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
+        head = (
+            f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; '
+            f'filename="{file.name}"\r\n\r\n'
+        )
         parts += [head.encode(), file.read_bytes(), b"\r\n"]
     return b"".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
 
 
 def measure_two_owners(
-    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, seconds: float
+    running: service.Service,
+    keys: Sequence[str],
+    files: Sequence[Path],
+    folder: Path,
+    seconds: float,
 ) -> None:
     """Print what one owner with sixteen clients and another with one get at the same time."""
     greedy = start_load(running, keys[:1], files, folder, 16, 8, seconds)
@@ -329,8 +366,9 @@ def measure_two_owners(
     many_s, many = finish_load(greedy)
     few_s, few = finish_load(modest)
     print(
-        f"two owners: 16 clients of 8 photos {len(many) * 8 / many_s:.1f} images/s, p50 {median(many) * 1000:.0f} ms;"
-        f" beside them 1 client of 1 photo {len(few) / few_s:.1f} images/s, p50 {median(few) * 1000:.0f} ms"
+        f"two owners: 16 clients of 8 photos {len(many) * 8 / many_s:.1f} images/s, p50 "
+        f"{median(many) * 1000:.0f} ms; beside them 1 client of 1 photo {len(few) / few_s:.1f} "
+        f"images/s, p50 {median(few) * 1000:.0f} ms"
     )
 
 

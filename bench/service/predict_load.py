@@ -1,10 +1,12 @@
-"""Clients that ask for predictions without pause, in a process of their own: seconds of each request.
+"""Clients that ask for predictions without pause, in a process of their own: seconds of each
+request.
 
     python -m bench.service.predict_load < JSON
 
-The input names `host`, `port`, `path`, `keys` (clients take them in turns), `bodies` (files; a client begins with
-another one than its neighbour), `type` (Content-Type), `clients` and `seconds`, after which no client begins another
-request. Requests are made by `http.client` over kept connections, so that little of the machine's time is the client's.
+The input names `host`, `port`, `path`, `keys` (clients take them in turns), `bodies` (files; a
+client begins with another one than its neighbour), `type` (Content-Type), `clients` and `seconds`,
+after which no client begins another request. Requests are made by `http.client` over kept
+connections, so that little of the machine's time is the client's.
 """
 
 import argparse
@@ -17,8 +19,12 @@ from pathlib import Path
 from typing import Any
 
 
-def ask(load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float) -> None:
-    """Send one request after the other, at least one, until the clock says `end`; note the seconds of each."""
+def ask(
+    load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
+) -> None:
+    """Send one request after the other, at least one, until the clock says `end`; note the seconds
+    of each.
+    """
     connection = http.client.HTTPConnection(load["host"], load["port"], timeout=120)
     key = load["keys"][number % len(load["keys"])]
     headers = {"Authorization": f"Bearer {key}", "Content-Type": load["type"]}
@@ -35,7 +41,9 @@ def ask(load: dict[str, Any], number: int, bodies: list[bytes], taken: list[floa
 
 
 def main() -> None:
-    """Run the clients and print as JSON `elapsed`, the seconds of all together, and `taken`, those of each request."""
+    """Run the clients and print as JSON `elapsed`, the seconds of all together, and `taken`, those
+    of each request.
+    """
     argparse.ArgumentParser(description=__doc__).parse_args()
     load = json.load(sys.stdin)
     bodies = [Path(path).read_bytes() for path in load["bodies"]]

@@ -1,11 +1,12 @@
-"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50, p99, ratios
-(goal ≤ 1.2).
+"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50,
+p99, ratios (goal ≤ 1.2).
 
-    python -m bench.service.reads [--tasks 1000000] [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+    python -m bench.service.reads [--tasks 1000000] [--database
+    postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
 Lists with summaries, results, images, events and the audit trail; the other routes are asked by
-`bench.service.million`, whose way of measuring this is. The rows are written by `bench.service.fill`, in
-bulk; without `--tasks` they are few, to see that all works.
+`bench.service.million`, whose way of measuring this is. The rows are written by
+`bench.service.fill`, in bulk; without `--tasks` they are few, to see that all works.
 """
 
 import argparse
@@ -48,8 +49,14 @@ ASKS = (
     Ask("/v1/audit", "/v1/audit?since=2020-01-01T00:00:00Z", "admin"),
     Ask("/v1/bases", "/v1/bases"),
     Ask(f"{OF_TASK}/images", f"/v1/models/{{model}}/tasks/{TASK}/images?class=dog"),
-    Ask(f"{OF_TASK}/images/{{split}}/{{i}}.png", f"/v1/models/{{model}}/tasks/{TASK}/images/held_out/7.png"),
-    Ask(f"{OF_TASK}/sheet.png", f"/v1/models/{{model}}/tasks/{TASK}/sheet.png?rows=1,5,9,12,40,99,120,400"),
+    Ask(
+        f"{OF_TASK}/images/{{split}}/{{i}}.png",
+        f"/v1/models/{{model}}/tasks/{TASK}/images/held_out/7.png",
+    ),
+    Ask(
+        f"{OF_TASK}/sheet.png",
+        f"/v1/models/{{model}}/tasks/{TASK}/sheet.png?rows=1,5,9,12,40,99,120,400",
+    ),
 )
 
 
@@ -75,10 +82,12 @@ def main() -> int:
             _add_images(side)
             stack.enter_context(serving(side))
         print(
-            f"{SMALL.rows:,} and {large.rows:,} tasks; load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, "
-            f"{given.rounds} rounds of {given.seconds} s each"
+            f"{SMALL.rows:,} and {large.rows:,} tasks; load average {os.getloadavg()[0]:.1f}; "
+            f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
         )
-        slow = reads(sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds)
+        slow = reads(
+            sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
+        )
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
 

@@ -1,8 +1,9 @@
-"""What the processes of a service hold over time: memory, file descriptors, threads; and whether it grows.
+"""What the processes of a service hold over time: memory, file descriptors, threads; and whether it
+grows.
 
-The slope is a least-squares line through the means of equal blocks after a warm-up. Neighbouring samples
-resemble each other, means of blocks hardly do, so the line's standard error says how far the slope can be
-trusted.
+The slope is a least-squares line through the means of equal blocks after a warm-up. Neighbouring
+samples resemble each other, means of blocks hardly do, so the line's standard error says how far
+the slope can be trusted.
 """
 
 import math
@@ -28,7 +29,9 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at one process: seconds since the start, bytes resident, open descriptors, threads."""
+    """One look at one process: seconds since the start, bytes resident, open descriptors,
+    threads.
+    """
 
     at: float
     rss: int
@@ -67,8 +70,8 @@ def slope(at: Sequence[float], values: Sequence[float]) -> Slope:
 class Watch:
     """Samples every known process under a launcher while the block runs.
 
-    Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A process
-    that was replaced starts anew under `restarts`.
+    Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A
+    process that was replaced starts anew under `restarts`.
     """
 
     def __init__(self, launcher: int, period_s: float = 2.0) -> None:
@@ -103,13 +106,16 @@ class Watch:
 
     def _look(self, process: psutil.Process) -> None:
         name, parent = _name(process), process.parent()
-        # Until a child becomes its own program it has its parent's words; so have the zygote's forks.
+        # Until a child becomes its own program it has its parent's words; so have the zygote's
+        # forks.
         if name is None or parent is None or _name(parent) == name:
             return
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
-        found = Sample(self.seconds(), process.memory_info().rss, process.num_fds(), process.num_threads())
+        found = Sample(
+            self.seconds(), process.memory_info().rss, process.num_fds(), process.num_threads()
+        )
         self.samples.setdefault(name, []).append(found)
 
 
@@ -120,4 +126,6 @@ def api_process(launcher: int) -> psutil.Process:
 
 def _name(process: psutil.Process) -> str | None:
     words = process.cmdline()
-    return next((name for word, name in NAMES.items() if any(word in given for given in words)), None)
+    return next(
+        (name for word, name in NAMES.items() if any(word in given for given in words)), None
+    )

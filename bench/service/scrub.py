@@ -2,10 +2,11 @@
 
     python -m bench.service.scrub [--pairs 5] [--megabytes 2048] [--rate 16777216] [--epochs 40]
 
-An embedded service learns the same batch of digits again and again, each time as the first task of a new
-model, in turn with the scrub off and on. The store also holds as many megabytes of bases as the scrub needs
-to work all the time. The order within a pair changes from pair to pair. What the scrub takes of a core is
-told too: on a busy machine it is the surer figure. Goal: a median ratio of at most 1.05.
+An embedded service learns the same batch of digits again and again, each time as the first task of
+a new model, in turn with the scrub off and on. The store also holds as many megabytes of bases as
+the scrub needs to work all the time. The order within a pair changes from pair to pair. What the
+scrub takes of a core is told too: on a busy machine it is the surer figure. Goal: a median ratio of
+at most 1.05.
 """
 
 import argparse
@@ -53,7 +54,10 @@ def main() -> None:
                     with _Scrubbing(settings if on else None) as scrubbing:
                         seconds[on] = _learned(client, archive, name, options.epochs)
                     if on:
-                        rate, share = scrubbing.bytes / seconds[on] / MB, scrubbing.cpu_s / seconds[on]
+                        rate, share = (
+                            scrubbing.bytes / seconds[on] / MB,
+                            scrubbing.cpu_s / seconds[on],
+                        )
                 ratios.append(seconds[True] / seconds[False])
                 print(
                     f"without {seconds[False]:.2f} s, with {seconds[True]:.2f} s at {rate:.1f} MB/s"
@@ -115,14 +119,21 @@ def _fill(settings: Settings, size: int) -> None:
                 file.write(os.urandom(MB))
         sha256, written = blobs.put_file(source, move=True)
         with db.write() as session:
-            row = {"architecture": {}, "sha256": sha256, "bytes": written, "created_at": time.time()}
+            row = {
+                "architecture": {},
+                "sha256": sha256,
+                "bytes": written,
+                "created_at": time.time(),
+            }
             session.add(Base(id=new_id("bas"), owner_id=owner, **row))
     db.close()
 
 
 def _learned(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
     """Seconds from the submit to the end of the job."""
-    client.models.create(name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn")
+    client.models.create(
+        name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn"
+    )
     begin = time.perf_counter()
     client.submit(name, archive).wait()
     return time.perf_counter() - begin

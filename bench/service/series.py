@@ -1,7 +1,8 @@
-"""The series of numbers that `fill` makes rows of: what each number stands for, and what its rows are called.
+"""The series of numbers that `fill` makes rows of: what each number stands for, and what its rows
+are called.
 
-Row n is task n // models + 1 of model n % models, so that the rows of one model lie far apart, as they do
-after years of service.
+Row n is task n // models + 1 of model n % models, so that the rows of one model lie far apart, as
+they do after years of service.
 """
 
 from collections.abc import Iterator
@@ -32,13 +33,13 @@ from sqlalchemy import (
 from sqlalchemy.schema import CreateTable
 
 FIRST_OWNERS_MODELS = 60
-"""The first owner has the first models, so that its pages are as full in a small database as in a large
-one."""
+"""The first owner has the first models, so that its pages are as full in a small database as in a
+large one."""
 BASES = 5
 SECONDS_APART = 30.0
 WAITING, STOPPED, PINNED = 7, 7, 9
-"""Models n with n % 10 = 7 have waiting jobs; with n % 100 = 7 these wait for a person; with n % 50 = 9
-production is pinned."""
+"""Models n with n % 10 = 7 have waiting jobs; with n % 100 = 7 these wait for a person; with n % 50
+= 9 production is pinned."""
 KEPT_TASKS = 4
 """The last tasks of each model have their training part."""
 _DIGITS = 100_000_000_000
@@ -46,7 +47,9 @@ _DIGITS = 100_000_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much to make: models, tasks of each, owners, models with a whole accuracy matrix, keys."""
+    """How much to make: models, tasks of each, owners, models with a whole accuracy
+    matrix, keys.
+    """
 
     models: int
     tasks: int = 103
@@ -97,8 +100,8 @@ def id_of(prefix: str, n: int) -> str:
 
 
 def digest(kind: str, n: int) -> str:
-    """The sha256 that row n names: `b` of its training part, `c` held out, `d` a shared backbone, `e` its
-    own, `f` head."""
+    """The sha256 that row n names: `b` of its training part, `c` held out, `d` a shared backbone,
+    `e` its own, `f` head."""
     return kind * 52 + str(_DIGITS + n)
 
 
@@ -136,11 +139,15 @@ def made(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
     so_far = func.sum(case((drawn.state == "succeeded", 1), else_=0)).over(
         partition_by=drawn.model, order_by=drawn.number
     )
-    numbered = select(*drawn, case((drawn.state == "succeeded", so_far)).label("version")).subquery().c
+    numbered = (
+        select(*drawn, case((drawn.state == "succeeded", so_far)).label("version")).subquery().c
+    )
     published = numbered.standing.in_(OF_PUBLISHED)
     before = {"partition_by": numbered.model, "order_by": numbered.number, "rows": (None, -1)}
     parent = func.max(case((published, numbered.version))).over(**before)
-    taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(**before)
+    taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(
+        **before
+    )
     at = now - (size.rows - numbered.n) * SECONDS_APART
     yield "(series)", DDL("DROP TABLE IF EXISTS bench_series")
     yield "(series)", CreateTable(SERIES)
@@ -150,13 +157,17 @@ def made(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def filled(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
-    """(name of the table, statement that fills it): a row for each of the source for which `where` holds."""
+    """(name of the table, statement that fills it): a row for each of the source for which `where`
+    holds.
+    """
     query = select(*(value.label(name) for name, value in columns.items()))
     if isinstance(source, Table | Join):
         query = query.select_from(source)
     if where is not None:
         query = query.where(where)
-    return table.__tablename__, insert(table).from_select(list(columns), query, include_defaults=False)
+    return table.__tablename__, insert(table).from_select(
+        list(columns), query, include_defaults=False
+    )
 
 
 def sql_owner(model: Any, size: Size) -> Any:

@@ -37,7 +37,9 @@ class Side:
     process: int = 0
 
     def cpu_s(self) -> float:
-        """Seconds that the API process has computed, and with PostgreSQL the backends of its connections."""
+        """Seconds that the API process has computed, and with PostgreSQL the backends of its
+        connections.
+        """
         pids = [self.process]
         if self.settings.database_url:
             db = Database(self.settings.database_url, pool=1)
@@ -61,7 +63,9 @@ class Side:
 
 
 def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
-    """A new database of that size, filled, with its folder; on the server if one is named, else SQLite."""
+    """A new database of that size, filled, with its folder; on the server if one is named, else
+    SQLite.
+    """
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
     url = _database(server, f"perennial_bench_{name}") if server else ""
@@ -78,9 +82,14 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
         add_files(db, store, settings, size)
     side = Side(size, settings)
     nobody = Actor("", None, "admin")
-    for who, owner, scope in (("owner", owner_name(0), "write"), ("admin", keys.ADMIN_OWNER, "admin")):
+    for who, owner, scope in (
+        ("owner", owner_name(0), "write"),
+        ("admin", keys.ADMIN_OWNER, "admin"),
+    ):
         with db.write() as session:  # the audit row of a new key needs an owner
-            nobody = Actor(keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin")
+            nobody = Actor(
+                keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin"
+            )
         made = keys.create(db, nobody, name="bench", owner=owner, scope=scope, expires_at=None)
         side.keys[who] = str(made["secret"])
     db.close()
@@ -91,7 +100,9 @@ def _database(server: str, name: str) -> str:
     url = make_url(server)
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(plain, autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+        if not connection.execute(
+            "SELECT 1 FROM pg_database WHERE datname = %s", (name,)
+        ).fetchone():
             connection.execute(f'CREATE DATABASE "{name}"'.encode())
     return url.set(database=name).render_as_string(hide_password=False)
 
@@ -100,7 +111,15 @@ def _database(server: str, name: str) -> str:
 def serving(side: Side) -> Iterator[None]:
     """An API process on a side's database; no worker, so the rows stay as they are."""
     port = service.free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "api.app:create_app",
+        "--port",
+        str(port),
+    ]
     command += ["--http", "api.connection:Connection", "--no-server-header"]
     environment = {
         **os.environ,

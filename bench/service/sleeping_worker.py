@@ -1,4 +1,6 @@
-"""A Celery worker of `bench.service.workers`: the service's own, but for a zygote whose children sleep."""
+"""A Celery worker of `bench.service.workers`: the service's own, but for a zygote whose children
+sleep.
+"""
 
 import sys
 

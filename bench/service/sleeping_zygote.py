@@ -1,4 +1,6 @@
-"""A zygote whose job children learn nothing: they sleep, tell of progress, and hand in a small result."""
+"""A zygote whose job children learn nothing: they sleep, tell of progress, and hand in a small
+result.
+"""
 
 import json
 import os

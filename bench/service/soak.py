@@ -1,15 +1,17 @@
-"""The whole embedded service under mixed traffic for a while: does memory, or do file descriptors, grow?
+"""The whole embedded service under mixed traffic for a while: does memory, or do file descriptors,
+grow?
 
     python -m bench.service.soak [--minutes 30]
 
-Small batches are really learned, models come and go, versions are read, downloaded and asked to predict,
-event streams are opened and left, and requests fail in every common way, uploads that break off among them.
-Before the clock starts thousands of those that fail and break off come without a pause, for malloc's heap
-takes so many to reach its size (then it levels off), and a crowd that reads at once, for which the pool opens
-all its connections. After a warm-up of a fifth of the time too the growth per hour of each process is printed
-with its uncertainty (`bench.service.resources`). Exit 1 when a process grows by more than `MEMORY_PER_HOUR`,
-`FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was restarted, when a request was answered
-otherwise than it should, or when a job did not succeed.
+Small batches are really learned, models come and go, versions are read, downloaded and asked to
+predict, event streams are opened and left, and requests fail in every common way, uploads that
+break off among them. Before the clock starts thousands of those that fail and break off come
+without a pause, for malloc's heap takes so many to reach its size (then it levels off), and a crowd
+that reads at once, for which the pool opens all its connections. After a warm-up of a fifth of the
+time too the growth per hour of each process is printed with its uncertainty
+(`bench.service.resources`). Exit 1 when a process grows by more than `MEMORY_PER_HOUR`,
+`FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was restarted, when a request was
+answered otherwise than it should, or when a job did not succeed.
 """
 
 import argparse
@@ -70,10 +72,14 @@ class Traffic:
             (self.stream, 0.5),
             (self.fail, 0.5), (self.break_off, 2.0),
         ]  # fmt: skip
-        self._threads = [threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds]
+        self._threads = [
+            threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds
+        ]
 
     def fill(self) -> None:
-        """What fails and breaks off, without a pause, on a model of its own; then many readers at once."""
+        """What fails and breaks off, without a pause, on a model of its own; then many readers at
+        once.
+        """
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
@@ -95,11 +101,16 @@ class Traffic:
             thread.join(120)
 
     def learn(self, client: httpx2.Client) -> None:
-        """A model's life: made, some batches learned one after another, deleted while others still read
-        it."""
+        """A model's life: made, some batches learned one after another, deleted while others still
+        read it."""
         name = f"soak-{time.time_ns()}"
         recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
-        body = {"name": name, "scenario": "class", "image": {"size": 16, "channels": 3}, "recipe": recipe}
+        body = {
+            "name": name,
+            "scenario": "class",
+            "image": {"size": 16, "channels": 3},
+            "recipe": recipe,
+        }
         body["gate"] = {"checks": "off"}
         self._ask(client, "POST", "/v1/models", {201}, json=body)
         for task in range(TASKS):
@@ -153,7 +164,9 @@ class Traffic:
         """A whole version, a range of it, a part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
         self._ask(client, "GET", f"{path}/download", {200, 404})
-        self._ask(client, "GET", f"{path}/download", {206, 404}, headers={"Range": "bytes=100-9999"})
+        self._ask(
+            client, "GET", f"{path}/download", {206, 404}, headers={"Range": "bytes=100-9999"}
+        )
         self._ask(client, "HEAD", f"{path}/download", {200, 404})
         self._ask(client, "GET", f"{path}/files/head", {200, 404})
 
@@ -162,7 +175,9 @@ class Traffic:
         if not self.job:
             return
         headers = {"Accept": "text/event-stream"}
-        with client.stream("GET", f"/v1/jobs/{self.job}/events", headers=headers, timeout=30) as answer:
+        with client.stream(
+            "GET", f"/v1/jobs/{self.job}/events", headers=headers, timeout=30
+        ) as answer:
             self._count("GET", "events (stream)", answer.status_code, {200})
             leave = self._random.random() < 0.5
             for number, _line in enumerate(answer.iter_lines()):
@@ -173,11 +188,19 @@ class Traffic:
         """One of the usual mistakes."""
         kind = self._random.randrange(7)
         if kind == 0:
-            self._ask(client, "GET", "/v1/models", {401}, headers={"Authorization": "Bearer pk_wrong"})
+            self._ask(
+                client, "GET", "/v1/models", {401}, headers={"Authorization": "Bearer pk_wrong"}
+            )
         elif kind == 1:
             self._ask(client, "GET", f"/v1/models/{time.time_ns()}", {404})
         elif kind == 2:
-            self._ask(client, "POST", "/v1/models", {422}, json={"name": "UPPER", "scenario": "none", "x": 1})
+            self._ask(
+                client,
+                "POST",
+                "/v1/models",
+                {422},
+                json={"name": "UPPER", "scenario": "none", "x": 1},
+            )
         elif kind == 3:
             path = f"/v1/models/{self.model or 'none'}/tasks"
             self._ask(client, "POST", path, {404, 415, 422}, content=os.urandom(200_000))
@@ -277,7 +300,8 @@ def _report(watch: Watch, seconds: float) -> list[str]:
         kept = [s for s in samples if s.at > seconds * WARM_UP]
         at = [s.at for s in kept]
         memory, fds, threads = (
-            slope(at, [float(getattr(s, field)) for s in kept]) for field in ("rss", "fds", "threads")
+            slope(at, [float(getattr(s, field)) for s in kept])
+            for field in ("rss", "fds", "threads")
         )
         print(
             f"{name:<15}{memory.first / MB:9.1f} → {memory.last / MB:7.1f}"
@@ -292,7 +316,8 @@ def _report(watch: Watch, seconds: float) -> list[str]:
         ):  # fmt: skip
             if found.exceeds(limit):
                 wrong.append(
-                    f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per hour"
+                    f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per "
+                    f"hour"
                 )
     return wrong
 

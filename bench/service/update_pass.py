@@ -2,11 +2,12 @@
 
     python -m bench.service.update_pass --photos FOLDER [--images 1500] [--between 80]
 
-FOLDER has photos as `<class>/<image>`. A model on the photo base learns ten batches in the scenario `data`: the first
-and the tenth of `--images` photos, those between of `--between`. The bare pass decodes the same photos with Pillow, to
-224 px as the base asks for, and passes them through timm's network of the base: one thread, channels last, batches of
-32, nothing else. It runs before and after the update, and the mean of both is the reference. All figures are CPU
-seconds. Those of an update are of the whole worker: reading the archive, decoding, splitting, report, pass, solving,
+FOLDER has photos as `<class>/<image>`. A model on the photo base learns ten batches in the scenario
+`data`: the first and the tenth of `--images` photos, those between of `--between`. The bare pass
+decodes the same photos with Pillow, to 224 px as the base asks for, and passes them through timm's
+network of the base: one thread, channels last, batches of 32, nothing else. It runs before and
+after the update, and the mean of both is the reference. All figures are CPU seconds. Those of an
+update are of the whole worker: reading the archive, decoding, splitting, report, pass, solving,
 measuring the version, and publishing it. Goal: an update takes at most 1.2 times the bare pass.
 """
 
@@ -42,12 +43,17 @@ def main() -> None:
     parser.add_argument("--between", type=int, default=80)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    photos = [(path.parent.name, path) for path in sorted(options.photos.glob("*/*")) if path.is_file()]
+    photos = [
+        (path.parent.name, path) for path in sorted(options.photos.glob("*/*")) if path.is_file()
+    ]
     random.Random(0).shuffle(photos)
     needed = 2 * options.images + (UPDATES - 2) * options.between
     if len(photos) < needed:
         parser.error(f"{options.photos} has {len(photos):,} photos, and {needed:,} are needed.")
-    print("| update | photos | bare pass, CPU s | update: job, CPU s | worker, CPU s | update ÷ pass |")
+    print(
+        "| update | photos | bare pass, CPU s | update: job, CPU s | worker, CPU s | update ÷ pass "
+        "|"
+    )
     print("|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         stream = Stream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)

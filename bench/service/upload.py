@@ -2,9 +2,9 @@
 
     python -m bench.service.upload [--megabytes 2048]
 
-The body is a valid zip of stored, incompressible entries, generated while it is sent. Beside it, in the same
-run: what the disk alone gives (write + fsync) and what sha256 alone gives. Goals: ≥ 400 MB/s where the
-disk gives 600; growth ≤ 64 MB.
+The body is a valid zip of stored, incompressible entries, generated while it is sent. Beside it, in
+the same run: what the disk alone gives (write + fsync) and what sha256 alone gives. Goals: ≥ 400
+MB/s where the disk gives 600; growth ≤ 64 MB.
 """
 
 import argparse
@@ -40,7 +40,9 @@ def main() -> None:
             f"{_sha(archive):,.0f} MB/s"
         )
         with service.running(Path(folder) / "data") as running:
-            Perennial(running.key, base_url=running.url).models.create("large", architecture="small-cnn")
+            Perennial(running.key, base_url=running.url).models.create(
+                "large", architecture="small-cnn"
+            )
             api = _api_process(running)
             with _Peak(api) as peak:
                 start = time.perf_counter()
@@ -57,8 +59,8 @@ def main() -> None:
                     )
                 seconds = time.perf_counter() - start
             print(
-                f"answer {answer.status_code}: {total / MB / seconds:,.0f} MB/s in {seconds:.1f} s (goal ≥ "
-                "400)"
+                f"answer {answer.status_code}: {total / MB / seconds:,.0f} MB/s in {seconds:.1f} s "
+                "(goal ≥ 400)"
             )
             print(
                 f"API process: {peak.before / MB:.0f} MB before, {peak.most / MB:.0f} MB at most: "
@@ -67,7 +69,9 @@ def main() -> None:
 
 
 def _write_archive(path: Path, size: int) -> None:
-    """A zip of `a/…` and `b/…` entries of 1 MB each; they are no images, which only decoding would show."""
+    """A zip of `a/…` and `b/…` entries of 1 MB each; they are no images, which only decoding would
+    show.
+    """
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for number in range(size // MB):
             archive.writestr(f"{'ab'[number % 2]}/{number:05d}.png", os.urandom(MB))

@@ -1,13 +1,16 @@
-r"""Eight workers against one: jobs per hour when the jobs themselves need no CPU (goal: 7.5 times as many).
+r"""Eight workers against one: jobs per hour when the jobs themselves need no CPU (goal: 7.5 times
+as many).
 
-    python -m bench.service.workers --database postgresql+psycopg://… --broker redis://… [--workers 8] \
+    python -m bench.service.workers --database postgresql+psycopg://… --broker redis://… [--workers
+    8] \
         [--seconds 8]
 
-Real Celery workers over PostgreSQL, Redis and a folder store, real claims, leases, heartbeats, rings and
-publishing; only the learning is simulated: the zygote is replaced by one whose children sleep for `--seconds`
-and then hand in the result of a job that learned nothing. Each job is of a model of its own, so all may run
-at once. The sleep is long beside the CPU that a job takes to claim and publish, or the cores of the machine
-would be what is measured. The clock runs from the first claim to the last publish, as the database has them.
+Real Celery workers over PostgreSQL, Redis and a folder store, real claims, leases, heartbeats,
+rings and publishing; only the learning is simulated: the zygote is replaced by one whose children
+sleep for `--seconds` and then hand in the result of a job that learned nothing. Each job is of a
+model of its own, so all may run at once. The sleep is long beside the CPU that a job takes to claim
+and publish, or the cores of the machine would be what is measured. The clock runs from the first
+claim to the last publish, as the database has them.
 """
 
 import argparse
@@ -45,7 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--database", required=True, help="a PostgreSQL server where databases may be made")
+    parser.add_argument(
+        "--database", required=True, help="a PostgreSQL server where databases may be made"
+    )
     parser.add_argument("--broker", required=True, help="a Redis that nobody else uses")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=8.0, help="that a simulated job sleeps")
@@ -58,7 +63,8 @@ def main() -> int:
         per_hour.append(jobs / took * 3600)
         ideal = 3600 * count / given.seconds
         print(
-            f"{count} workers: {jobs} jobs of {given.seconds:g} s in {took:.1f} s = {per_hour[-1]:.0f} per "
+            f"{count} workers: {jobs} jobs of {given.seconds:g} s in {took:.1f} s = "
+            f"{per_hour[-1]:.0f} per "
             "hour"
             f" ({per_hour[-1] / ideal:.0%} of what sleeping alone allows); load average "
             f"{os.getloadavg()[0]:.1f}",
@@ -73,13 +79,18 @@ def _run(server: str, broker: str, workers: int, jobs: int, seconds: float) -> f
     """Seconds from the first claim to the last publish."""
     name = f"perennial_bench_workers_{os.getpid()}_{workers}"
     plain = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
-    with tempfile.TemporaryDirectory() as folder, psycopg.connect(plain, autocommit=True) as connection:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        psycopg.connect(plain, autocommit=True) as connection,
+    ):
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
         url = make_url(server).set(database=name).render_as_string(hide_password=False)
         db = Database(url)
         try:
             upgrade(db)
-            settings = Settings(data_dir=Path(folder), database_url=url, store_url=f"file://{folder}/store")
+            settings = Settings(
+                data_dir=Path(folder), database_url=url, store_url=f"file://{folder}/store"
+            )
             with redis.Redis.from_url(broker) as client:
                 client.flushdb()
             with _workers(settings, broker, workers, seconds):
@@ -115,7 +126,9 @@ def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Ite
         end = time.monotonic() + 120
         while not all("worker ready" in log.read_text(errors="replace") for log in logs):
             if time.monotonic() > end or any(process.poll() is not None for process in processes):
-                raise RuntimeError("\n".join(log.read_text(errors="replace")[-1500:] for log in logs))
+                raise RuntimeError(
+                    "\n".join(log.read_text(errors="replace")[-1500:] for log in logs)
+                )
             time.sleep(0.2)
         yield
     finally:
@@ -184,10 +197,13 @@ def _finished(db: Database, count: int, seconds: float) -> float:
     end = time.monotonic() + 120 + count * seconds * 2
     while time.monotonic() < end:
         with db.read() as session:
-            states = dict(session.execute(select(Job.state, func.count()).group_by(Job.state)).all())  # type: ignore[arg-type]
+            states = dict(
+                session.execute(select(Job.state, func.count()).group_by(Job.state)).all()
+            )  # type: ignore[arg-type]
             if states.get("succeeded") == count:
                 return float(
-                    session.scalar(select(func.max(Job.finished_at) - func.min(Job.started_at))) or 0.0
+                    session.scalar(select(func.max(Job.finished_at) - func.min(Job.started_at)))
+                    or 0.0
                 )
             if set(states) - {"queued", "running", "succeeded"}:
                 told = session.execute(

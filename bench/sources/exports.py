@@ -4,8 +4,9 @@
     tools/bin/pip install pillow ./client TOOL
     PYTHONPATH=.:client tools/bin/python -m bench.sources.exports
 
-TOOL is `label-studio-sdk`, with whose converter Label Studio exports, `fiftyone`, or both. Each line is an export:
-`right`, or what was read; a tool that is not installed is said. Ends with status 1 where an export is read wrong.
+TOOL is `label-studio-sdk`, with whose converter Label Studio exports, `fiftyone`, or both. Each
+line is an export: `right`, or what was read; a tool that is not installed is said. Ends with status
+1 where an export is read wrong.
 """
 
 import argparse
@@ -23,13 +24,16 @@ from perennial.pack import PackError, open_batch
 _CONFIG = """<View><Image name="image" value="$image"/><Choices name="choice" toName="image" choice="single">
 <Choice value="cat"/><Choice value="owl"/></Choices></View>"""
 LABELS = {
-    f"{'owl' if number % 2 else 'cat'}{number}.jpg": "owl" if number % 2 else "cat" for number in range(8)
+    f"{'owl' if number % 2 else 'cat'}{number}.jpg": "owl" if number % 2 else "cat"
+    for number in range(8)
 }
 
 
 def main() -> int:
     """Run it."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    ).parse_args()
     failed = 0
     for tool, exports in (("label_studio_sdk", label_studio), ("fiftyone", fiftyone)):
         if importlib.util.find_spec(tool) is None:
@@ -63,7 +67,9 @@ def label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
     """JSON, JSON-MIN and CSV of Label Studio's converter, beside images called as uploads are."""
     from label_studio_sdk.converter import Converter  # type: ignore[import-not-found]
 
-    tasks = [_task(number, name, label) for number, (name, label) in enumerate(LABELS.items(), start=1)]
+    tasks = [
+        _task(number, name, label) for number, (name, label) in enumerate(LABELS.items(), start=1)
+    ]
     (folder / "tasks.json").write_text(json.dumps(tasks))
     converter = Converter(_CONFIG, str(folder), download_resources=False)
     for kind in ("JSON", "JSON-MIN", "CSV"):

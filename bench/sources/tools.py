@@ -1,11 +1,13 @@
-"""Data sets that other tools write, read by them and by the client: the same images, labels and crops?
+"""Data sets that other tools write, read by them and by the client: the same images, labels and
+crops?
 
     python -m venv tools
-    tools/bin/pip install datasets webdataset pycocotools supervision opencv-python-headless pillow pyarrow ./client
-    PYTHONPATH=.:client tools/bin/python -m bench.sources.tools
+    tools/bin/pip install datasets webdataset pycocotools supervision opencv-python-headless pillow
+    pyarrow ./client PYTHONPATH=.:client tools/bin/python -m bench.sources.tools
 
-Each line is one question, with `same` or `DIFFERENT` and the counts of both sides; it ends with status 1 where one that
-must be the same differs. Boxes under EXIF are asked about in both readings, since tools differ about them.
+Each line is one question, with `same` or `DIFFERENT` and the counts of both sides; it ends with
+status 1 where one that must be the same differs. Boxes under EXIF are asked about in both readings,
+since tools differ about them.
 """
 
 import argparse
@@ -29,7 +31,9 @@ Found = list[tuple[str, bytes]]
 
 def main() -> int:
     """Run it."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    ).parse_args()
     failed = 0
     for question in (
         parquet,
@@ -57,13 +61,17 @@ def main() -> int:
 
 
 Answers = Iterator[tuple[str, Any, Any, bool]]
-"""Tuples of what is asked, what the tool says, what the client says, and whether they must be the same."""
+"""Tuples of what is asked, what the tool says, what the client says, and whether they must be the
+same.
+"""
 
 
 def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
     """A photo whose pixels are all different."""
     image = Image.new("RGB", size)
-    image.putdata([((8 * x + number) % 256, 12 * y, 100) for y in range(size[1]) for x in range(size[0])])
+    image.putdata(
+        [((8 * x + number) % 256, 12 * y, 100) for y in range(size[1]) for x in range(size[0])]
+    )
     return image
 
 
@@ -85,14 +93,18 @@ def sent(batch: Any) -> Found:
 
 def pixels(found: Found) -> Found:
     """The same with the pixels of RGB in place of files."""
-    return sorted((label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found)
+    return sorted(
+        (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
+    )
 
 
 def parquet(at: Path) -> Answers:
     """Compare a parquet that `datasets` writes with its features, and reads again."""
     import datasets
 
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=LABELS)})
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=LABELS)}
+    )
     rows = {
         "image": [{"bytes": file_of(n), "path": f"{n}.png"} for n in range(8)],
         "label": [n % 2 for n in range(8)],
@@ -105,7 +117,12 @@ def parquet(at: Path) -> Answers:
         (again.features["label"].int2str(row["label"]), row["image"].convert("RGB").tobytes())
         for row in again
     )
-    yield "datasets, parquet with ClassLabel", theirs, pixels(sent(open_batch(at / "train.parquet"))), True
+    yield (
+        "datasets, parquet with ClassLabel",
+        theirs,
+        pixels(sent(open_batch(at / "train.parquet"))),
+        True,
+    )
 
 
 def lists_of_labels(at: Path) -> Answers:
@@ -155,7 +172,11 @@ def written_shards(at: Path) -> list[Path]:
         with webdataset.TarWriter(str(paths[-1])) as writer:
             for number in range(4):
                 writer.write(
-                    {"__key__": f"{4 * shard + number:06d}", "png": file_of(number), "cls": number % 2}
+                    {
+                        "__key__": f"{4 * shard + number:06d}",
+                        "png": file_of(number),
+                        "cls": number % 2,
+                    }
                 )
     return paths
 
@@ -194,7 +215,9 @@ def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
     """Four photos with a box each."""
     at.mkdir(exist_ok=True)
     document: dict[str, Any] = {"images": [], "annotations": []}
-    document["categories"] = [{"id": 7 + number, "name": label} for number, label in enumerate(LABELS)]
+    document["categories"] = [
+        {"id": 7 + number, "name": label} for number, label in enumerate(LABELS)
+    ]
     for number in range(4):
         (at / f"{number}.png").write_bytes(file_of(number, orientation))
         sizes = {} if size is None else {"width": size[0], "height": size[1]}
@@ -241,15 +264,32 @@ def coco(at: Path) -> Answers:
 def coco_turned(at: Path) -> Answers:
     """Boxes of photos that EXIF turns, by what width and height say; crops of ours are upright."""
     coco_at(at / "stored", 6, (30, 20))
-    theirs = crops_by_pycocotools(at / "stored", Image.open)  # as torchvision's CocoDetection opens them
+    theirs = crops_by_pycocotools(
+        at / "stored", Image.open
+    )  # as torchvision's CocoDetection opens them
     upright = sorted(
-        (label, Image.frombytes("RGB", BOX[2:], data).transpose(Image.Transpose.ROTATE_270).tobytes())
+        (
+            label,
+            Image.frombytes("RGB", BOX[2:], data).transpose(Image.Transpose.ROTATE_270).tobytes(),
+        )
         for label, data in theirs
     )
-    yield "pycocotools, turned, sizes as stored", upright, pixels(sent(open_batch(at / "stored"))), True
+    yield (
+        "pycocotools, turned, sizes as stored",
+        upright,
+        pixels(sent(open_batch(at / "stored"))),
+        True,
+    )
     coco_at(at / "turned", 6, (20, 30))
-    theirs = crops_by_pycocotools(at / "turned", lambda path: ImageOps.exif_transpose(Image.open(path)))
-    yield "pycocotools, turned, sizes as turned", theirs, pixels(sent(open_batch(at / "turned"))), True
+    theirs = crops_by_pycocotools(
+        at / "turned", lambda path: ImageOps.exif_transpose(Image.open(path))
+    )
+    yield (
+        "pycocotools, turned, sizes as turned",
+        theirs,
+        pixels(sent(open_batch(at / "turned"))),
+        True,
+    )
 
 
 def yolo_at(at: Path, orientation: int) -> Path:
@@ -293,7 +333,9 @@ def yolo(at: Path) -> Answers:
 
 
 def yolo_turned(at: Path) -> Answers:
-    """Boxes of photos that EXIF turns: OpenCV, and so supervision and Ultralytics, count turned pixels."""
+    """Boxes of photos that EXIF turns: OpenCV, and so supervision and Ultralytics, count turned
+    pixels.
+    """
     yolo_at(at / "in", 6)
     theirs = crops_by_supervision(at / "in")
     yield (

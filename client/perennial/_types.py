@@ -1886,7 +1886,8 @@ class Normalisation(Shape):
 class Olor(Shape):
     """After each step, weights move part of the way back to those that the run started from.
 
-    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
+    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null:
+    `iota1` counts.
     """
 
     iota1: float | None = None
@@ -1901,7 +1902,9 @@ class Olor(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer(Shape):
-    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's norm."""
+    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's
+    norm.
+    """
 
     name: str | None = None
     lr: float | None = None
@@ -2818,8 +2821,8 @@ class Verdict(Shape):
 class Version(Shape):
     """An immutable version.
 
-    - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the model
-      learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
+    - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
+      model learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
     - `tasks`: tasks that it was taught, in order.
     - `status`: published or held. A held version becomes published when a person promotes it, or
       when the failed checks of its gate are settled.

@@ -67,7 +67,8 @@ class Meter:
             )
         if self._bytes > FREE_BYTES and self._bytes > MAX_RATIO * packed:
             raise BadAnswer(
-                f"The service's answer unpacks to more than {MAX_RATIO} times its size; the rest was not read."
+                f"The service's answer unpacks to more than {MAX_RATIO} times its size; the rest "
+                f"was not read."
             )
         if time.monotonic() - self._began > self._patience_s + self._bytes / SLOWEST_BYTES_S:
             raise BadAnswer(f"The service's answer comes too slowly: {self._bytes:,} bytes so far.")
@@ -84,7 +85,8 @@ def read_json(content: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"
         raise BadAnswer(
-            f"The service's answer cannot be read: {reason}. Is the address that of a Perennial service?"
+            f"The service's answer cannot be read: {reason}. Is the address that of a Perennial "
+            f"service?"
         ) from error
 
 

@@ -84,7 +84,10 @@ class _Drawn:
     def __call__(self, job: Job) -> None:
         self._state = one_line(describe_state(job) + _of_base(job))
         self._bars.update(
-            self._row, completed=share_done(job), description=self._state, left=describe_time_left(job)
+            self._row,
+            completed=share_done(job),
+            description=self._state,
+            left=describe_time_left(job),
         )
         why = why_waiting(job)
         if why and why not in self._told:
@@ -145,13 +148,17 @@ def describe_progress(job: Job) -> str:
     """Return state, share done and time left of a job on one line: "train 43%, about 2 min
     left"."""
     done = f" {share_done(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
-    return ", ".join(filter(None, (f"{describe_state(job)}{_of_base(job)}{done}", describe_time_left(job))))
+    return ", ".join(
+        filter(None, (f"{describe_state(job)}{_of_base(job)}{done}", describe_time_left(job)))
+    )
 
 
 def why_waiting(job: Job) -> str:
     """Return the reason a job waits; empty if it does not wait, or will raise BaseUnavailable
     instead."""
-    return by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
+    return (
+        by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
+    )
 
 
 def _of_base(job: Job) -> str:

@@ -27,7 +27,9 @@ class Comparison:
 
     def __post_init__(self) -> None:
         """Raise ValueError unless there is one PNG picture for each image."""
-        if len(self.pictures) != len(self.images) or not all(one.startswith(_PNG) for one in self.pictures):
+        if len(self.pictures) != len(self.images) or not all(
+            one.startswith(_PNG) for one in self.pictures
+        ):
             raise ValueError("each image needs one picture, as PNG")
 
     def _repr_html_(self) -> str:

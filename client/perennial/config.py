@@ -45,12 +45,14 @@ class Connection:
         if self.key and not (self.key.isascii() and self.key.isprintable()):
             where = "The argument `api_key`" if self.source == "argument" else self.source
             raise NoKey(
-                f"{where} is no key of Perennial: one begins with pk_ and has plain letters and digits. "
-                "`perennial keys create` makes one, `perennial login` keeps it."
+                f"{where} is no key of Perennial: one begins with pk_ and has plain letters and "
+                "digits. `perennial keys create` makes one, `perennial login` keeps it."
             )
 
 
-def find_connection(url: str | None = None, key: str | None = None, profile: str | None = None) -> Connection:
+def find_connection(
+    url: str | None = None, key: str | None = None, profile: str | None = None
+) -> Connection:
     """Return the service to connect to.
 
     Raises:
@@ -65,7 +67,8 @@ def find_connection(url: str | None = None, key: str | None = None, profile: str
         profile_name is not None and stored is None and not (url and key)
     ):  # with URL and key given, no profile is needed
         raise ConfigError(
-            f"There is no profile {name!r} in {config_file()}: make it with `perennial login --profile {name}`."
+            f"There is no profile {name!r} in {config_file()}: make it with `perennial login "
+            f"--profile {name}`."
         )
     stored = stored or {}
     # A profile given as an argument applies as a whole; otherwise the environment takes precedence.
@@ -75,7 +78,9 @@ def find_connection(url: str | None = None, key: str | None = None, profile: str
     if key:
         return replace(without_key, key=key, source="argument")
     if not profile and os.environ.get("PERENNIAL_API_KEY"):
-        return replace(without_key, key=os.environ["PERENNIAL_API_KEY"].strip(), source="PERENNIAL_API_KEY")
+        return replace(
+            without_key, key=os.environ["PERENNIAL_API_KEY"].strip(), source="PERENNIAL_API_KEY"
+        )
     # Send a profile's key only to the profile's own service.
     if stored.get("key") and address == stored.get("url"):
         return replace(without_key, key=_stored_key(stored["key"], name), source=f"profile {name}")
@@ -95,7 +100,9 @@ def checked_url(url: str) -> str:
     parts = _split_url(text)
     is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
     if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
-        raise ConfigError(f"{url!r} is no address of a service: write it as https://perennial.example.org.")
+        raise ConfigError(
+            f"{url!r} is no address of a service: write it as https://perennial.example.org."
+        )
     segments: list[str] = []
     for segment in parts.path.split("/"):
         if segment in OWN_PATHS:
@@ -143,7 +150,9 @@ def read_profiles() -> dict[str, dict[str, str]]:
             f"{file} cannot be read: {error}. Mend it, or remove it and log in again."
         ) from error
     tables = {name: table for name, table in document.items() if isinstance(table, dict)}
-    return {name: {key: str(value) for key, value in table.items()} for name, table in tables.items()}
+    return {
+        name: {key: str(value) for key, value in table.items()} for name, table in tables.items()
+    }
 
 
 def store_profile(profile: str, url: str, key: str) -> str:
@@ -151,7 +160,9 @@ def store_profile(profile: str, url: str, key: str) -> str:
     key is.
     """
     in_keyring = _put_in_keyring(profile, key)
-    _write_profiles({**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}})
+    _write_profiles(
+        {**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}}
+    )
     return "the system's keyring" if in_keyring else str(config_file())
 
 
@@ -193,15 +204,15 @@ def _stored_key(stored: str, profile: str) -> str:
         from keyring.errors import KeyringError
     except ImportError as error:
         raise ConfigError(
-            f"The key of the profile {profile} is in the system's keyring, and the package keyring is not installed: "
-            f"pip install 'perennial-client[keyring]', or {remedy}."
+            f"The key of the profile {profile} is in the system's keyring, and the package keyring "
+            f"is not installed: pip install 'perennial-client[keyring]', or {remedy}."
         ) from error
     try:
         key = keyring.get_password(SERVICE_NAME, profile)
     except (KeyringError, RuntimeError) as error:  # locked, or unavailable in this session
         raise ConfigError(
-            f"The key of the profile {profile} is in the system's keyring, which cannot be read ({error}): unlock it, "
-            f"or {remedy}."
+            f"The key of the profile {profile} is in the system's keyring, which cannot be read "
+            f"({error}): unlock it, or {remedy}."
         ) from error
     if not key:
         raise ConfigError(f"The system's keyring has no key for the profile {profile}: {remedy}.")

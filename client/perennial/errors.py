@@ -117,7 +117,9 @@ class APIError(PerennialError):
         self.status = status
         self.problem = dict(problem)
         self.type = str(problem.get("type", "about:blank"))
-        detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
+        detail = str(
+            problem.get("detail") or problem.get("title") or f"The service answered {status}."
+        )
         self.detail = one_line(detail[:MAX_DETAIL_CHARS])
         field_errors = problem.get("errors")
         fields = field_errors if isinstance(field_errors, list) else []
@@ -134,7 +136,8 @@ class APIError(PerennialError):
     def __str__(self) -> str:
         shown_errors = self.errors[:MAX_ERRORS]
         lines = [
-            one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown_errors
+            one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
+            for one in shown_errors
         ]
         return "\n".join([self.detail, *(f"  {line}" for line in lines)])
 
@@ -172,7 +175,9 @@ class Unavailable(APIError):
 
 
 class ArchiveRejected(Invalid, Rejected):
-    """The batch cannot be used: its archive is broken or hostile, too large, or its labels are not allowed."""
+    """The batch cannot be used: its archive is broken or hostile, too large, or its labels are not
+    allowed.
+    """
 
 
 class JobEnded(PerennialError):
@@ -251,8 +256,8 @@ def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str
     text = body[:200].decode("utf-8", "replace").strip()
     if "html" in headers.get("content-type", "").lower() or text.startswith("<"):
         return (
-            f"A web page came in place of an answer (status {status}). Is the address that of a Perennial service, "
-            "and does it answer behind the proxy there?"
+            f"A web page came in place of an answer (status {status}). Is the address that of a "
+            "Perennial service, and does it answer behind the proxy there?"
         )
     one_line_text = " ".join(text.split())
     return f"The service answered {status}" + (f": {one_line_text}" if one_line_text else ".")

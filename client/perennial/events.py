@@ -12,7 +12,10 @@ from perennial.errors import BadAnswer
 
 MAX_EVENT_CHARS = 1 << 20
 """Maximum characters of a line, and of all lines of an event."""
-_TOO_LARGE = f"The service sends an event of more than {MAX_EVENT_CHARS:,} characters; the rest was not read."
+_TOO_LARGE = (
+    f"The service sends an event of more than {MAX_EVENT_CHARS:,} characters; the rest "
+    f"was not read."
+)
 MAX_ID_DIGITS = 18
 
 

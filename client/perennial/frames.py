@@ -63,7 +63,9 @@ def _build_matrix(metrics: Metrics) -> DataFrame:
     pandas = import_optional("pandas", "A DataFrame", "pandas")
     index = pandas.Index([row.version for row in metrics.rows], name="version")
     columns = pandas.Index([column.task for column in metrics.columns], name="task")
-    cells = [[float("nan") if one is None else one for one in row] for row in metrics.accuracy_matrix]
+    cells = [
+        [float("nan") if one is None else one for one in row] for row in metrics.accuracy_matrix
+    ]
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 

@@ -1,8 +1,8 @@
 """Checks of values from the service before they reach terminals, files, shells or URLs.
 
-The client trusts no response. `escape_controls` makes a value a line, `safe_filename` a file name, and
-`shell_word` a word of a suggested command. `api_path` and `same_origin` make it a path of the API. Each
-refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
+The client trusts no response. `escape_controls` makes a value a line, `safe_filename` a file name,
+and `shell_word` a word of a suggested command. `api_path` and `same_origin` make it a path of the
+API. Each refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def safe_filename(text: object) -> str:
     )
     if not is_safe:
         raise BadAnswer(
-            f"The service names a file {quote_value(text)}, which is no safe name. Nothing was written to it."
+            f"The service names a file {quote_value(text)}, which is no safe name. Nothing was "
+            f"written to it."
         )
     return name
 
@@ -95,7 +96,8 @@ def same_origin(location: str, base_url: str, below: str) -> str:
     child = parts.path.removeprefix(below) if is_here and parts.path.startswith(below) else ""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", child) or parts.query or parts.fragment:
         raise BadAnswer(
-            f"The service sends this client to {quote_value(location)}, which is no path below {below}."
+            f"The service sends this client to {quote_value(location)}, which is no path below "
+            f"{below}."
         )
     return below + child
 
@@ -107,7 +109,9 @@ def whole_number(value: object, name: str) -> int:
         BadAnswer: it is not an integer, or is negative.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise BadAnswer(f"The service says {quote_value(value)} where the {name} should be a whole number.")
+        raise BadAnswer(
+            f"The service says {quote_value(value)} where the {name} should be a whole number."
+        )
     return value
 
 
@@ -118,7 +122,9 @@ def header_number(value: str | None, name: str) -> int:
         BadAnswer: the header is missing, or is not a number.
     """
     if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
-        raise BadAnswer(f"The service sends {quote_value(value)} as {name}, where a number belongs.")
+        raise BadAnswer(
+            f"The service sends {quote_value(value)} as {name}, where a number belongs."
+        )
     return int(value)
 
 
@@ -135,7 +141,8 @@ def json_text(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(
-        one if one in _LAYOUT or escape_controls(one) == one else _escape_character(one) for one in text
+        one if one in _LAYOUT or escape_controls(one) == one else _escape_character(one)
+        for one in text
     )
 
 

@@ -108,10 +108,16 @@ def _render_model(model: Model | ListedModel) -> str:
         ("production", where if model.production_follows else f"{where}, put there by hand"),
         ("newest", "" if model.line_head is None else f"version {model.line_head}"),
         ("scenario", model.scenario),
-        ("base", model.base if isinstance(model.base, str) else f"{model.base.model} {model.base.version}"),
+        (
+            "base",
+            model.base
+            if isinstance(model.base, str)
+            else f"{model.base.model} {model.base.version}",
+        ),
         (
             "images",
-            f"{model.image.size} pixels, {model.image.channels} channel{'s' * (model.image.channels != 1)}",
+            f"{model.image.size} pixels, {model.image.channels} "
+            f"channel{'s' * (model.image.channels != 1)}",
         ),
         ("tags", ", ".join(model.tags)),
     ]
@@ -123,7 +129,8 @@ def _render_model(model: Model | ListedModel) -> str:
 def _render_attention(entry: Attention, model: str) -> str:
     """Return the HTML of an item that waits for a person, with the commands that settle it."""
     commands = [
-        f"<li><code>{_escape_text(format_command(action, model))}</code></li>" for action in entry.actions
+        f"<li><code>{_escape_text(format_command(action, model))}</code></li>"
+        for action in entry.actions
     ]
     said = f'<span style="color:{_WAITS}">●</span> {_escape_text(by_commands(entry.detail))}'
     return f"<div>{said}<ul>{''.join(commands)}</ul></div>"
@@ -141,7 +148,9 @@ def _render_version(version: Version) -> str:
     ]
     checks = [_build_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
     gate = _render_table(("gate", "found", "limit", ""), checks) if checks else ""
-    warned = "".join(f"<div>{_escape_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS])
+    warned = "".join(
+        f"<div>{_escape_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS]
+    )
     mark = _render_mark(version.gate.passed)
     title = _render_heading(
         "Version", f"{version.number} of {name}" if name else str(version.number), version.id
@@ -192,13 +201,19 @@ def _render_compare(compare: Compare) -> str:
         ("p that they are equally good", _format_number(total.mcnemar_p)),
     ]
     classes = [
-        (_escape_text(one.label), _escape_text(one.n), _escape_text(one.negative), _escape_text(one.positive))
+        (
+            _escape_text(one.label),
+            _escape_text(one.n),
+            _escape_text(one.negative),
+            _escape_text(one.positive),
+        )
         for one in compare.classes[:MOST_ROWS]
     ]
     more = compare.classes_total - len(classes)
     rest = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
     left = "".join(
-        f'<div style="{_QUIET}">{_escape_text(one.detail)}</div>' for one in compare.left_out[:MOST_ROWS]
+        f'<div style="{_QUIET}">{_escape_text(one.detail)}</div>'
+        for one in compare.left_out[:MOST_ROWS]
     )
     table = (
         _render_table(("class", "images", f"only {a} right", f"only {b} right"), classes) + rest
@@ -216,9 +231,13 @@ def _render_metrics(metrics: Metrics) -> str:
     )
     rows = []
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        cells_html = "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        cells_html = (
+            "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        )
         rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
-    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(rows)}</table>'
+    table = (
+        f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(rows)}</table>'
+    )
     return f"{_render_heading('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
@@ -252,7 +271,9 @@ def _format_number(value: float | None) -> str:
 
 
 def _format_prediction(label: str, probability: float | None) -> str:
-    return _escape_text(label) if probability is None else f"{_escape_text(label)} ({probability:.2f})"
+    return (
+        _escape_text(label) if probability is None else f"{_escape_text(label)} ({probability:.2f})"
+    )
 
 
 def _render_heading(kind: str, name: str, id_: str) -> str:
@@ -267,7 +288,9 @@ def _render_mark(passed: bool) -> str:
 
 def _render_bar(share: float, color: str) -> str:
     percent = 100 * min(1.0, max(0.0, share))
-    inner = f'<div style="width:{percent:.0f}%;height:100%;background:{color};border-radius:3px"></div>'
+    inner = (
+        f'<div style="width:{percent:.0f}%;height:100%;background:{color};border-radius:3px"></div>'
+    )
     frame = "display:inline-block;width:24em;max-width:80%;height:.7em;border-radius:3px"
     outer = f'<div style="{frame};background:rgba(128,128,128,.25)">{inner}</div>'
     return f"<div>{outer} {percent:.0f} %</div>"
@@ -276,7 +299,8 @@ def _render_bar(share: float, color: str) -> str:
 def _render_pairs(rows: Iterable[tuple[str, str]]) -> str:
     """Return an HTML table of names and values, without empty values."""
     lines = [
-        f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td style="{_CELL}">{_escape_text(value)}</td></tr>'
+        f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
+        f'style="{_CELL}">{_escape_text(value)}</td></tr>'
         for name, value in rows
         if value
     ]
@@ -288,7 +312,8 @@ def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
-        f'<th style="{style}">{_escape_text(name)}</th>' for style, name in zip(styles, head, strict=True)
+        f'<th style="{style}">{_escape_text(name)}</th>'
+        for style, name in zip(styles, head, strict=True)
     )
     row_cells = [
         "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))

@@ -38,7 +38,8 @@ def read_parts(images: Images) -> list[Part] | None:
     if not all(files):
         unsupported = items[files.index(False)]
         raise TypeError(
-            f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not mixed."
+            f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not "
+            f"mixed."
         )
     return [("image", _read_image(item, number)) for number, item in enumerate(items)]
 
@@ -51,7 +52,9 @@ def as_numbers(images: Any) -> Any:
 
 
 def _is_file(image: Any) -> bool:
-    return isinstance(image, (str, bytes, os.PathLike)) or _is_picture(image) or hasattr(image, "read")
+    return (
+        isinstance(image, (str, bytes, os.PathLike)) or _is_picture(image) or hasattr(image, "read")
+    )
 
 
 def _is_picture(image: Any) -> bool:
@@ -71,7 +74,9 @@ def _read_image(image: Any, number: int) -> tuple[str, bytes]:
         return _base_name(getattr(image, "filename", None)) or unnamed, _as_png(image)
     content = image.read()
     if not isinstance(content, (bytes, bytearray, memoryview)):
-        raise TypeError(f"{image!r} gives {type(content).__name__}, not bytes: open it with mode 'rb'.")
+        raise TypeError(
+            f"{image!r} gives {type(content).__name__}, not bytes: open it with mode 'rb'."
+        )
     return _base_name(getattr(image, "name", None)) or unnamed, bytes(content)
 
 
@@ -89,7 +94,8 @@ def _as_png(picture: Any) -> bytes:
     """
     if picture.mode in _WITHOUT_SCALE:
         raise TypeError(
-            f"A picture of the mode {picture.mode!r} does not say which number is white: convert it to 'L' or 'RGB'."
+            f"A picture of the mode {picture.mode!r} does not say which number is white: convert "
+            f"it to 'L' or 'RGB'."
         )
     options: dict[str, Any] = {}
     exif = picture.getexif()

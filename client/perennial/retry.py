@@ -43,7 +43,11 @@ class Retries:
 
         A limit of one attempt is kept.
         """
-        return self if self.attempts == 1 else replace(self, attempts=max(self.attempts, TRANSFER_ATTEMPTS))
+        return (
+            self
+            if self.attempts == 1
+            else replace(self, attempts=max(self.attempts, TRANSFER_ATTEMPTS))
+        )
 
     def pause_s(self, error: PerennialError, attempt: int, is_replayable: bool) -> float | None:
         """Return the seconds until the next attempt after the `attempt`-th (from 1); None:

@@ -161,7 +161,9 @@ def _of_union(kinds: tuple[Any, ...]) -> Read:
     """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {
-        origin: _get_reader(kind) for kind in kinds if (origin := typing.get_origin(kind)) in (list, dict)
+        origin: _get_reader(kind)
+        for kind in kinds
+        if (origin := typing.get_origin(kind)) in (list, dict)
     }
     scalars = tuple(one for kind in kinds for one in _scalar_types(kind))
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
@@ -183,7 +185,9 @@ def _rank_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     """
     fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
     names = {_name_in_json(field.name) for field in fields}
-    required = {_name_in_json(field.name) for field in fields if field.default is dataclasses.MISSING}
+    required = {
+        _name_in_json(field.name) for field in fields if field.default is dataclasses.MISSING
+    }
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
 

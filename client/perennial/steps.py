@@ -68,7 +68,10 @@ OPERATIONS = (
         "promote {model} {version} --alias {alias} [--reason {reason}]",
     ),
     Operation(
-        "POST", "models/{model}/aliases/production/follow", "follow {model}", "“Let production follow”"
+        "POST",
+        "models/{model}/aliases/production/follow",
+        "follow {model}",
+        "“Let production follow”",
     ),
     Operation(
         "POST",
@@ -76,7 +79,9 @@ OPERATIONS = (
         "rollback {model} [--to {version}] [--reason {reason}]",
         "“Roll back…”",
     ),
-    Operation("POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"),
+    Operation(
+        "POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"
+    ),
     Operation(
         "POST",
         "models/{model}/tasks/{task}/relearn",
@@ -95,10 +100,18 @@ OPERATIONS = (
         "tasks continue {model} {task} [--reason {reason}]",
         "“Go on without task {task}…”",
     ),
-    Operation("POST", "models/{model}/tasks", "submit {model} BATCH [--recipe {recipe}]", "“Submit a batch”"),
+    Operation(
+        "POST",
+        "models/{model}/tasks",
+        "submit {model} BATCH [--recipe {recipe}]",
+        "“Submit a batch”",
+    ),
     Operation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
     Operation(
-        "GET", "models/{model}/rebase", "models rebase {model} --status", "“Compare both image by image”"
+        "GET",
+        "models/{model}/rebase",
+        "models rebase {model} --status",
+        "“Compare both image by image”",
     ),
     Operation(
         "POST",
@@ -110,8 +123,8 @@ OPERATIONS = (
     Operation(
         "POST",
         "models",
-        "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image {image}] [--base {base}]"
-        " [--recipe {recipe}] [--description {description}]",
+        "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image "
+        "{image}] [--base {base}] [--recipe {recipe}] [--description {description}]",
         "“New model”",
     ),
     Operation("GET", "models/{model}", "models show {model}", "its page"),
@@ -130,7 +143,9 @@ OPERATIONS = (
     Operation("GET", "uploads", "uploads list"),
     Operation("POST", "uploads", "submit MODEL BATCH", "“Submit a batch”"),
     Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
-    Operation("PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"),
+    Operation(
+        "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"
+    ),
 )
 
 
@@ -212,7 +227,9 @@ class Step:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)
             if match and operation.method == self.method:
-                return operation, {name: unquote(value) for name, value in match.groupdict().items()}
+                return operation, {
+                    name: unquote(value) for name, value in match.groupdict().items()
+                }
         return None
 
 
@@ -251,7 +268,8 @@ def replace_options(text: str, render: Callable[[str, str], str]) -> str:
 def as_parameters(text: str) -> str:
     """Replace options of the command line by query parameters, such as `?layout=folders`.
 
-    The rules of reading a batch, which the client shares, name both: `-o layout=folders (in a request …)`.
+    The rules of reading a batch, which the client shares, name both:
+    `-o layout=folders (in a request …)`.
     """
     return _TYPED.sub(
         lambda found: f"?{found['name']}={quote(found['value'].strip(chr(39)), safe='/:')}", text

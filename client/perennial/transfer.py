@@ -142,7 +142,9 @@ class PackedSource:
 def _translate_errors() -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # The message is a sentence for a person: a file changed, or cannot be read.
+    except (
+        ValueError
+    ) as error:  # The message is a sentence for a person: a file changed, or cannot be read.
         raise ConfigError(str(error)) from error
 
 
@@ -170,7 +172,11 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
     from perennial.pack.remote.address import is_address
 
     if not isinstance(batch, (str, os.PathLike)):
-        return batch if isinstance(batch, (BytesSource, FileSource, PackedSource)) else PackedSource(batch)
+        return (
+            batch
+            if isinstance(batch, (BytesSource, FileSource, PackedSource))
+            else PackedSource(batch)
+        )
     if isinstance(batch, str) and is_address(batch):
         return _pack_source(batch, options)
     path = Path(batch)
@@ -207,7 +213,9 @@ def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
     if unknown:
-        raise ConfigError(f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}.")
+        raise ConfigError(
+            f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
+        )
     try:
         return write_options(read_options(option_texts(options)))
     except ValueError as error:
@@ -228,7 +236,11 @@ def _pack_source(source: Any, options: Mapping[str, Any]) -> Source:
 def identify_source(source: Source) -> str:
     """Return a text that identifies a source's bytes also in a later run."""
     source_identity = getattr(source, "identity", None)
-    return str(source_identity()) if source_identity is not None else f"{source.size}:{source.sha256()}"
+    return (
+        str(source_identity())
+        if source_identity is not None
+        else f"{source.size}:{source.sha256()}"
+    )
 
 
 def content_digest(sha256: str) -> str:
@@ -262,7 +274,9 @@ class UploadMemory:
         import platformdirs
 
         name = hashlib.sha256(json.dumps([url, model, batch]).encode()).hexdigest()
-        self._file = platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
+        self._file = (
+            platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
+        )
 
     def load(self) -> str | None:
         """Return the upload's path that an earlier run stored, or None."""

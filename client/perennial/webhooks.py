@@ -58,12 +58,17 @@ def verify(
             "The headers webhook-id, webhook-timestamp and webhook-signature are not there."
         ) from None
     if abs(time.time() - at) > tolerance_s:
-        raise NotVerified(f"The request was signed {time.time() - at:.0f} s ago by this machine's clock.")
+        raise NotVerified(
+            f"The request was signed {time.time() - at:.0f} s ago by this machine's clock."
+        )
     signed = hmac.digest(_decode_secret(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
     expected_signature = f"v1,{base64.b64encode(signed).decode()}"
     # Compare every signature, in a list rather than a generator, so that the time reveals no match.
     if not any(
-        [hmac.compare_digest(expected_signature.encode(), one.encode()) for one in signatures.split(" ")]
+        [
+            hmac.compare_digest(expected_signature.encode(), one.encode())
+            for one in signatures.split(" ")
+        ]
     ):
         raise NotVerified("No signature is of this secret, or the body is not as it was sent.")
     event: dict[str, Any] = json.loads(raw)
@@ -74,4 +79,6 @@ def _decode_secret(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        raise NotVerified("The secret is none: it begins with whsec_ and goes on in base64.") from None
+        raise NotVerified(
+            "The secret is none: it begins with whsec_ and goes on in base64."
+        ) from None

@@ -13,7 +13,17 @@ from perennial.steps import Step, as_options, replace_options, replace_steps
 from perennial.text import one_line
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, BatchReport, GateCheck, Job, Model, Repeats, Task, Version
+    from perennial._types import (
+        Action,
+        Attention,
+        BatchReport,
+        GateCheck,
+        Job,
+        Model,
+        Repeats,
+        Task,
+        Version,
+    )
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -70,8 +80,8 @@ def describe_repeat(model: str, repeats: Repeats) -> str:
     """Return a sentence saying that a model has a batch already, with the standing of its task."""
     version = f", version {repeats.version}" if repeats.version is not None else ""
     return (
-        f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is not learned again. "
-        "`--again` learns it once more."
+        f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is "
+        "not learned again. `--again` learns it once more."
     )
 
 
@@ -83,7 +93,8 @@ def describe_held(model: Model, version: Version, entry: Attention | None, job: 
     """
     production = model.aliases.get("production")
     first = one_line(
-        f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
+        f"Version {version.number} of {model.name} is held by the gate; production stays at "
+        f"version {production}."
     )
     waits = (
         "wait until you choose one of"
@@ -101,7 +112,8 @@ def describe_held(model: Model, version: Version, entry: Attention | None, job: 
 def _suggest_retry(job: str) -> list[str]:
     try:
         return [
-            f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} --recipe '{{}}'"
+            f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} "
+            f"--recipe '{{}}'"
         ]
     except BadAnswer:  # the id contains characters that no shell may receive
         return []
@@ -119,11 +131,17 @@ def describe_attention(model: str, entry: Attention | None) -> list[str]:
     if entry is None:
         return []
     settle = _format_actions(model, entry)
-    return [about_task(entry.detail, model, entry.task), *(["To go on, one of:", *settle] if settle else [])]
+    return [
+        about_task(entry.detail, model, entry.task),
+        *(["To go on, one of:", *settle] if settle else []),
+    ]
 
 
 def _format_actions(model: str, entry: Attention) -> list[str]:
-    return [f"  {format_command(action, model)}\n      {one_line(action.title)}" for action in entry.actions]
+    return [
+        f"  {format_command(action, model)}\n      {one_line(action.title)}"
+        for action in entry.actions
+    ]
 
 
 def describe_failures(version: Version) -> Iterator[str]:

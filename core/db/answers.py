@@ -23,7 +23,9 @@ def remove_predictions(session: Session, model_id: str, task: int | None = None)
         keyed.append(Task.number == task)
     session.execute(update(Task).where(*keyed).values(answers_key=None))
     digests = {
-        digest for digest in session.scalars(select(Result.answers).where(*named).distinct()) if digest
+        digest
+        for digest in session.scalars(select(Result.answers).where(*named).distinct())
+        if digest
     }
     if digests:
         session.execute(update(Result).where(*named).values(answers=None, answers_bytes=None))

@@ -29,7 +29,9 @@ def sha256_of(session: Session, archive: str) -> str | None:
     return None
 
 
-def list_used_after(session: Session, cursor: str, prefix: str, limit: int) -> list[tuple[str, str]]:
+def list_used_after(
+    session: Session, cursor: str, prefix: str, limit: int
+) -> list[tuple[str, str]]:
     """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""
     archives: set[tuple[str, str]] = set()
     for key, sha256 in _OF:

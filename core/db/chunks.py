@@ -39,7 +39,9 @@ def delete_upload(session: Session, upload_id: str) -> list[str]:
 
 
 def delete_uploads(session: Session, upload_ids: Collection[str]) -> list[str]:
-    """Delete the rows of several uploads (at most some hundreds) at once, as `delete_upload` does."""
+    """Delete the rows of several uploads (at most some hundreds) at once, as
+    `delete_upload` does.
+    """
     keys = list(session.scalars(select(Chunk.key).where(Chunk.upload_id.in_(upload_ids))))
     session.execute(delete(Chunk).where(Chunk.upload_id.in_(upload_ids)))
     session.execute(delete(Upload).where(Upload.id.in_(upload_ids)))

@@ -51,7 +51,12 @@ class _Told:
 
 
 def of_job(
-    session: Session, job: Job, error: str | None, outcome: str | None, version: int | None, now: float
+    session: Session,
+    job: Job,
+    error: str | None,
+    outcome: str | None,
+    version: int | None,
+    now: float,
 ) -> None:
     """Record that a job has ended in its present state.
 
@@ -59,7 +64,12 @@ def of_job(
         error: kind of the error, if any.
         outcome: published or held, for the `version` that the job made.
     """
-    data: WebhookData = {"job": job.id, "kind": job.kind, "task": job.task_number, "version": version}
+    data: WebhookData = {
+        "job": job.id,
+        "kind": job.kind,
+        "task": job.task_number,
+        "version": version,
+    }
     if error is not None:
         data["error"] = error
     if outcome is not None:
@@ -84,7 +94,9 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "job": version.job_id,
         "status": version.status,
     }
-    _append_event(session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version))
+    _append_event(
+        session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version)
+    )
 
 
 def record_event(
@@ -115,7 +127,9 @@ def write_recorded(session: Session) -> None:
     session.flush()
     # In the order of ids, so that two transactions cannot deadlock.
     query = (
-        select(Webhook).where(Webhook.id.in_(webhook_ids), Webhook.disabled_at.is_(None)).order_by(Webhook.id)
+        select(Webhook)
+        .where(Webhook.id.in_(webhook_ids), Webhook.disabled_at.is_(None))
+        .order_by(Webhook.id)
     )
     hooks = session.scalars(
         query.with_for_update(key_share=True).execution_options(populate_existing=True)
@@ -136,7 +150,13 @@ def write_recorded(session: Session) -> None:
 
 
 def add_for_webhook(
-    session: Session, hook: Webhook, type: str, payload: str, now: float, *, model_id: str | None = None
+    session: Session,
+    hook: Webhook,
+    type: str,
+    payload: str,
+    now: float,
+    *,
+    model_id: str | None = None,
 ) -> Delivery:
     """Add a delivery for a webhook whose row is locked; it is due at once."""
     row = Delivery(
@@ -159,7 +179,9 @@ def add_for_webhook(
 
 def test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
-    return _encode_payload({"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}})
+    return _encode_payload(
+        {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
+    )
 
 
 def count_pending(session: Session, owner_id: str) -> int:
@@ -174,17 +196,24 @@ def _find_webhook_ids(session: Session, told: list[_Told]) -> list[str]:
     """
     owners = {one.owner_id for one in told}
     query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))
-    return [hook.id for hook in session.scalars(query) if any(_is_subscribed(hook, one) for one in told)]
+    return [
+        hook.id for hook in session.scalars(query) if any(_is_subscribed(hook, one) for one in told)
+    ]
 
 
 def _is_subscribed(hook: Webhook, one: _Told) -> bool:
     """Return True if a webhook wants an event."""
-    return hook.owner_id == one.owner_id and one.type in hook.events and hook.model_id in (None, one.model_id)
+    return (
+        hook.owner_id == one.owner_id
+        and one.type in hook.events
+        and hook.model_id in (None, one.model_id)
+    )
 
 
 def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     return {
-        id_: name for id_, name in session.execute(select(Model.id, Model.name).where(Model.id.in_(models)))
+        id_: name
+        for id_, name in session.execute(select(Model.id, Model.name).where(Model.id.in_(models)))
     }
 
 

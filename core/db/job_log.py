@@ -26,14 +26,20 @@ def lines_of_task(task: Task) -> list[Line]:
     """Return the first lines of a job's log: the submitted batch, and warnings about it."""
     named = f" ({task.name})" if task.name else ""
     counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
-    accepted = f"Accepted as task {task.number}{named}: {counts_text} by their names, {task.bytes:,} bytes."
+    accepted = (
+        f"Accepted as task {task.number}{named}: {counts_text} by their names, "
+        f"{task.bytes:,} bytes."
+    )
     return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
 def line_to_check(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
     counts_text = _format_counts(images, classes)
-    text = f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; nothing is learned."
+    text = (
+        f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
+        f"nothing is learned."
+    )
     return ("info", text)
 
 
@@ -44,7 +50,10 @@ def data_of(line: Line) -> LogData:
 
 
 def _format_counts(images: int, classes: int) -> str:
-    return f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
+    return (
+        f"{images:,} image{'' if images == 1 else 's'} of {classes:,} "
+        f"class{'' if classes == 1 else 'es'}"
+    )
 
 
 def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
@@ -65,7 +74,9 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
         if job.task_id is None:
             return "info", f"Attempt {job.attempt} began."
         first = (
-            "the archive is decoded first" if state is State.VALIDATING else "the images are decoded already"
+            "the archive is decoded first"
+            if state is State.VALIDATING
+            else "the images are decoded already"
         )
         return "info", f"Attempt {job.attempt} began; {first}."
     if state is State.QUEUED:
@@ -97,7 +108,8 @@ def _build_queued_line(action: Action, reason: str, strikes: int) -> Line:
     if action is Action.RELEASE:
         return (
             "info",
-            f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one follows.",
+            f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one "
+            f"follows.",
         )
     strikes_text = f" {strikes} in a row without a new snapshot so far." if strikes else ""
     return "warning", f"The attempt was lost: {reason}. Another one follows.{strikes_text}"

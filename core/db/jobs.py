@@ -1,8 +1,8 @@
 """The only way to change a job's state: table, revision, times and event together.
 
-The caller holds the lock on the job's row (`lock_job`), so decisions rest on the present state. This
-module also defines what a state means for the lease: a job that no worker owns has no fence, so a
-worker that lost it cannot write any more.
+The caller holds the lock on the job's row (`lock_job`), so decisions rest on the present state.
+This module also defines what a state means for the lease: a job that no worker owns has no fence,
+so a worker that lost it cannot write any more.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,9 @@ def held_for_data(job: Job) -> bool:
 
     The batch is retained, and a retry may learn it.
     """
-    return job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
+    return (
+        job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
+    )
 
 
 def lock_job(session: Session, job_id: str) -> Job | None:
@@ -93,7 +95,8 @@ def record_creation(
     first_event: StateData = {**(data or {}), "state": job.state}
     rows = [("state", first_event), *(("log", job_log.data_of(log_line)) for log_line in lines)]
     session.execute(
-        insert(Event), [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows]
+        insert(Event),
+        [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows],
     )
     owner_events.of_job(session, job, data or {}, now)
 

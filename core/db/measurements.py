@@ -1,9 +1,9 @@
 """Measurements of a version as rows: one for each figure, and one more if it is given by task.
 
-A job's result and the manifest in a response have each figure as one document. `build_rows` takes it
-apart, and `build_documents` puts it together again. The figures of many versions can thus be read without
-the part that grows with the tasks. `ROW` has figures derived from the version's own row of the
-accuracy matrix; it is not in the manifest.
+A job's result and the manifest in a response have each figure as one document. `build_rows` takes
+it apart, and `build_documents` puts it together again. The figures of many versions can thus be
+read without the part that grows with the tasks. `ROW` has figures derived from the version's own
+row of the accuracy matrix; it is not in the manifest.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -49,7 +49,12 @@ _CURVES = "adp"
 """Figure with a row for each task, to read the means of many versions without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Key of the part by task in each document; `adp` is given by step and task."""
-_VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first", "calibration": "error"}
+_VALUE = {
+    "update_norm": "backbone",
+    "forecast": "predicted",
+    "rollback": "first",
+    "calibration": "error",
+}
 
 
 @dataclass(frozen=True)
@@ -118,13 +123,16 @@ def insert_rows(session: Session, model_id: str, version: int, found: Iterable[M
     """Write the rows of a version."""
     of = {"model_id": model_id, "version": version}
     values = [
-        {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail} for row in found
+        {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}
+        for row in found
     ]
     if values:
         session.connection().execute(insert(Measurement), values)
 
 
-def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
+def of_versions(
+    session: Session, model_id: str, numbers: Collection[int]
+) -> dict[int, dict[str, Any]]:
     """Return the documents of some versions of a model, by number and name."""
     table = Measurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES))
@@ -146,10 +154,15 @@ def _split_document(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
         return {}, document
     if name == _CURVES:
         curve = document["curve"]
-        tasks = dict.fromkeys(document["mean"]) | dict.fromkeys(t for p in curve for t in p["accuracy"])
+        tasks = dict.fromkeys(document["mean"]) | dict.fromkeys(
+            t for p in curve for t in p["accuracy"]
+        )
         summary = {"curve": [{**point, "accuracy": {}} for point in curve]}
         return summary, {
-            task: {"mean": document["mean"].get(task), "curve": [p["accuracy"].get(task) for p in curve]}
+            task: {
+                "mean": document["mean"].get(task),
+                "curve": [p["accuracy"].get(task) for p in curve],
+            }
             for task in tasks
         }
     if name in _TASKS:
@@ -164,7 +177,12 @@ def _join_document(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
         return ordered
     if name == _CURVES:
         curve = [
-            {**point, "accuracy": {t: a for t, of in ordered.items() if (a := of["curve"][i]) is not None}}
+            {
+                **point,
+                "accuracy": {
+                    t: a for t, of in ordered.items() if (a := of["curve"][i]) is not None
+                },
+            }
             for i, point in enumerate(rest["curve"])
         ]
         return {

@@ -20,7 +20,9 @@ from core.errors import SchemaOutdated
 
 _LOCK = 0x7065_7265_6E6E  # an arbitrary constant of ours: "perenn"
 _FOLDER = Path(__file__).parents[2] / "migrations"
-_REVISION = re.compile(r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE)
+_REVISION = re.compile(
+    r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE
+)
 
 
 @cache
@@ -53,7 +55,9 @@ def read_revision(db: Database) -> str | None:
     with db.engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
-        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        revision = connection.execute(
+            text("SELECT version_num FROM alembic_version")
+        ).scalar_one_or_none()
         return None if revision is None else str(revision)
 
 

@@ -47,7 +47,9 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
     if State(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.of_job(session, job, error["kind"] if error else None, data.get("outcome"), version, now)
+    deliveries.of_job(
+        session, job, error["kind"] if error else None, data.get("outcome"), version, now
+    )
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
         deliveries.of_export(session, job, now)
 

@@ -40,10 +40,14 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
 
     patience_s = 4.0
 
-    async def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
+    async def wait(
+        self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None
+    ) -> T:
         """See `psycopg.AsyncConnection.wait`."""
         try:
-            return await super().wait(gen, interval, self.patience_s if timeout is None else timeout)
+            return await super().wait(
+                gen, interval, self.patience_s if timeout is None else timeout
+            )
         except psycopg.OperationalError:
             _close_busy(self)
             raise
@@ -61,6 +65,8 @@ def wait_without_limit(connection: Connection) -> Iterator[None]:
 
 
 def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Close a connection whose statement is still under way, since its response will not be read."""
+    """Close a connection whose statement is still under way, since its response will not
+    be read.
+    """
     if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         connection.pgconn.finish()

@@ -25,16 +25,16 @@ JOBS_REMEMBERED, JOB_CHARS = 1000, 50_000
 """Most jobs of SQLite cached in decoded form, and the longest JSON in characters that is cached."""
 
 _JOB = (
-    "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
-    " j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, j.started_at, j.finished_at, j.kind,"
-    " CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
+    "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, "
+    "j.attempt, j.progress, j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, "
+    "j.started_at, j.finished_at, j.kind, CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
     " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
     " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
-    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END,"
-    " f.state, f.id, f.revision, f.progress, f.error,"
-    " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN j.gpus END, j.resume_on,"
-    " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN"
-    " (SELECT max(w.seen_at) FROM workers w"
+    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number "
+    "LIMIT 1) END, f.state, f.id, f.revision, f.progress, f.error,"
+    " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN j.gpus "
+    "END, j.resume_on, CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = "
+    "'cuda') THEN (SELECT max(w.seen_at) FROM workers w"
     " WHERE w.device = 'cuda' AND w.problem IS NULL AND w.gpus >= j.gpus) END"
     " FROM jobs j"
     " LEFT JOIN models m ON m.id = j.model_id AND j.state = 'queued' AND j.place IS NOT NULL"
@@ -53,12 +53,14 @@ _JOB_JSON = (
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
     "SELECT t.standing,"  # noqa: S608 - constants
-    " (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"
-    " EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = t.number AND"
-    " j.state IN (" + _UNFINISHED + "))"
+    " (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = "
+    "t.number), EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = "
+    "t.number AND j.state IN (" + _UNFINISHED + "))"
     " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
 )
-_EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+_EVENTS = (
+    "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+)
 _OWNER_EVENTS_OF_A_TYPE = {
     "?": "{about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}",
     # PostgreSQL would walk through all events in the order of their ids, expecting many of the
@@ -69,14 +71,15 @@ _OWNER_EVENTS_OF_A_TYPE = {
 """Query for the events of one type after an id, by the placeholder of the database."""
 _NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
-    "SELECT k.id, k.owner_id, k.name, k.prefix, k.hash, k.scope, k.expires_at, k.revoked_at, k.last_used_at,"
-    " p.model_id, m.name, p.alias"
-    " FROM keys k LEFT JOIN predict_keys p ON p.key_id = k.id LEFT JOIN models m ON m.id = p.model_id"
-    " WHERE k.prefix = {}"
+    "SELECT k.id, k.owner_id, k.name, k.prefix, k.hash, k.scope, k.expires_at, k.revoked_at, "
+    "k.last_used_at, p.model_id, m.name, p.alias"
+    " FROM keys k LEFT JOIN predict_keys p ON p.key_id = k.id LEFT JOIN models m ON m.id = "
+    "p.model_id WHERE k.prefix = {}"
 )
 _SESSION = (
-    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, k.name, o.name"
-    " FROM sessions s JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = k.owner_id WHERE s.hash = {}"
+    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, "
+    "k.name, o.name FROM sessions s JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = "
+    "k.owner_id WHERE s.hash = {}"
 )
 
 
@@ -172,11 +175,14 @@ def owner_events_query(
     condition, of = about.build_condition(mark)
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
     where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
-    part = (
-        f"SELECT * FROM (SELECT id, type, model_id, job_id, data, at FROM owner_events WHERE {where}) of_type"  # noqa: S608
-    )
+    columns = "id, type, model_id, job_id, data, at"
+    part = f"SELECT * FROM (SELECT {columns} FROM owner_events WHERE {where}) of_type"  # noqa: S608
     query = f"{' UNION ALL '.join([part] * len(types))} ORDER BY id LIMIT {mark}"
-    after = (lambda type_: (type_, after_id)) if mark == "?" else (lambda type_: (type_, after_id + 1, type_))
+    after = (
+        (lambda type_: (type_, after_id))
+        if mark == "?"
+        else (lambda type_: (type_, after_id + 1, type_))
+    )
     return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
@@ -249,7 +255,9 @@ class PollingReads:
         timeout_s: longest wait for a response, in seconds.
     """
 
-    def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S
+    ) -> None:
         parsed = make_url(url)
         self._reader: Reader
         if parsed.get_backend_name() == "sqlite":

@@ -55,7 +55,10 @@ class PostgresqlReader:
         # It gives up on a silent server slightly before the read does, so that it is known to be
         # broken.
         connection = await PatientAsyncConnection.connect(
-            self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
+            self._dsn,
+            autocommit=True,
+            connect_timeout=max(2, int(self._timeout_s)),
+            prepare_threshold=0,
         )
         connection.patience_s = 0.8 * self._timeout_s
         return connection

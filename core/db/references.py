@@ -38,12 +38,16 @@ def _build_use_queries() -> list[Select[Any]]:
         select(Export.sha256),
         select(Base.sha256),
         select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
-        select(Task.train_sha256).where(Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)),
+        select(Task.train_sha256).where(
+            Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)
+        ),
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
         select(Result.answers).where(Result.answers.is_not(None)),
-        select(Task.traces_sha256).where(Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)),
+        select(Task.traces_sha256).where(
+            Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
         select(Task.features_sha256).where(
             Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
@@ -67,7 +71,9 @@ def find_used(session: Session, digests: list[str]) -> set[str]:
     if not digests:
         return set()
     candidates = (
-        values(column("sha256", String), name="asked").data([(digest,) for digest in set(digests)]).cte()
+        values(column("sha256", String), name="asked")
+        .data([(digest,) for digest in set(digests)])
+        .cte()
     )
     # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [

@@ -86,7 +86,9 @@ class Database:
             )
             _bound_silence(self.engine, statement_s + SILENCE_S)
         else:
-            raise ValueError(f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg.")
+            raise ValueError(
+                f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg."
+            )
 
     @contextmanager
     def write(self) -> Iterator[Session]:

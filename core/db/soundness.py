@@ -13,10 +13,13 @@ from pathlib import Path
 MOST = 5
 """Maximum number of findings that are reported."""
 _CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-DAMAGED = "The service's database is damaged here. Tell its operator: GET /readyz says what, and what to do."
+DAMAGED = (
+    "The service's database is damaged here. Tell its operator: GET /readyz says what, and "
+    "what to do."
+)
 REMEDY = (
-    "Stop the service, keep the file, and restore the last backup into an empty data directory: perennial restore"
-    " FOLDER. Without a backup, `sqlite3 FILE .recover` saves what can be read."
+    "Stop the service, keep the file, and restore the last backup into an empty data directory: "
+    "perennial restore FOLDER. Without a backup, `sqlite3 FILE .recover` saves what can be read."
 )
 
 
@@ -99,12 +102,16 @@ def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
         return [str(error)]
     if results == ["ok"]:
         return []
-    return [result for result in "\n".join(results).splitlines() if not result.startswith("***")] or results
+    return [
+        result for result in "\n".join(results).splitlines() if not result.startswith("***")
+    ] or results
 
 
 @contextmanager
 def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
     """Open the file read-only."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+    with closing(
+        sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+    ) as connection:
         connection.execute("PRAGMA busy_timeout=5000")
         yield connection

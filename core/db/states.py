@@ -1,7 +1,7 @@
 """The states of a job, and the only table of their transitions.
 
-Every change of a job's state goes through `find_next_state(state, action)`; no other code knows which state
-follows which.
+Every change of a job's state goes through `find_next_state(state, action)`; no other code knows
+which state follows which.
 """
 
 from enum import StrEnum
@@ -118,4 +118,6 @@ def find_next_state(state: State | str, action: Action) -> State:
     try:
         return TRANSITIONS[state, action]
     except KeyError:
-        raise WrongState(f"A job that is {state} cannot {action}.", extra={"state": str(state)}) from None
+        raise WrongState(
+            f"A job that is {state} cannot {action}.", extra={"state": str(state)}
+        ) from None

@@ -86,15 +86,23 @@ def _sum_batches(
     files: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[bool]]] = {
         "archives": (Task.bytes, Task.archive_key.is_not(None)),
         "train": (Task.n_train, Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)),
-        "held_out": (Task.n_held_out, Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
-        "traces": (Task.traces_bytes, Task.traces_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
+        "held_out": (
+            Task.n_held_out,
+            Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
+        ),
+        "traces": (
+            Task.traces_bytes,
+            Task.traces_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
+        ),
         "features": (
             Task.features_bytes,
             Task.features_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
         ),
     }
     for kind, (column, is_retained) in files.items():
-        of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), is_retained)
+        of_tasks = select(Task.model_id, func.sum(column)).where(
+            Task.model_id.in_(some), is_retained
+        )
         for model_id, total in rows(of_tasks, Task.model_id):
             size = answer[model_id]["bytes"]
             if kind == "archives":
@@ -128,9 +136,13 @@ def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows
         select(predictions.c.model_id, func.sum(predictions.c.bytes)), predictions.c.model_id
     ):
         answer[model_id]["bytes"]["datasets"] += int(total)
-    for model_id, total in rows(select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id):
+    for model_id, total in rows(
+        select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id
+    ):
         answer[model_id]["bytes"]["versions"] += int(total)
-    for model_id, total in rows(select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id):
+    for model_id, total in rows(
+        select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id
+    ):
         answer[model_id]["bytes"]["exports"] = int(total)
 
 
@@ -208,5 +220,7 @@ def _claim_owner(db: Database, owner_id: str, at: float | None) -> float | None:
     with db.write() as session:
         now = db.now(session)
         same = Owner.usage_at.is_(None) if at is None else Owner.usage_at == at
-        result: Any = session.execute(update(Owner).where(Owner.id == owner_id, same).values(usage_at=now))
+        result: Any = session.execute(
+            update(Owner).where(Owner.id == owner_id, same).values(usage_at=now)
+        )
         return now if result.rowcount else None

@@ -17,7 +17,8 @@ _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"
 _PLAIN = "Network"
 _USUAL_SIDE = (
-    "side = size if size <= 96 else round(size * 256 / 224)  # larger images keep a margin, which is cut off"
+    "side = size if size <= 96 else round(size * 256 / 224)  # larger images keep a "
+    "margin, which is cut off"
 )
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
@@ -41,7 +42,13 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
     load = _require_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
     return "\n\n".join(
-        [_require_card_part("start"), backbone, plain, *([] if network == plain else [network]), load]
+        [
+            _require_card_part("start"),
+            backbone,
+            plain,
+            *([] if network == plain else [network]),
+            load,
+        ]
     )
 
 
@@ -58,7 +65,9 @@ def image_code(image: Image) -> str:
             code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off"
         )
     if image.interpolation is not None:
-        code = _replace_once(code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+        code = _replace_once(
+            code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}"
+        )
     return code
 
 
@@ -74,7 +83,11 @@ def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
     """
     method = None if manifest.method is None else catalogue["methods"].get(manifest.method.name)
     stored = {part.type for part in manifest.parts}
-    if method is not None and method["inference"] and not stored.isdisjoint(method["predicts_with"]):
+    if (
+        method is not None
+        and method["inference"]
+        and not stored.isdisjoint(method["predicts_with"])
+    ):
         return str(method["inference"])
     return "plain" if manifest.network is None else manifest.network.family
 

@@ -40,7 +40,9 @@ class Merged:
                     raise _build_misfit_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
-        self._order = sorted(self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name))
+        self._order = sorted(
+            self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name)
+        )
         entries = {}
         position = 0
         for name in self._order:

@@ -31,7 +31,17 @@ print("sure" if float(probabilities[0].max()) >= config["answers"]["threshold"] 
 _LOGITS = 'network(normalise(torch.stack([read("cat.png")])){task})'
 _ATTENTION_HEADS = {"vit_b_16": 12, "vit_b_32": 12, "vit_l_16": 16}
 _KEPT = [
-    *("model", "version", "parent", "task", "scenario", "architecture", "image", "recipe", "datasets"),
+    *(
+        "model",
+        "version",
+        "parent",
+        "task",
+        "scenario",
+        "architecture",
+        "image",
+        "recipe",
+        "datasets",
+    ),
     *("seed", "threads", "code_version", "environment"),
 ]
 
@@ -88,7 +98,9 @@ def render_readme(version: Version) -> str:
     }
     lines = [f"# {escape_inline(title)}", "", summary, ""]
     lines += ["| | |", "| --- | --- |"]
-    lines += [f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None]
+    lines += [
+        f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None
+    ]
     lines += ["", "## Classes", "", *_list_classes(manifest), ""]
     lines += ["`config.json` has them in the order of the network's outputs.", ""]
     return "\n".join([*lines, *_describe_usage(version)])
@@ -100,7 +112,11 @@ def _describe_usage(version: Version) -> list[str]:
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
     needs = (
-        "torch, timm" if "import timm" in code else "torch, torchvision" if "torchvision" in code else "torch"
+        "torch, timm"
+        if "import timm" in code
+        else "torch, torchvision"
+        if "torchvision" in code
+        else "torch"
     )
     unpack = f"Unpack the archive; in its folder, with {needs} and safetensors installed:"
     load = ["## Load it", "", unpack, "", "```python", code.rstrip(), "```", ""]
@@ -108,7 +124,9 @@ def _describe_usage(version: Version) -> list[str]:
         return [*load, "No class was learned yet: the network gives features.", ""]
     by_task = manifest.scenario == "task"
     number = manifest.heads[0].task if by_task and manifest.heads else 1
-    logits = _LOGITS if manifest.temperature is None else f'({_LOGITS} / config["temperature"]["value"])'
+    logits = (
+        _LOGITS if manifest.temperature is None else f'({_LOGITS} / config["temperature"]["value"])'
+    )
     replacements = {
         "{logits}": logits,
         "{task}": f", task={number}" if by_task else "",
@@ -122,7 +140,8 @@ def _describe_usage(version: Version) -> list[str]:
     needs = "Needs pillow and numpy as well:"
     if decoding_of(manifest.image) != FIRST:
         needs = (
-            "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the service's own reader:"
+            "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the "
+            "service's own reader:"
         )
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
@@ -137,19 +156,19 @@ def _build_opening(manifest: Manifest) -> tuple[str, str]:
     job, step = state.job, state.step
     correct, total = state.validation.correct, state.validation.total
     return f"{name}, {job} at step {step}", (
-        f"An unfinished state of {escape_inline(job)}, exported by Perennial while the job runs: its network "
-        f"after step "
-        f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} ({correct} of "
-        f"{total} images held back from training). It is not a version: no gate has judged it, and the next "
-        "download may hold another state."
+        f"An unfinished state of {escape_inline(job)}, exported by Perennial while the job runs: "
+        f"its network after step "
+        f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} "
+        f"({correct} of {total} images held back from training). It is not a version: no gate has "
+        "judged it, and the next download may hold another state."
     )
 
 
 def _list_classes(manifest: Manifest) -> list[str]:
     if manifest.scenario == "task":
-        return [f"- task {head.task}: {_join_names(head.classes)}" for head in manifest.heads or []] or [
-            "none yet"
-        ]
+        return [
+            f"- task {head.task}: {_join_names(head.classes)}" for head in manifest.heads or []
+        ] or ["none yet"]
     return [_join_names(manifest.classes or [])]
 
 
@@ -161,7 +180,9 @@ def _join_names(classes: Sequence[str]) -> str:
 
 def escape_inline(value: JsonValue) -> str:
     """Return text that cannot break out of its line or table cell."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    text = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    )
     text = "".join(c if c.isprintable() else " " for c in text)
     for mark in "\\`*_<>[]|#":
         text = text.replace(mark, "\\" + mark)

@@ -47,7 +47,9 @@ def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObjec
     }
     return {
         "opset": OPSET,
-        "inputs": {INPUT: {"dtype": "uint8", "shape": ["batch", image.channels, image.size, image.size]}},
+        "inputs": {
+            INPUT: {"dtype": "uint8", "shape": ["batch", image.channels, image.size, image.size]}
+        },
         "outputs": {**outputs, **flags},
     }
 
@@ -60,18 +62,20 @@ def render_readme(manifest: Manifest) -> str:
     lines = [
         f"# {escape_inline(title)} as ONNX",
         "",
-        "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime does.",
+        "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime "
+        "does.",
         "",
         "| | |",
         "| --- | --- |",
-        f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any batch; "
-        "values 0 to 255 |",
+        f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any "
+        "batch; values 0 to 255 |",
         f"| output | {_describe_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
         *_build_origin_row(manifest.base),
         "",
-        "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has the labels of each "
-        "output in the order of its columns, `config.json` what the version was made from.",
+        "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has "
+        "the labels of each output in the order of its columns, `config.json` what the version was "
+        "made from.",
         "",
         "## Run it",
         "",
@@ -92,14 +96,18 @@ def build_code(image: Image) -> str:
     if decoding_of(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
-        return _replace_once(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers))
+        return _replace_once(
+            text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers)
+        )
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
     text = _replace_once(
         text, _NUMBERS, f'size, side, mode = {image.size}, {_compute_short_side(image)}, "{mode}"'
     )
     if image.interpolation is not None:
-        text = _replace_once(text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+        text = _replace_once(
+            text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}"
+        )
     return text
 
 
@@ -107,14 +115,15 @@ def _describe_code(image: Image) -> list[str]:
     """Return sentences that describe the code and its requirements."""
     if decoding_of(image) == FIRST:
         return [
-            "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "
-            "photo.jpg` prints the most probable labels. The photo is turned, resized and cropped as Perennial "
-            "does it."
+            "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python "
+            "run.py photo.jpg` prints the most probable labels. The photo is turned, resized and "
+            "cropped as Perennial does it."
         ]
     return [
-        "Needs onnxruntime, pillow, numpy and, for HEIC, pi-heif. Save it as `run.py` beside `model.onnx`; `python "
-        "run.py photo.jpg` prints the most probable labels. `image_file.py` is Perennial's own reader: it turns, "
-        "resizes and crops the photo, and brings its colours to sRGB."
+        "Needs onnxruntime, pillow, numpy and, for HEIC, pi-heif. Save it as `run.py` beside "
+        "`model.onnx`; `python run.py photo.jpg` prints the most probable labels. `image_file.py` "
+        "is Perennial's own reader: it turns, resizes and crops the photo, and brings its colours "
+        "to sRGB."
     ]
 
 

@@ -75,7 +75,8 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
     target.unlink(missing_ok=True)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sealed = {
-        name: _apply_key_stream(path.read_bytes(), keys[name], nonce, name) for name, path in files.items()
+        name: _apply_key_stream(path.read_bytes(), keys[name], nonce, name)
+        for name, path in files.items()
     }
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
@@ -92,9 +93,13 @@ def unseal_file(path: Path, place: Place) -> bytes:
     names = [f"{of}.{place.task}" for of in (place.version, NEW)]
     name = next((name for name in names if name in tensors), None)
     if name is None or place.key is None:
-        raise ValueError(f"{path.name} holds no answers of version {place.version} on task {place.task}")
+        raise ValueError(
+            f"{path.name} holds no answers of version {place.version} on task {place.task}"
+        )
     with path.open("rb") as file:
-        nonce, sealed = (_read_bytes(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name))
+        nonce, sealed = (
+            _read_bytes(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name)
+        )
     return _apply_key_stream(sealed, place.key, nonce, name).tobytes()
 
 
@@ -179,9 +184,14 @@ def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers
     counts = tensors["leader_counts"].astype(np.int32)
     same_length = len(tensors["targets"]) == len(counts) == len(tensors["rows"])
     if not same_length or int(counts.sum()) != len(tensors["leaders"]) or not (counts > 0).all():
-        raise ValueError(f"{path.name} is no file of answers: its leaders do not belong to its images")
+        raise ValueError(
+            f"{path.name} is no file of answers: its leaders do not belong to its images"
+        )
     return RankedAnswers(
-        *(tensors[name].astype(np.int32) for name in ("rows", "targets", "leaders", "leader_counts"))
+        *(
+            tensors[name].astype(np.int32)
+            for name in ("rows", "targets", "leaders", "leader_counts")
+        )
     )
 
 

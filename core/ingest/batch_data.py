@@ -49,14 +49,18 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
     names = traces.names
     return {
         "within": _describe_near(rows, within_batch.near[rows], names, names),
-        "held_out": _describe_near(leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names),
+        "held_out": _describe_near(
+            leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names
+        ),
         "earlier": [],
         "not_compared": [],
         "complete": within_batch.complete and leaked.complete,
     }
 
 
-def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]) -> NearDuplicates:
+def beside_earlier(
+    found: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
+) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 
     Args:
@@ -100,4 +104,7 @@ def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -
 
 def _describe_near(rows: Rows, like: Rows, names: list[str], theirs: list[str]) -> Near:
     pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
-    return {"count": len(rows), "examples": [{"path": names[a], "like": theirs[b]} for a, b in pairs]}
+    return {
+        "count": len(rows),
+        "examples": [{"path": names[a], "like": theirs[b]} for a, b in pairs],
+    }

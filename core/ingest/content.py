@@ -1,14 +1,17 @@
 """A digest of the images and labels of a batch, which is the same in any container.
 
-It is made before the batch is accepted, without decoding: of each image its bytes, its label, and whether it is of
-the archive's own test part. A zip, a tar and a folder that the client packs have one digest where these are the same.
+It is made before the batch is accepted, without decoding: of each image its bytes, its label, and
+whether it is of the archive's own test part. A zip, a tar and a folder that the client packs have
+one digest where these are the same.
 
-- Names, order, dates and packing of files do not count; how often an image is there does. Options of reading count by
-  what they change: labels, parts and which images there are. So does the policy of duplicates: where equal images are
-  dropped, they count once.
-- Files that are left out, since the layout or a label table gives them no class, do not count: nothing is learned of
-  them. Images that will turn out unreadable do: that is known only once they are decoded, and is the same each time.
-- Rows of an npz are pixels and no files: they are other images than the PNG files that show the same.
+- Names, order, dates and packing of files do not count; how often an image is there does. Options
+  of reading count by what they change: labels, parts and which images there are. So does the policy
+  of duplicates: where equal images are dropped, they count once.
+- Files that are left out, since the layout or a label table gives them no class, do not count:
+  nothing is learned of them. Images that will turn out unreadable do: that is known only once they
+  are decoded, and is the same each time.
+- Rows of an npz are pixels and no files: they are other images than the PNG files that show the
+  same.
 - A file that cannot be unpacked, or is larger than any image may be, counts by its packed bytes.
 
 SHA-256 throughout: a checksum that can be made to collide would call a new batch a known one.
@@ -32,7 +35,11 @@ Blocks = Callable[[int], Iterator[bytes]]
 
 
 def digest_content(
-    fd: int, contents: Contents, blocks: Blocks, limits: Limits, duplicates: DuplicatesPolicy = "keep"
+    fd: int,
+    contents: Contents,
+    blocks: Blocks,
+    limits: Limits,
+    duplicates: DuplicatesPolicy = "keep",
 ) -> str:
     """Return the digest of a batch that is laid out, 64 hex digits.
 
@@ -80,7 +87,9 @@ def _digest_files(
 
 
 def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
-    """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked have one digest."""
+    """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked
+    have one digest.
+    """
     first = 0
     for array in contents.arrays:
         count = array.shape[0]

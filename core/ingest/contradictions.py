@@ -64,9 +64,13 @@ class Contradictions:
     def from_report(cls, report: BatchReport) -> "Contradictions":
         """Return the contradictions in a report, so that more can be added."""
         return cls(
-            _Listed(REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))),
             _Listed(
-                REPORT_FILES, report.get("near_conflicts_count", 0), list(report.get("near_conflicts", []))
+                REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
+            ),
+            _Listed(
+                REPORT_FILES,
+                report.get("near_conflicts_count", 0),
+                list(report.get("near_conflicts", [])),
             ),
         )
 
@@ -126,7 +130,9 @@ def find_earlier(
     numbered = [_number_labels(traces, number_of) for _, traces in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
-    their_pixels = np.concatenate([pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)])
+    their_pixels = np.concatenate(
+        [pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)]
+    )
     hashes = np.concatenate([own.train[:0], *(traces.all for _, traces in tasks)])
 
     def build_conflict(first: int, row: int) -> Conflict:
@@ -151,7 +157,9 @@ def describe_conflicts(report: BatchReport) -> str | None:
     task = first.get("task")
     in_task = f" in task {task}" if task is not None else ""
     times = (
-        "The same image has two classes" if count == 1 else f"{count:,} times the same image has two classes"
+        "The same image has two classes"
+        if count == 1
+        else f"{count:,} times the same image has two classes"
     )
     example = f"{quote(a)} is {quote(x)}{in_task} and {quote(b)} is {quote(y)}"
     return f"{times}: {example}. What contradicts itself cannot be learned."
@@ -164,12 +172,14 @@ def require_none(report: BatchReport) -> None:
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
-    advice = "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
+    advice = (
+        "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
+    )
     if tasks:
         named = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {', '.join(map(str, tasks[:5]))}"
         advice += (
-            f" Where {named} had the wrong label, roll back to the version before it, discard it, and send it again "
-            "with the right one (“Correct a label” in the how-tos)."
+            f" Where {named} had the wrong label, roll back to the version before it, discard it, "
+            "and send it again with the right one (“Correct a label” in the how-tos)."
         )
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
@@ -215,7 +225,9 @@ def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
 
 
-def _build_conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | None) -> Conflict:
+def _build_conflict(
+    theirs: Traces, first: int, own: Traces, row: int, task: int | None
+) -> Conflict:
     _, labels = _get_digests_and_labels(own)
     _, their_labels = _get_digests_and_labels(theirs)
     one: Conflict = {

@@ -18,7 +18,9 @@ Labels = npt.NDArray[np.int64]
 _MAX_HEADER_BYTES = 4096
 
 
-def write_dataset(path: Path, labels: Labels, shape: tuple[int, int, int], blocks: Iterable[Images]) -> None:
+def write_dataset(
+    path: Path, labels: Labels, shape: tuple[int, int, int], blocks: Iterable[Images]
+) -> None:
     """Write a dataset: `labels` [N], then `blocks` of uint8 [n, S, S, C] that add up to N images.
 
     `shape` is (S, S, C) of one image. Making the file durable is left to the store. Raises
@@ -40,7 +42,9 @@ def write_dataset(path: Path, labels: Labels, shape: tuple[int, int, int], block
         written = 0
         for block in blocks:
             if block.dtype != np.uint8 or block.shape[1:] != shape:
-                raise ValueError(f"a block of {block.dtype} {block.shape} is not uint8 [n, {shape}]")
+                raise ValueError(
+                    f"a block of {block.dtype} {block.shape} is not uint8 [n, {shape}]"
+                )
             if block.size:
                 file.write(np.ascontiguousarray(block).data)
             written += len(block)
@@ -60,7 +64,10 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
             raise ValueError(f"{path.name} is not a dataset: header of {header_bytes} bytes")
         try:
             header = json.loads(file.read(header_bytes))
-            labels, images = _read_shape(header, "labels", "I64", 1), _read_shape(header, "images", "U8", 4)
+            labels, images = (
+                _read_shape(header, "labels", "I64", 1),
+                _read_shape(header, "images", "U8", 4),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path.name} is not a dataset: {error}") from error
     count = labels[0]

@@ -138,18 +138,26 @@ class _Decoder:
         if len(data) != count * image_bytes:
             raise EOFError("the archive ends within the array")
         source = np.frombuffer(data, np.uint8).reshape(count, plan.height, plan.width, plan.depth)
-        if (plan.height, plan.width, plan.depth) == (plan.image_size, plan.image_size, plan.channels):
+        if (plan.height, plan.width, plan.depth) == (
+            plan.image_size,
+            plan.image_size,
+            plan.channels,
+        ):
             pixels = data
         else:
             size, channels = plan.image_size, plan.channels
-            squares = (images.square_array(image, size, channels, self.resizing) for image in source)
+            squares = (
+                images.square_array(image, size, channels, self.resizing) for image in source
+            )
             pixels = b"".join(image.tobytes() for image in squares)
         digests = (
             hashlib.blake2b(data[i * image_bytes : (i + 1) * image_bytes], digest_size=DIGEST_BYTES)
             for i in range(count)
         )
         verdict = GOOD_SMALL if max(plan.height, plan.width) < SMALL_SIDE else GOOD
-        self._write_results(start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests))
+        self._write_results(
+            start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests)
+        )
 
     def _read_column(self, number: int, start: int, count: int) -> "array[int]":
         values = array("Q")

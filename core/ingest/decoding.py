@@ -61,7 +61,9 @@ class Decoding:
         long.
         """
         return (
-            self._decode_arrays(source, contents) if contents.arrays else self._decode_files(source, contents)
+            self._decode_arrays(source, contents)
+            if contents.arrays
+            else self._decode_files(source, contents)
         )
 
     def _decode_files(self, source: Path, contents: Contents) -> Decoded:
@@ -165,7 +167,10 @@ class Decoding:
             before += count
 
     def _collect_results(
-        self, names: Callable[[int], str], labels: npt.NDArray[np.int64], test: npt.NDArray[np.bool_]
+        self,
+        names: Callable[[int], str],
+        labels: npt.NDArray[np.int64],
+        test: npt.NDArray[np.bool_],
     ) -> Decoded:
         return Decoded(
             names,
@@ -178,7 +183,9 @@ class Decoding:
         )
 
 
-def _write_columns(path: Path, members: Members, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _write_columns(
+    path: Path, members: Members, index: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
     with path.open("wb") as file:
         for column in (members.offsets, members.packed, members.sizes, members.crcs):

@@ -33,7 +33,10 @@ class EqualImages:
 
 
 def find_equal(
-    digests: npt.NDArray[np.uint8], labels: _Rows, test: npt.NDArray[np.bool_], good: npt.NDArray[np.bool_]
+    digests: npt.NDArray[np.uint8],
+    labels: _Rows,
+    test: npt.NDArray[np.bool_],
+    good: npt.NDArray[np.bool_],
 ) -> EqualImages:
     """Find images with equal digests.
 
@@ -67,7 +70,8 @@ def report_duplicates(
     return {
         "duplicates": len(found.duplicates),
         "duplicate_paths": [
-            {"path": names(row), "same_as": names(first)} for row, first in found.duplicates[:REPORT_FILES]
+            {"path": names(row), "same_as": names(first)}
+            for row, first in found.duplicates[:REPORT_FILES]
         ],
     }
 

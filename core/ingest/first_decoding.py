@@ -18,7 +18,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 """Formats that Pillow detects; GIF and AVIF are detected here."""
 
 
-def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing) -> Square:
+def open_square(
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing
+) -> Square:
     """Decode one image file to a size × size image.
 
     Raises Unreadable, and Pillow's errors for damaged files.
@@ -42,13 +44,18 @@ def _bound_work(image: Image.Image, data: bytes) -> None:
     """Raise ImageInvalid for a file that takes far more time than its bytes and pixels justify."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.
-    if isinstance(image, JpegImagePlugin.JpegImageFile) and data.count(b"\xff\xda") > jpeg.MAX_SCANS:
+    if (
+        isinstance(image, JpegImagePlugin.JpegImageFile)
+        and data.count(b"\xff\xda") > jpeg.MAX_SCANS
+    ):
         raise ImageInvalid(f"more than {jpeg.MAX_SCANS} scans")
     packed = isinstance(image, BmpImagePlugin.BmpImageFile) and any(
         tile.codec_name == "bmp_rle" for tile in image.tile
     )
     if packed and len(data) > MAX_RLE_BYTES:
-        raise ImageInvalid(f"an RLE-packed BMP of more than {MAX_RLE_BYTES} bytes; save it unpacked")
+        raise ImageInvalid(
+            f"an RLE-packed BMP of more than {MAX_RLE_BYTES} bytes; save it unpacked"
+        )
 
 
 def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:

@@ -72,11 +72,18 @@ class FirstLook:
         """Return warnings about images that will be left out."""
         if not self.unreadable:
             return []
-        those = f"{self.unreadable} of {self.looked} images" + (" looked at" if self.is_sample else "")
-        verb = (
-            "cannot be read and will be left out" if self.unreadable > 1 else "cannot be read and is left out"
+        those = f"{self.unreadable} of {self.looked} images" + (
+            " looked at" if self.is_sample else ""
         )
-        return [f"{those} {verb}; the first is {quote(self.first[0]['path'])}: {self.first[0]['reason']}."]
+        verb = (
+            "cannot be read and will be left out"
+            if self.unreadable > 1
+            else "cannot be read and is left out"
+        )
+        return [
+            f"{those} {verb}; the first is {quote(self.first[0]['path'])}: "
+            f"{self.first[0]['reason']}."
+        ]
 
     def require_enough(self, max_bad: float = BAD_SHARE) -> None:
         """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
@@ -96,8 +103,8 @@ class FirstLook:
                 else ""
             )
             raise ArchiveInvalid(
-                f"{self.unreadable} of {of} cannot be read, more than {100 * max_bad:.3g}%; the first is "
-                f"{quote(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
+                f"{self.unreadable} of {of} cannot be read, more than {100 * max_bad:.3g}%; the "
+                f"first is {quote(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
             )
 
 

@@ -43,7 +43,9 @@ def decode_image(
     return np.asarray(image).reshape(size, size, channels).copy()
 
 
-def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> Square:
+def open_square(
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
+) -> Square:
     """Decode one image file to a size × size image.
 
     `max_pixels` limits an image that is decoded whole. Raises ImageInvalid.
@@ -64,7 +66,9 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
         raise ImageInvalid(str(error)) from error.__cause__
 
 
-def square_array(pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL) -> "Pixels":
+def square_array(
+    pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL
+) -> "Pixels":
     """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""
     import numpy as np
 
@@ -87,7 +91,11 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     load_library()  # load it before memory is limited
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    pages = (
+        int(Path("/proc/self/statm").read_text().split()[0])
+        if Path("/proc/self/statm").exists()
+        else 0
+    )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     renew_cpu(cpu_s)

@@ -114,7 +114,8 @@ def ingest_archive(
     pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
     complete = False
     try:
-        pool.start_decoder()  # starts early: decoders load their libraries while the directory is read
+        # Starts early: decoders load their libraries while the directory is read
+        pool.start_decoder()
         with open_read_only(archive) as fd:
             check_size(fd, limits)
             reader = reader_of(media_type).with_names(reading.options.names)
@@ -175,7 +176,11 @@ def _write_datasets(
     of_held = np.bincount(labels[good & is_held_out], minlength=len(class_list))
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
     without = [name for name in class_list if not measured[name] and name in present]
-    counts = {name: int(n) for name, n in zip(class_list, images_per_class, strict=True) if name in present}
+    counts = {
+        name: int(n)
+        for name, n in zip(class_list, images_per_class, strict=True)
+        if name in present
+    }
     report["data"] = _build_data_report(out_dir, decoded, good, is_held_out, class_list, report)
     conflict = contradictions.describe_conflicts(report)
     if conflict:
@@ -184,7 +189,9 @@ def _write_datasets(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
     if without and (held_out_share > 0 or decoded.test.any()):
-        warnings.append(f"No held-out image of {_format_labels(without)}: accuracy there is not measured.")
+        warnings.append(
+            f"No held-out image of {_format_labels(without)}: accuracy there is not measured."
+        )
     return Ingested(
         train,
         held_out,
@@ -199,7 +206,11 @@ def _write_datasets(
 
 
 def _held_out(
-    decoded: Decoded, good: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], share: float, seed: int
+    decoded: Decoded,
+    good: npt.NDArray[np.bool_],
+    labels: npt.NDArray[np.int64],
+    share: float,
+    seed: int,
 ) -> npt.NDArray[np.bool_]:
     """Return bool [N]: the archive's own test part, or a share of each class if it has none."""
     if decoded.test.any():
@@ -230,7 +241,9 @@ def _build_data_report(
     traces = Traces(train, held_out, names, pixels, labels, class_list)
     write_traces(out_dir / TRACES, traces)
     nothing = np.zeros(len(rows), np.int64)
-    same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
+    same = find_equal(
+        decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)
+    )
     duplicates = near_duplicates(traces, same.repeated)
     report.update(contradictions.find_within(traces, picture_of(parts), rows).to_report())
     return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
@@ -255,7 +268,8 @@ def _check_allowed(classes: list[str], class_list: list[str]) -> None:
     unknown = sorted(set(classes) - set(class_list))
     if unknown:
         raise LabelsInvalid(
-            f"The model does not know {_format_labels(unknown)}; its classes are fixed: {_format_labels(class_list)}."
+            f"The model does not know {_format_labels(unknown)}; its classes are fixed: "
+            f"{_format_labels(class_list)}."
         )
 
 
@@ -264,7 +278,9 @@ def _format_labels(labels: list[str]) -> str:
     return ", ".join(quote(label) for label in labels[:_MAX_LISTED]) + more
 
 
-def _read_blocks(pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]) -> Iterator[Images]:
+def _read_blocks(
+    pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]
+) -> Iterator[Images]:
     one = int(np.prod(shape))
     if not index.size:
         return

@@ -126,4 +126,6 @@ def check_size(fd: int, limits: Limits) -> None:
     if not packed:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     if packed > limits.body_bytes:
-        raise ArchiveTooLarge(f"The archive has {packed} bytes; at most {limits.body_bytes} are accepted.")
+        raise ArchiveTooLarge(
+            f"The archive has {packed} bytes; at most {limits.body_bytes} are accepted."
+        )

@@ -55,7 +55,8 @@ class KeptTables:
         """Return the bytes of a file. Raises RuleError if it was not retained."""
         if number not in self._data:
             raise RuleError(
-                f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.", "too_large"
+                f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",
+                "too_large",
             )
         return self._data[number]
 

@@ -45,7 +45,11 @@ class Reading:
     def options_for(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for a batch of the files `names`."""
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
-        return replace(self.options, layout="folders") if self.is_old and not has_list else self.options
+        return (
+            replace(self.options, layout="folders")
+            if self.is_old and not has_list
+            else self.options
+        )
 
 
 USUAL = Reading()
@@ -110,7 +114,8 @@ class Layout:
         """Raise unless every class has training images and there are not too many classes."""
         if len(self.classes) > limits.classes:
             raise ArchiveTooLarge(
-                f"The archive has {len(self.classes)} classes; at most {limits.classes} are accepted."
+                f"The archive has {len(self.classes)} classes; at most {limits.classes} are "
+                f"accepted."
             )
         with _convert_errors():
             require_training(self.classes, self.of, self.test)
@@ -129,7 +134,9 @@ def build_layout(
         ArchiveTooLarge: there are too many classes.
     """
     with _convert_errors():
-        plan = plan_batch(names, reading.options_for(names), read, reading.known, most_entries=limits.entries)
+        plan = plan_batch(
+            names, reading.options_for(names), read, reading.known, most_entries=limits.entries
+        )
     for label in plan.classes:
         label_of(label, f"the folder {quote(label)}")
     layout = Layout(
@@ -155,7 +162,9 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except RuleError as error:
-        remedies = [{"option": one.option, "value": one.value, "does": one.does} for one in error.remedies]
+        remedies = [
+            {"option": one.option, "value": one.value, "does": one.does} for one in error.remedies
+        ]
         raise _ERRORS[error.kind](
             as_parameters(str(error)), extra={"remedies": remedies} if remedies else None
         ) from error

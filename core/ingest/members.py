@@ -113,7 +113,9 @@ def unpack_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
-        _read_raw(fd, members, i) if members.methods[i] != DEFLATED else _inflate_blocks(fd, members, i)
+        _read_raw(fd, members, i)
+        if members.methods[i] != DEFLATED
+        else _inflate_blocks(fd, members, i)
     ):
         total += len(block)
         if total > size:
@@ -149,7 +151,9 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int) -> None:
+def unpack_to(
+    fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int
+) -> None:
     """Copy one file's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
@@ -169,7 +173,9 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
                 try:
                     piece = unpacker.decompress(block, _BLOCK)
                 except zlib.error as error:
-                    raise ArchiveInvalid(f"The compressed data of {quote(name)} is damaged.") from error
+                    raise ArchiveInvalid(
+                        f"The compressed data of {quote(name)} is damaged."
+                    ) from error
                 block = unpacker.unconsumed_tail
             written += len(piece)
             if written > size or (unpacker is not None and unpacker.unused_data):
@@ -185,7 +191,9 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
         if written <= size:
             write_all(out, tail)
     if written != size:
-        raise ArchiveHostile(f"The entry {quote(name)} does not unpack to its declared {size} bytes.")
+        raise ArchiveHostile(
+            f"The entry {quote(name)} does not unpack to its declared {size} bytes."
+        )
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:

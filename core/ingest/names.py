@@ -38,13 +38,17 @@ def path_of(raw: str) -> str:
     if _CONTROL.search(raw):
         raise ArchiveHostile(f"The entry {quote(raw)} has a control character in its name.")
     if "\\" in raw:
-        raise ArchiveHostile(f"The entry {quote(raw)} has a backslash in its name; use forward slashes.")
+        raise ArchiveHostile(
+            f"The entry {quote(raw)} has a backslash in its name; use forward slashes."
+        )
     if raw.startswith("/") or _DRIVE.match(raw):
         raise ArchiveHostile(f"The entry {quote(raw)} has an absolute path.")
     if not raw.isascii():
         raw = unicodedata.normalize("NFC", raw)
     if len(raw.encode()) > MAX_NAME_BYTES:
-        raise ArchiveHostile(f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes.")
+        raise ArchiveHostile(
+            f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes."
+        )
     if "//" not in raw and "./" not in raw and "/." not in raw and raw[-1:] not in "/." and raw:
         if raw.count("/") >= MAX_DEPTH:
             raise ArchiveHostile(f"The entry {quote(raw)} lies deeper than {MAX_DEPTH} folders.")
@@ -85,7 +89,7 @@ def label_of(text: str, where: str) -> str:
     wrong = characters.wrong_in_name(label)
     if wrong is not None:
         raise LabelsInvalid(
-            f"The label {quote(label)} of {where} has {wrong}, which cannot be seen or changes how the rest is read:"
-            " rename it without."
+            f"The label {quote(label)} of {where} has {wrong}, which cannot be seen or changes how "
+            "the rest is read: rename it without."
         )
     return label

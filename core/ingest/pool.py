@@ -109,7 +109,11 @@ class Pool:
         self._send_line(self._workers[-1], f"{cell.absolute()}\n")
 
     def run(
-        self, plan: Plan, ranges: list[Range], progress: Callable[[int, int], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        ranges: list[Range],
+        progress: Callable[[int, int], None],
+        stop: Callable[[], bool],
     ) -> None:
         """Decode all ranges of a plan. Call this once per plan.
 
@@ -134,7 +138,10 @@ class Pool:
                 if finished:
                     progress(done, total)
             self._kill_stuck()
-            if self._spent_s + sum(w.spent_s for w in self._workers) > BATCH_CPU_S + IMAGE_CPU_S * plan.rows:
+            if (
+                self._spent_s + sum(w.spent_s for w in self._workers)
+                > BATCH_CPU_S + IMAGE_CPU_S * plan.rows
+            ):
                 raise TooSlow
 
     def close(self) -> None:

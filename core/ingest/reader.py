@@ -99,7 +99,9 @@ class Reader:
         """
         raise NotImplementedError
 
-    def make_fetcher(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+    def make_fetcher(
+        self, fd: int, contents: Contents, limits: Limits
+    ) -> Callable[[int, int], bytes]:
         """Return a function that reads the beginning of a file, by its number and the most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
@@ -141,12 +143,21 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
     """
     name = members.names[i]
     if members.sizes[i] > MAX_TABLE_BYTES:
-        raise RuleError(f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large")
+        raise RuleError(
+            f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
+        )
     try:
         return read(
-            fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
+            fd,
+            members.offsets[i],
+            members.packed[i],
+            members.sizes[i],
+            members.methods[i],
+            members.crcs[i],
         )
     except SizeMismatch as error:
-        raise ArchiveHostile(f"The entry {quote(name)} does not unpack to its declared size.") from error
+        raise ArchiveHostile(
+            f"The entry {quote(name)} does not unpack to its declared size."
+        ) from error
     except Damaged as error:
         raise RuleError(f"The entry {quote(name)} is unreadable: {error}.") from error

@@ -67,13 +67,14 @@ def judge_batch(
     frames = int((decoded.verdicts == GOOD_FIRST_FRAME).sum())
     if frames:
         notes.append(
-            f"{frames} image{'s have' if frames > 1 else ' has'} several frames; the first was taken"
+            f"{frames} image{'s have' if frames > 1 else ' has'} several frames; the first was "
+            f"taken"
         )
     profiles = int((decoded.verdicts == GOOD_PROFILE_IGNORED).sum())
     if profiles:
         notes.append(
-            f"{profiles} image{'s have' if profiles > 1 else ' has'} a colour profile that is damaged or for other "
-            "channels; it was ignored"
+            f"{profiles} image{'s have' if profiles > 1 else ' has'} a colour profile that is "
+            "damaged or for other channels; it was ignored"
         )
     equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
@@ -90,15 +91,17 @@ def judge_batch(
     if len(bad) > max_bad * files:
         share = math.ceil(1000 * len(bad) / files) / 1000
         raise Rejected(
-            f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; the first is "
-            f"{quote(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or leave them out with "
-            f"?max_bad={share:g}.",
+            f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; "
+            f"the first is {quote(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or "
+            f"leave them out with ?max_bad={share:g}.",
             extra=extra,
         )
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))
     if not trained.all():
         label = layout.classes[int(np.argmin(trained))]
-        raise Rejected(f"No training image of the class {quote(label)} could be decoded.", extra=extra)
+        raise Rejected(
+            f"No training image of the class {quote(label)} could be decoded.", extra=extra
+        )
     return report, good & ~dropped
 
 
@@ -127,7 +130,8 @@ def too_slow(crashed: list[int], names: Callable[[int], str], layout: Layout) ->
     """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
     report = _build_stopped_report(crashed, names, layout, "the images took too long")
     return Rejected(
-        f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a plainer form.",
+        f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a "
+        f"plainer form.",
         extra={"report": report},
     )
 
@@ -136,7 +140,9 @@ def _build_stopped_report(
     crashed: list[int], names: Callable[[int], str], layout: Layout, why: str
 ) -> BatchReport:
     rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
-    return _build_report(rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"])
+    return _build_report(
+        rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"]
+    )
 
 
 def _build_report(
@@ -144,7 +150,12 @@ def _build_report(
 ) -> BatchReport:
     return {
         **first_report(
-            layout.ignored, layout.ignored_files, notes, "keep", layout.bad_entries, layout.bad_entries_count
+            layout.ignored,
+            layout.ignored_files,
+            notes,
+            "keep",
+            layout.bad_entries,
+            layout.bad_entries_count,
         ),
         "checked": IMAGES,
         "rejected": rejected,

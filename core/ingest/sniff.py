@@ -29,7 +29,9 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     if reader is None:
         kind = foreign.what_is(first=first_bytes)
         description = (
-            f"those of {kind.what}. {kind.advice}" if kind else f"of no known archive; send {_ACCEPTED}"
+            f"those of {kind.what}. {kind.advice}"
+            if kind
+            else f"of no known archive; send {_ACCEPTED}"
         )
         raise UnsupportedType(f"The first bytes of the body are {description}.")
     expected = _DECLARED.get(media, reader)
@@ -38,13 +40,19 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
         return expected.name
     if expected.name in (reader.name, reader.special_of):
         return reader.name
-    raise UnsupportedType(f"The declared type is {media} but the first bytes are those of a {reader.name}.")
+    raise UnsupportedType(
+        f"The declared type is {media} but the first bytes are those of a {reader.name}."
+    )
 
 
 def _find_reader(first: bytes) -> Reader | None:
     """Return the reader that recognises the bytes, or one for a special case of its format."""
-    general_reader = next((r for r in READERS.values() if r.special_of is None and r.sniff(first)), None)
+    general_reader = next(
+        (r for r in READERS.values() if r.special_of is None and r.sniff(first)), None
+    )
     if general_reader is None:
         return None
-    special = (r for r in READERS.values() if r.special_of == general_reader.name and r.sniff(first))
+    special = (
+        r for r in READERS.values() if r.special_of == general_reader.name and r.sniff(first)
+    )
     return next(special, general_reader)

@@ -57,7 +57,11 @@ def write_traces(path: Path, traces: Traces) -> None:
         "names": _pack_texts(traces.names),
     }
     if traces.pixels is not None and traces.labels is not None:
-        tensors |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack_texts(traces.classes)}
+        tensors |= {
+            "pixels": traces.pixels,
+            "labels": traces.labels,
+            "classes": _pack_texts(traces.classes),
+        }
     save_file(tensors, path)
 
 
@@ -65,7 +69,11 @@ def read_traces(path: Path) -> Traces:
     """Read a file that `write_traces` wrote. Raises ValueError for any other."""
     try:
         tensors = load_file(path)
-        train, held_out, names = tensors["train"], tensors["held_out"], _unpack_texts(tensors["names"])
+        train, held_out, names = (
+            tensors["train"],
+            tensors["held_out"],
+            _unpack_texts(tensors["names"]),
+        )
         pixels, labels = tensors.get("pixels"), tensors.get("labels")
         classes = _unpack_texts(tensors["classes"]) if "classes" in tensors else []
     # libraries raise types of their own; the service wrote the file, so it is damaged

@@ -22,7 +22,13 @@ ENCODINGS = (
     "cp1258", "koi8_r", "koi8_u", "latin_1", "iso8859_2", "iso8859_15", "mac_roman",
 )  # fmt: skip
 """Encodings that a sender may name."""
-_OTHER_NAMES = {"sjis": "shift_jis", "gb2312": "gbk", "cp936": "gbk", "latin1": "latin_1", "utf8": "utf-8"}
+_OTHER_NAMES = {
+    "sjis": "shift_jis",
+    "gb2312": "gbk",
+    "cp936": "gbk",
+    "latin1": "latin_1",
+    "utf8": "utf-8",
+}
 _GUESSED = ("cp437", "gbk", "cp932", "cp1252")
 """Encodings that are tried for names that are not UTF-8; the first of equally likely ones wins."""
 _CALLED = {
@@ -49,7 +55,9 @@ class ZipNames:
         self._guessed = ""
         self._read = 0
 
-    def decode(self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]) -> str:
+    def decode(
+        self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
+    ) -> str:
         """Return the name of an entry.
 
         Args:
@@ -85,8 +93,14 @@ class ZipNames:
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""
-        names = "name says no encoding and was" if self._read == 1 else "names say no encoding and were"
-        reason = "as the sender said" if self._chosen else "by their letters; names=… names another encoding"
+        names = (
+            "name says no encoding and was" if self._read == 1 else "names say no encoding and were"
+        )
+        reason = (
+            "as the sender said"
+            if self._chosen
+            else "by their letters; names=… names another encoding"
+        )
         return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {reason}"
 
 
@@ -96,7 +110,9 @@ def checked_encoding(encoding: str) -> str:
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
         if candidate in ENCODINGS:
             return candidate
-    raise ArchiveInvalid(f"{quote(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}.")
+    raise ArchiveInvalid(
+        f"{quote(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}."
+    )
 
 
 def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
@@ -117,7 +133,9 @@ def likely_encoding(raw_names: Iterable[bytes]) -> str:
     names = list(dict.fromkeys(raw_names))
     if all(_can_decode(raw, "utf-8") for raw in names):
         return "utf-8"
-    candidates = [(_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
+    candidates = [
+        (_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)
+    ]
     return max(candidates)[2]
 
 
@@ -192,7 +210,9 @@ def _decode_utf8(said: bytes, raw: bytes) -> str:
     try:
         return said.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArchiveHostile(f"The name {quote(raw)} is not the UTF-8 that it claims to be.") from error
+        raise ArchiveHostile(
+            f"The name {quote(raw)} is not the UTF-8 that it claims to be."
+        ) from error
 
 
 def _in_encoding(raw: bytes, encoding: str) -> str:
@@ -200,6 +220,6 @@ def _in_encoding(raw: bytes, encoding: str) -> str:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise ArchiveInvalid(
-            f"The name {quote(raw)} is not in {encoding}, which names={encoding} says. Leave it out, or name another: "
-            f"{', '.join(ENCODINGS)}."
+            f"The name {quote(raw)} is not in {encoding}, which names={encoding} says. Leave it "
+            f"out, or name another: {', '.join(ENCODINGS)}."
         ) from error

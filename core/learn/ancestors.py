@@ -45,7 +45,9 @@ class Ancestors:
         source = self._get_version(which)
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
-            return manifest.model_copy(update={"classes": self.resolve_label_names(self._spec.task.classes)})
+            return manifest.model_copy(
+                update={"classes": self.resolve_label_names(self._spec.task.classes)}
+            )
         return manifest
 
     def load_network(self, which: Which, *, without_classes: bool = False) -> Network:
@@ -57,7 +59,9 @@ class Ancestors:
 
     def answers_of(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
-        made_by = predicting.method_of(self.get_manifest(which), self._map_part_paths(which), self._device)
+        made_by = predicting.method_of(
+            self.get_manifest(which), self._map_part_paths(which), self._device
+        )
         return made_by.predict_logits
 
     def temperature_of(self, which: Which) -> float:

@@ -20,9 +20,9 @@ def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
     """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
     1].
 
-    Less than 1 only for known classes alone, under a head that they share with others whose images are replayed.
-    With the shares of the classes in replay, each of the task's then has about twice that of another, not the
-    half of all.
+    Less than 1 only for known classes alone, under a head that they share with others whose images
+    are replayed. With the shares of the classes in replay, each of the task's then has about twice
+    that of another, not the half of all.
 
     Args:
         labels: int64 [n], rows of the head, of the training images.

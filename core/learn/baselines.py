@@ -73,16 +73,21 @@ class Answers(NamedTuple):
 
 
 def evaluate_baselines(
-    network: Network, samples: Mapping[int, Sample], right: Mapping[int, Tensor], rows: Tensor | None = None
+    network: Network,
+    samples: Mapping[int, Sample],
+    right: Mapping[int, Tensor],
+    rows: Tensor | None = None,
 ) -> Baselines:
     """Evaluate both classifiers on the tasks that the version can answer.
 
-    In the task scenario they tell the classes of one task apart, as the version does; otherwise all classes.
+    In the task scenario they tell the classes of one task apart, as the version does; otherwise all
+    classes.
 
     Args:
         samples: task → images of its held-out part.
         right: task → the version's `correct_on_task`.
-        rows: int64 [labels], the row of the head that each label of the samples is; None: they are rows.
+        rows: int64 [labels], the row of the head that each label of the samples is; None: they are
+            rows.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
@@ -100,21 +105,30 @@ def evaluate_baselines(
         phi = torch.cat([part.features for part in parts])
         if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
-        of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
+        of = torch.cat(
+            [torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)]
+        )
         own.append(torch.cat([right[task][samples[task].rows] for task in group])[usable_images])
         answers = five_fold(
-            phi[usable_images.to(phi.device)], labels[usable_images], rows, duplicates[usable_images]
+            phi[usable_images.to(phi.device)],
+            labels[usable_images],
+            rows,
+            duplicates[usable_images],
         )
         ncm |= _by_task(answers.ncm, of[usable_images], group)
         lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
         if grows and answers.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _count_later_confusions(answers.first, own_rows[usable_images], of[usable_images], group)
+            later |= _count_later_confusions(
+                answers.first, own_rows[usable_images], of[usable_images], group
+            )
     itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
     found = _build_baseline(lda, itself)
-    return Baselines(_build_baseline(ncm, itself), found, later if grows and found is not None else None)
+    return Baselines(
+        _build_baseline(ncm, itself), found, later if grows and found is not None else None
+    )
 
 
 def find_usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
@@ -139,8 +153,8 @@ def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
     5.
 
-    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable`; near duplicates
-    of a class are in the fold of the first of them.
+    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable`; near
+    duplicates of a class are in the fold of the first of them.
     """
     first, of = first_of_each(labels, groups)
     return _deal_folds(labels[first])[of]

@@ -66,7 +66,9 @@ def _default_recipe() -> dict[str, Any]:
 def _describe_method(method: type[Method]) -> dict[str, Any]:
     """Return a method's entry in the catalogue."""
     accepts = method.accepts
-    neutral = None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
+    neutral = (
+        None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
+    )
     return {
         "schema": method.Hyper.model_json_schema(by_alias=True),
         "defaults": method.Hyper().model_dump(mode="json", by_alias=True),
@@ -108,7 +110,9 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
 
 def main(out: str) -> None:
     """Write the catalogue to a file."""
-    Path(out).write_text(json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    Path(out).write_text(
+        json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -53,5 +53,9 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
         return ErrorEvent(kind=kind, message=message, traceback=trace)
     figures = measure_memory()
     return ErrorEvent(
-        kind=kind, message=message, traceback=trace, peak_bytes=figures.peak, free_bytes=figures.free
+        kind=kind,
+        message=message,
+        traceback=trace,
+        peak_bytes=figures.peak,
+        free_bytes=figures.free,
     )

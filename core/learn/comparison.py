@@ -55,7 +55,9 @@ def changed_predictions(
             continue
         before = (known or {}).get(task)
         if before is None:
-            predictions[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
+            predictions[task], before = answers_on_task(
+                parent, data, task, predict, inputs, temperature
+            )
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
@@ -114,12 +116,14 @@ def classes_present(data: Dataset) -> list[str]:
     return [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
 
-def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
+def update_norm(
+    network: Network, start: Mapping[str, Tensor], names: set[str]
+) -> dict[str, float | None]:
     """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions
     have.
 
-    `backbone` covers all that computes features, prompts included. `relative` is the whole divided by
-    ‖θ_old‖₂, or None when that is 0.
+    `backbone` covers all that computes features, prompts included. `relative` is the whole divided
+    by ‖θ_old‖₂, or None when that is 0.
     """
     moved = {"backbone": 0.0, "head": 0.0}
     norm = 0.0
@@ -143,7 +147,9 @@ def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
     For a linearised network it is the norm of the displacement from its frozen weights.
     """
     if isinstance(network, LinearisedNetwork) and network.frozen:
-        moved = [_squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()]
+        moved = [
+            _squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()
+        ]
         return float(sum(moved) ** 0.5)
     parameters = dict(network.named_parameters())
     shared = [name for name in base if name in parameters and not is_head(name)]

@@ -1,8 +1,8 @@
 """Context of a method's run: network, task, batch, and helpers.
 
-A context keeps nothing between steps. The loop clears `scratch` after every step. `cache` holds what can be
-computed again at any step, such as a teacher network, and is never saved. What must survive belongs in the
-method's state.
+A context keeps nothing between steps. The loop clears `scratch` after every step. `cache` holds
+what can be computed again at any step, such as a teacher network, and is never saved. What must
+survive belongs in the method's state.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ class Batch:
     """One training batch.
 
     Attributes:
-        x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D], which a network
-            takes in their place.
+        x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D],
+            which a network takes in their place.
         y: int64 [B], rows of the head in use.
         index: int64 [B], rows of the training part, on the CPU.
         task: number of the head's task in the task scenario, else None.
-        raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1, on the CPU).
+        raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1, on
+            the CPU).
     """
 
     x: Tensor
@@ -55,8 +56,8 @@ class Context:
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
         log: writes a sentence to the job's log.
-        alive: says that the run goes on; cheap. A loop that reports nothing else calls it in every round, or the
-            worker takes the run for stalled (PERENNIAL_STALL_S).
+        alive: says that the run goes on; cheap. A loop that reports nothing else calls it in every
+            round, or the worker takes the run for stalled (PERENNIAL_STALL_S).
         folder: for scratch files, which are deleted with the run.
         num_images: images in the training part.
         share: of the recipe's batch size that a step takes of the task's images, in (0, 1].
@@ -66,7 +67,8 @@ class Context:
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
         part: the slice of the step's batch that a loss is computed for.
-        cached: gives remembered images their features in a stage that learns from cached ones; else None.
+        cached: gives remembered images their features in a stage that learns from cached ones; else
+            None.
     """
 
     network: Network
@@ -81,7 +83,9 @@ class Context:
     first: bool
     warn: Callable[[str], None]
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
-    log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None
+    log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: (
+        None
+    )
     log: Callable[[str], None] = lambda message: None
     alive: Callable[[], None] = lambda: None
     folder: Path = Path()
@@ -177,7 +181,9 @@ class Context:
     def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
         """Return the BatchNorm layers that use the statistics of the batch."""
         return [
-            m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
+            m
+            for m in self.network.modules()
+            if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
         ]
 
 

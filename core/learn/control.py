@@ -44,7 +44,9 @@ class PipeControl:
         self.pending = False
         self._stop = False
         self._wanted: set[ControlRequest] = set()
-        self._lock = threading.Lock()  # the reading thread and `take_request` change the same fields
+        self._lock = (
+            threading.Lock()
+        )  # the reading thread and `take_request` change the same fields
         self._fd = fd
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 

@@ -50,7 +50,9 @@ def build_findings(
             _find_repeats(near, train + held_out),
         ]
     told: list[Finding] = [
-        {**one, "holds": one["holds"] and one["kind"] not in settled} for one in found if one is not None
+        {**one, "holds": one["holds"] and one["kind"] not in settled}
+        for one in found
+        if one is not None
     ]
     return sorted(told, key=lambda one: not one["holds"])
 
@@ -60,8 +62,8 @@ def _find_conflicts(data: DataReport, images: int) -> Finding | None:
     if not count:
         return None
     text = (
-        f"{_format_images(count)} under two classes, pixel for pixel ({_format_share(count, images)} of the "
-        f"batch): one of "
+        f"{_format_images(count)} under two classes, pixel for pixel "
+        f"({_format_share(count, images)} of the batch): one of "
         "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
@@ -76,14 +78,17 @@ def _find_mislabelled(data: DataReport) -> Finding | None:
         for one in doubted[:5]
     ]
     others = len(doubted) - 5
-    more = "" if others < 1 else f", and others for {others} more class{'' if others == 1 else 'es'}"
+    more = (
+        "" if others < 1 else f", and others for {others} more class{'' if others == 1 else 'es'}"
+    )
     right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
     these = "this class" if len(doubted) == 1 else "these classes"
     text = (
-        f"Version {doubted[0]['version']} predicts {', '.join(each)}{more}, though of {held_out:,} held-out images of "
-        f"{these} in earlier tasks it gets {right:,} right: are the labels swapped or wrong? Look at them: "
-        "report.data.suspects of the task, and pictures on its page. Correct wrong labels and send the batch again; "
-        "if the labels are right, the model needs these images."
+        f"Version {doubted[0]['version']} predicts {', '.join(each)}{more}, though of {held_out:,} "
+        f"held-out images of {these} in earlier tasks it gets {right:,} right: are the labels "
+        "swapped or wrong? Look at them: report.data.suspects of the task, and pictures on its "
+        "page. Correct wrong labels and send the batch again; if the labels are right, the model "
+        "needs these images."
     )
     return {"kind": "suspects", "holds": True, "text": text}
 
@@ -102,9 +107,9 @@ def _find_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     if not count:
         return None
     text = (
-        f"{_format_images(count)} held out ({_format_share(count, held_out)}) and nearly the same in the training part"
-        f"{_format_example(near['held_out'])}: accuracy on this task is flattered. Put images of one scene into "
-        f"one part."
+        f"{_format_images(count)} held out ({_format_share(count, held_out)}) and nearly the same "
+        f"in the training part{_format_example(near['held_out'])}: accuracy on this task is "
+        f"flattered. Put images of one scene into one part."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
@@ -115,11 +120,15 @@ def _held_out_before(near: NearDuplicates, train: int) -> Finding | None:
     if not count:
         return None
     named = ", ".join(str(task["task"]) for task in tasks[:5])
-    which = f"task {named}" if len(tasks) == 1 else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
+    which = (
+        f"task {named}"
+        if len(tasks) == 1
+        else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
+    )
     text = (
-        f"{_format_images(count)} learned from now ({_format_share(count, train)} of the training part) and nearly the "
-        f"same as images that {which} held out: accuracy there is flattered from now on. Leave them out of "
-        "the batch."
+        f"{_format_images(count)} learned from now ({_format_share(count, train)} of the training "
+        f"part) and nearly the same as images that {which} held out: accuracy there is flattered "
+        "from now on. Leave them out of the batch."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
 
@@ -130,8 +139,8 @@ def _find_repeats(near: NearDuplicates, images: int) -> Finding | None:
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
-        f"{count:,} image{'' if count == 1 else 's'} ({_format_share(count, images)}) nearly {repeats} of the batch"
-        f"{_format_example(near['within'])}: they teach little more."
+        f"{count:,} image{'' if count == 1 else 's'} ({_format_share(count, images)}) nearly "
+        f"{repeats} of the batch{_format_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}
 
@@ -143,10 +152,10 @@ def _find_suspects(data: DataReport) -> Finding | None:
     first = data["suspects"][0]
     which = first["path"] or f"training image {first['index']}"
     text = (
-        f"{count:,} of {examined:,} training images ({_format_share(count, examined)}) may have a wrong label; "
-        f"first {which}: "
-        f"{first['label']}, which looks like {first['suggested']}. Look at them: report.data.suspects of the "
-        "task, and pictures on its page."
+        f"{count:,} of {examined:,} training images ({_format_share(count, examined)}) may have a "
+        f"wrong label; first {which}: "
+        f"{first['label']}, which looks like {first['suggested']}. Look at them: "
+        "report.data.suspects of the task, and pictures on its page."
     )
     return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
 
@@ -156,30 +165,36 @@ def _find_shift(data: DataReport) -> Finding | None:
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
     worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
-    far = [f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1]
+    far = [
+        f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1
+    ]
     most = f", most of all {', '.join(far)}" if far else ""
     by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: {cause}, "
+        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: "
+        f"{cause}, "
         "perhaps. Look at them; if they are right, the model needs them."
     )
     return {"kind": "shift", "holds": True, "text": text}
 
 
 def _would_say(data: DataReport) -> Finding | None:
-    confident = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
+    confident = [
+        one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])
+    ]
     if not confident:
         return None
     first = confident[0]
     each = [
-        f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in confident[:5]
+        f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}"
+        for one in confident[:5]
     ]
     more = "" if len(confident) <= 5 else f", and {len(confident) - 5} more classes by others"
     text = (
-        f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a probability of at least "
-        f"{first['least']:.3g}): it does not know these classes yet."
+        f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a "
+        f"probability of at least {first['least']:.3g}): it does not know these classes yet."
     )
     return {"kind": "would_say", "holds": False, "text": text}
 

@@ -86,7 +86,9 @@ class Looker:
                     [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
-                report["shift"] = measure_shift(new, earlier, by_class=by_class, generator=generator)
+                report["shift"] = measure_shift(
+                    new, earlier, by_class=by_class, generator=generator
+                )
         is_whole = self.network.takes_features and len(rows) == len(data)
         seen = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
@@ -131,7 +133,11 @@ class Looker:
                     "score": round(score, 1),
                 }
             )
-        return {"suspects": entries, "suspects_count": len(suspicious.rows), "examined": suspicious.examined}
+        return {
+            "suspects": entries,
+            "suspects_count": len(suspicious.rows),
+            "examined": suspicious.examined,
+        }
 
     def _add_mislabelled(self, report: DataReport, data: Dataset, rows: Tensor) -> None:
         """Add the known classes whose labels look swapped or wrong, and their images to the
@@ -182,7 +188,9 @@ class Looker:
         for task, data, rows in self._of_tasks(with_held_out, mine):
             known_features = self.kept.get(task)
             parts.append(
-                self._compute_features(data.images, rows) if known_features is None else known_features[rows]
+                self._compute_features(data.images, rows)
+                if known_features is None
+                else known_features[rows]
             )
             lit.append(measure_light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
@@ -190,10 +198,14 @@ class Looker:
             return None
         all_of_them = torch.cat(parts)
         return (
-            Labelled(all_of_them, torch.cat(lit), labels) if bool(torch.isfinite(all_of_them).all()) else None
+            Labelled(all_of_them, torch.cat(lit), labels)
+            if bool(torch.isfinite(all_of_them).all())
+            else None
         )
 
-    def _of_tasks(self, tasks: list[EarlierTask], mine: set[str]) -> Iterator[tuple[int, Dataset, Tensor]]:
+    def _of_tasks(
+        self, tasks: list[EarlierTask], mine: set[str]
+    ) -> Iterator[tuple[int, Dataset, Tensor]]:
         """Yield number, held-out part and selected rows of each task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         for task in tasks[-_EARLIER:]:

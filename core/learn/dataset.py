@@ -35,7 +35,9 @@ class Dataset:
 
     def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
         if images.dtype != torch.uint8 or images.dim() != 4:
-            raise DataError(f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}")
+            raise DataError(
+                f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}"
+            )
         if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
             raise DataError("labels must be int64, one for each image")
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
@@ -49,7 +51,9 @@ class Dataset:
         """Read a dataset file. Raises DataError when it is not one."""
         tensors = load_tensors(path)
         if set(tensors) != {"images", "labels"}:
-            raise DataError(f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}")
+            raise DataError(
+                f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}"
+            )
         return Dataset(tensors["images"], tensors["labels"], names)
 
     def __len__(self) -> int:
@@ -124,7 +128,11 @@ class BatchSource:
         """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
         at = send_tensor(index, self._inputs.device) if at is None else at
         return Batch(
-            x, self._y.index_select(0, at), index, self._task, lambda rows: self._select_images(index[rows])
+            x,
+            self._y.index_select(0, at),
+            index,
+            self._task,
+            lambda rows: self._select_images(index[rows]),
         )
 
     def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:

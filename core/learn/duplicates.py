@@ -27,7 +27,11 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
             image is a group of its own.
     """
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
-    numbers = torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes))) if known_hashes else None
+    numbers = (
+        torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes)))
+        if known_hashes
+        else None
+    )
     found: list[Tensor] = []
     at, other = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:

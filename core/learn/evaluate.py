@@ -80,7 +80,9 @@ def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
     return bool(classes) and set(classes) <= set(network.classes)
 
 
-def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
+def correct_on_task(
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+) -> Tensor:
     """Return bool [N], true for images of `data` with a correct prediction.
 
     `data.names` are class labels.
@@ -89,7 +91,12 @@ def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict
 
 
 def answers_on_task(
-    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs, temperature: float = 1.0
+    network: Network,
+    data: Dataset,
+    task: int,
+    predict: Predict,
+    inputs: Inputs,
+    temperature: float = 1.0,
 ) -> tuple[Answers, Tensor]:
     """Return the predictions on `data`, and bool [N], true for correct ones.
 
@@ -133,17 +140,23 @@ def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
 def _join_answers(parts: list[Answers], classes: int) -> Answers:
     """Concatenate predictions of one head with `classes` classes."""
     none = torch.zeros(0, dtype=smallest_integers(classes))
-    empty = Answers(torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none)
+    empty = Answers(
+        torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
+    )
     listed = [empty, *parts]
     names = [field.name for field in fields(Answers)]
     return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
 
 
-def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Logits:
+def logits_on_task(
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+) -> Logits:
     """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
     head = task if network.scenario == "task" else None
     classes = network.classes_of(head)
-    parts = [part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)]
+    parts = [
+        part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
+    ]
     return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
 
 
@@ -203,7 +216,12 @@ def count_correct(data: Dataset, right: Tensor) -> Result:
 
 
 def correct_predictions(
-    network: Network, images: Tensor, targets: Tensor, head: int | None, predict: Predict, inputs: Inputs
+    network: Network,
+    images: Tensor,
+    targets: Tensor,
+    head: int | None,
+    predict: Predict,
+    inputs: Inputs,
 ) -> Tensor:
     """Return bool [N] on the CPU, true where the predicted row of the head is the target.
 
@@ -218,7 +236,8 @@ def correct_predictions(
         inputs: conversion of images to inputs.
     """
     predicted = [
-        logits.argmax(1).cpu() for logits in _predict_batches(network, images, head, predict, inputs)
+        logits.argmax(1).cpu()
+        for logits in _predict_batches(network, images, head, predict, inputs)
     ]
     return torch.cat(predicted) == targets if predicted else torch.zeros(0, dtype=torch.bool)
 

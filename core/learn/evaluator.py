@@ -158,7 +158,9 @@ class Evaluator:
     def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
         """Return the hashes of the held-out images of each task."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
-        return {task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()}
+        return {
+            task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()
+        }
 
     def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
         """Return task → mask of the parent's correct predictions; tasks without stored ones are
@@ -173,10 +175,14 @@ class Evaluator:
                 continue
             answers = kept_answers.read_file(task.answers)
             if len(answers.rows) == len(data):
-                right_by_task[task.number] = answers.mask_correct(data.to_targets(parent.classes_of(head)))
+                right_by_task[task.number] = answers.mask_correct(
+                    data.to_targets(parent.classes_of(head))
+                )
         return right_by_task
 
-    def _evaluate_baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
+    def _evaluate_baselines(
+        self, network: Network, probe: Probe, right: Mapping[int, Tensor]
+    ) -> Baselines:
         """Evaluate closed-form classifiers on the features; return none where held-out images are
         not retained."""
         if not self._spec.held_out_stays:
@@ -186,12 +192,16 @@ class Evaluator:
             row_of = {name: row for row, name in enumerate(network.classes_of(None))}
             # A class that the version does not know gets a row behind the head: no task that it can
             # answer has it.
-            rows = torch.tensor([row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64)
+            rows = torch.tensor(
+                [row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64
+            )
         found = evaluate_baselines(network, probe.samples, right, rows)
         for name, baseline in (("ncm", found.ncm), ("lda", found.lda)):
             if baseline is not None:
                 correct, total = baseline.all
-                self._emit_metric(f"baseline_{name}", {"correct": correct, "total": total}, correct / total)
+                self._emit_metric(
+                    f"baseline_{name}", {"correct": correct, "total": total}, correct / total
+                )
         return found
 
     def compare_loss_rise(
@@ -200,7 +210,8 @@ class Evaluator:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
         them.
 
-        In the units of the method's `example_losses`; `before` is the parent's. The mean weighs tasks alike.
+        In the units of the method's `example_losses`; `before` is the parent's. The mean weighs
+        tasks alike.
         """
         parent = self._ancestors.load_network("parent")
         place_network(parent, self._inputs.device)
@@ -211,7 +222,8 @@ class Evaluator:
             if task == self._number or not len(data) or not can_answer(parent, task, names):
                 continue
             before, after = (
-                mean_loss(n, data, task, method.example_losses, self._inputs) for n in (parent, network)
+                mean_loss(n, data, task, method.example_losses, self._inputs)
+                for n in (parent, network)
             )
             if not (math.isfinite(before) and math.isfinite(after)):
                 continue
@@ -234,7 +246,9 @@ class Evaluator:
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return found
 
-    def _emit_metric(self, name: str, data: Mapping[str, JsonValue], value: float | None = None) -> None:
+    def _emit_metric(
+        self, name: str, data: Mapping[str, JsonValue], value: float | None = None
+    ) -> None:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
     def _measure_cells(
@@ -246,18 +260,33 @@ class Evaluator:
         retained if they fit into memory; else those of some, and a second pass computes the
         predictions.
         """
-        known = {t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))}
-        sizes = [(len(data), len(network.classes_of(self._get_head(task)))) for task, data in known.items()]
+        known = {
+            t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))
+        }
+        sizes = [
+            (len(data), len(network.classes_of(self._get_head(task))))
+            for task, data in known.items()
+        ]
         stride, predict = stride_of(sizes), method.predict_logits
         logits: dict[int, Logits] = {}
         for task, data in known.items():
-            logits[task] = logits_on_task(network, data.take_every(stride), task, predict, self._inputs)
+            logits[task] = logits_on_task(
+                network, data.take_every(stride), task, predict, self._inputs
+            )
             self._emit(AliveEvent())
-        together, parent = concatenate_tasks(logits), self._ancestors.get_manifest("parent").temperature
+        together, parent = (
+            concatenate_tasks(logits),
+            self._ancestors.get_manifest("parent").temperature,
+        )
         self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
-        value, calibration = self.temperature.value, measure_calibration(together, self.temperature.value)
+        value, calibration = (
+            self.temperature.value,
+            measure_calibration(together, self.temperature.value),
+        )
         self._emit(
-            LogEvent(level="info", message=log_lines.describe_calibration(self.temperature, calibration))
+            LogEvent(
+                level="info", message=log_lines.describe_calibration(self.temperature, calibration)
+            )
         )
         right: dict[int, Tensor] = {}
         for task, data in known.items():

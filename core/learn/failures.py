@@ -49,13 +49,17 @@ def kind_of(error: Exception) -> str:
         return "non-finite"
     if isinstance(error, ExportFailed):
         return "export"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        t in str(error) for t in OUT_OF_MEMORY
+    ):
         return "memory"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors raises its own error type
         return "disk"
     # choose_device raises ValueError, and a torch without CUDA raises AssertionError.
-    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(str(error)):
+    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(
+        str(error)
+    ):
         return "device"
     return "code"
 

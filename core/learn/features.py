@@ -49,7 +49,9 @@ class CachedSource:
         # Runs of equal length, without a small remainder: kernels for a few images round
         # differently.
         parts = rows.tensor_split(max(1, rows.numel() // BATCH))
-        self._table = new_table((len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device)
+        self._table = new_table(
+            (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
+        )
         with frozen_context(ctx):
             for part in parts:
                 features = ctx.network.features(source.make_batch(part, None).x, ctx.head_task)
@@ -131,13 +133,18 @@ def find_obstacle(ctx: Context, method: Method) -> str:
     moving = [name for name in ctx.trainable if not is_head(name)]
     if moving:
         return (
-            f"the backbone moves ({moving[0]} and {len(moving) - 1:,} other tensors); only depth 1 keeps it"
+            f"the backbone moves ({moving[0]} and {len(moving) - 1:,} other tensors); only "
+            f"depth 1 keeps it"
         )
     if any(module.training for module in ctx.network.backbone.modules()):
-        return "a layer of the backbone is in training mode, so that its features change from step to step"
+        return (
+            "a layer of the backbone is in training mode, so that its features change from step "
+            "to step"
+        )
     if ctx.augment.active:
         return (
-            f'images are augmented anew in every epoch (augment "{ctx.recipe.augment}"); send augment "none"'
+            f'images are augmented anew in every epoch (augment "{ctx.recipe.augment}"); send '
+            f'augment "none"'
         )
     needed = table_bytes(ctx.num_images, ctx.network.backbone.width)
     if needed > FILE_BYTES:
@@ -145,7 +152,9 @@ def find_obstacle(ctx: Context, method: Method) -> str:
     return ""
 
 
-def cached_source(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> CachedSource | None:
+def cached_source(
+    ctx: Context, method: Method, source: BatchSource, rows: Tensor
+) -> CachedSource | None:
     """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
     The log records the decision. From then on `ctx.inputs_of` also returns features for remembered
@@ -156,15 +165,16 @@ def cached_source(ctx: Context, method: Method, source: BatchSource, rows: Tenso
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(
-                'Every epoch passes all images through the backbone, which does not move: with features "cached" '
-                'and augment "none" one pass is enough.'
+                "Every epoch passes all images through the backbone, which does not move: with "
+                'features "cached" and augment "none" one pass is enough.'
             )
         return None
     if why_not:
         ctx.log(f"Features are not cached, and computed in every step: {why_not}.")
         return None
     ctx.log(
-        f"The backbone does not move: the features of {rows.numel():,} images are computed once and cached."
+        f"The backbone does not move: the features of {rows.numel():,} images are computed once "
+        f"and cached."
     )
     ctx.cached = StoredFeatures(ctx)
     return CachedSource(ctx, source, rows)

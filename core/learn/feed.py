@@ -37,7 +37,8 @@ class Epoch:
     Attributes:
         rows: index batches int64 [B], on the CPU.
         placed: the same on the device.
-        table: float64 [N, columns], random numbers for the augmentation of each row; None: not augmented.
+        table: float64 [N, columns], random numbers for the augmentation of each row; None: not
+            augmented.
     """
 
     source: Source

@@ -13,9 +13,12 @@ def check_fit(network: Network, method: Method, spec: JobSpec) -> None:
     name, version = spec.architecture.name, spec.parent.version
     accepted = method.accepts.architectures
     if accepted is not None and get_architectures()[name].family not in accepted:
-        raise DataError(f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}")
+        raise DataError(
+            f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}"
+        )
     if version != 0 and network.family != method.family:
         raise DataError(
-            f"version {version} is a {network.family} network, and {method.name} trains {method.family} ones: "
+            f"version {version} is a {network.family} network, and {method.name} trains "
+            f"{method.family} ones: "
             "use a method of that family, or start a new model"
         )

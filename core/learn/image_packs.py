@@ -40,7 +40,9 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     listed = list(parts)
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
-    state = {kind: _restore_images(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
+    state = {
+        kind: _restore_images(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds
+    }
     for part in listed:
         if part.type in PER_TASK:
             state.setdefault(part.type, {}).update(load_tensors(part.path))
@@ -54,7 +56,9 @@ def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
     """
     start = _format_pack_name(kind, "")
     named = {part.name: part.path for part in parts if part.name.startswith(start)}
-    return {int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()}
+    return {
+        int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()
+    }
 
 
 def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
@@ -100,7 +104,9 @@ def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> 
     images: Tensor | None = None
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         if task not in packs:
-            raise ValueError(f"the memory names images of task {task}, but the version has no pack of them")
+            raise ValueError(
+                f"the memory names images of task {task}, but the version has no pack of them"
+            )
         pack = packs[task]
         if images is None:
             images = pack.new_empty((len(rows), *pack.shape[1:]))

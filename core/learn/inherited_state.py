@@ -36,7 +36,8 @@ def inherit_state(
         gone &= set(method.inherited_state)
     if gone:
         warn(
-            f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: {method.name} "
+            f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: "
+            f"{method.name} "
             "starts with an empty memory, and earlier tasks are unprotected"
         )
     method.state.load(parts, values, device)

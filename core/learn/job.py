@@ -157,7 +157,9 @@ class Job:
 
     def run(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
-        data = Dataset.read(self._spec.task.train, self._ancestors.resolve_label_names(self._classes))
+        data = Dataset.read(
+            self._spec.task.train, self._ancestors.resolve_label_names(self._classes)
+        )
         if len(data) == 0:
             raise DataError("the task has no training images")
         run = self._resume_run(data) or self._begin_run(data)
@@ -185,10 +187,18 @@ class Job:
         self._log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
-        found = {**figures.get_given_fields(), "update_norm": moved, "adp": run.loop.validation.build_adp()}
+        found = {
+            **figures.get_given_fields(),
+            "update_norm": moved,
+            "adp": run.loop.validation.build_adp(),
+        }
         if predicted is not None:
-            found["forecast"] = self._evaluator.compare_loss_rise(run.network, run.method, predicted, by_task)
-        if (pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)) is not None:
+            found["forecast"] = self._evaluator.compare_loss_rise(
+                run.network, run.method, predicted, by_task
+            )
+        if (
+            pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+        ) is not None:
             found["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
@@ -215,7 +225,8 @@ class Job:
             rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         if len(run.network.classes_of(run.ctx.head_task)) == 1:
             self._warn(
-                "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
+                "there is one class only: nothing to tell apart, and accuracy is 1 whatever is "
+                "learned"
             )
         return run
 
@@ -226,7 +237,9 @@ class Job:
             base = None if self._ancestors.same else self._ancestors.load_network("base")
             parts = self._evaluator.held_out()
             self._features.read_stored(self._spec, parent, parts)
-            held_out = (part.images for task, part in parts.items() if task not in self._features.kept)
+            held_out = (
+                part.images for task, part in parts.items() if task not in self._features.kept
+            )
             self._inputs.remember_all(
                 parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
             )
@@ -306,7 +319,9 @@ class Job:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_network("parent", without_classes=True)
-        self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
+        self._start = {
+            name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()
+        }
         network = method.build_network(network)
         for name, p in network.named_parameters():
             if name not in self._start:  # parameters that the method added
@@ -351,7 +366,9 @@ class Job:
             == hyper_type.model_validate(_get_hyper(self._recipe))
             # Placement changes nothing of what is learned. The worker decides whether a run may
             # resume elsewhere.
-            and stored.model_copy(update={"method": self._recipe.method, "resources": self._recipe.resources})
+            and stored.model_copy(
+                update={"method": self._recipe.method, "resources": self._recipe.resources}
+            )
             == self._recipe
         )
         if not same:
@@ -364,7 +381,8 @@ class Job:
         by_task = run.method.forecast_by_task(run.ctx).items()
         if predicted is not None and not math.isfinite(predicted):
             raise NonFinite(
-                f"the forecast of what earlier tasks lose is {predicted}: lower lr or set optimizer.clip"
+                f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
+                f"optimizer.clip"
             )
         return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
@@ -401,7 +419,11 @@ class Job:
         if point == "update_start":
             return self._start
         network = self._ancestors.load_network("base")
-        return {name: p.detach() for name, p in network.named_parameters() if name.startswith("backbone.")}
+        return {
+            name: p.detach()
+            for name, p in network.named_parameters()
+            if name.startswith("backbone.")
+        }
 
     def _inherit_state(self, method: Method) -> None:
         inherit_state(method, self._spec.parent, self._device, self._warn)
@@ -430,7 +452,9 @@ class Job:
         position = document.position
         cost_s = round(time.monotonic() - begun_at, 3)
         self._emit(
-            SnapshotEvent(path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s)
+            SnapshotEvent(
+                path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s
+            )
         )
 
     def _write_result(self, run: _Run, figures: Figures) -> Path:
@@ -441,7 +465,9 @@ class Job:
         for kind, tensors in state.parts(without=(TOTALS,)).items():
             # parts of earlier tasks are stored with the versions that learned them
             if kind in PER_TASK:
-                own = {name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")}
+                own = {
+                    name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")
+                }
                 parts += _split_rest(kind, self._number, own)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
@@ -457,12 +483,18 @@ class Job:
             warnings=self._warnings,
         )
         return write_parts(
-            self._spec.out, "result", parts, document, lambda folder: self._write_beside(folder, state)
+            self._spec.out,
+            "result",
+            parts,
+            document,
+            lambda folder: self._write_beside(folder, state),
         )
 
     def _write_beside(self, folder: Path, state: State) -> dict[str, object]:
         """Write the files stored beside the version's parts: predictions, features and totals."""
-        listed: dict[str, object] = {"answers": kept_answers.write_files(folder, self._evaluator.answers)}
+        listed: dict[str, object] = {
+            "answers": kept_answers.write_files(folder, self._evaluator.answers)
+        }
         if self._features.new:
             listed["held_out_features"] = self._features.write(folder)
         if totals := state[TOTALS].to_tensors():
@@ -477,7 +509,8 @@ class Job:
         if not self._ranks.writes:
             return
         parts = [
-            (name, part_type(name), tensors) for name, tensors in network.copy_parts(best.tensors).items()
+            (name, part_type(name), tensors)
+            for name, tensors in network.copy_parts(best.tensors).items()
         ]
         document = AnytimeResult(
             **self._describe_network(network, method, best.step).get_given_fields(),
@@ -491,7 +524,12 @@ class Job:
         if len(self._devices) > 1:
             numbers_depend_on = numbers_depend_on.model_copy(update={"devices": self._devices})
         return describe_network(
-            network, method, _get_hyper(self._recipe), self._inputs.normalise, numbers_depend_on, steps
+            network,
+            method,
+            _get_hyper(self._recipe),
+            self._inputs.normalise,
+            numbers_depend_on,
+            steps,
         )
 
     def _warn(self, message: str) -> None:
@@ -509,7 +547,9 @@ class Job:
 def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
     """Return the parts of one task's state: the one that later jobs read, and the remainder if
     any."""
-    remainder = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
+    remainder = {
+        name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")
+    }
     read = {name: tensor for name, tensor in tensors.items() if name not in remainder}
     parts: list[Part] = [(f"{kind}.{task}", kind, read)]
     return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts

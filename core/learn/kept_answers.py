@@ -40,7 +40,9 @@ def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
 def read_file(path: Path) -> Answers:
     """Read a file that `write_files` wrote, now or in an older version of the code."""
     tensors = load_tensors(path)
-    return Answers(tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER))
+    return Answers(
+        tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)
+    )
 
 
 def to_tensors(kept: Kept) -> dict[str, Tensor]:
@@ -48,7 +50,8 @@ def to_tensors(kept: Kept) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for (version, task), answers in kept.items():
         tensors |= {
-            f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _select_tensors(answers).items()
+            f"{_PREFIX}.{version}.{task}.{name}": tensor
+            for name, tensor in _select_tensors(answers).items()
         }
     return tensors
 

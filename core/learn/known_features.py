@@ -33,7 +33,9 @@ class KnownFeatures(Inputs):
     stays a batch of images.
     """
 
-    def __init__(self, normalise: Normalisation | None, channels: int, device: torch.device) -> None:
+    def __init__(
+        self, normalise: Normalisation | None, channels: int, device: torch.device
+    ) -> None:
         super().__init__(normalise, channels, device)
         self._known: dict[bytes, Tensor] = {}
         self._bytes = 0
@@ -71,7 +73,11 @@ class KnownFeatures(Inputs):
                 self._bytes += row.nbytes
 
     def remember_all(
-        self, parent: Network, base: Network | None, parts: Iterable[Tensor], alive: Callable[[], None]
+        self,
+        parent: Network,
+        base: Network | None,
+        parts: Iterable[Tensor],
+        alive: Callable[[], None],
     ) -> None:
         """Compute the features of all images of a job, unless its versions do not share one plain
         backbone.
@@ -82,7 +88,9 @@ class KnownFeatures(Inputs):
             parts: images of each dataset.
         """
         networks = [parent] if base is None else [parent, base]
-        if self.has_features or any(type(each).features is not Network.features for each in networks):
+        if self.has_features or any(
+            type(each).features is not Network.features for each in networks
+        ):
             return
         if base is not None and not _are_equal(parent.backbone, base.backbone):
             return
@@ -104,4 +112,7 @@ def _are_equal(a: nn.Module, b: nn.Module) -> bool:
 def _hash_images(images: Tensor) -> list[bytes]:
     """Return a digest of each image."""
     pixels = images.cpu().contiguous().numpy()
-    return [hashlib.blake2b(pixels[number].data, digest_size=16).digest() for number in range(len(pixels))]
+    return [
+        hashlib.blake2b(pixels[number].data, digest_size=16).digest()
+        for number in range(len(pixels))
+    ]

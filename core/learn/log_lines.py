@@ -18,28 +18,39 @@ MAX_TASKS = 12
 
 
 INSPECTING = (
-    "Looking through the images before they are learned: labels that look wrong, and how they differ from "
-    "earlier ones."
+    "Looking through the images before they are learned: labels that look wrong, and how they "
+    "differ from earlier ones."
 )
 
 
 def other_device(before: str, now: str) -> str:
     """Return the warning of a run that continues from a snapshot of another kind of device."""
     return (
-        f"This run was started on {before} and continues on {now}, as its recipe allows (resources.resume: any). "
-        "The two compute different bits: another run will not give exactly this version."
+        f"This run was started on {before} and continues on {now}, as its recipe allows "
+        "(resources.resume: any). The two compute different bits: another run will not give "
+        "exactly this version."
     )
 
 
 def describe_measuring(version: int) -> str:
     """Return the line about measuring the parent version, before training."""
-    return f"Measuring version {version}, which the task starts from, on the held-out images of this task."
+    return (
+        f"Measuring version {version}, which the task starts from, on the held-out images of "
+        f"this task."
+    )
 
 
 def describe_sharding(shards: int, ranks: int) -> str:
     """Return the line about the slices of a batch, and the processes that compute them."""
-    by = "one after the other" if ranks == 1 else f"on {ranks} processes, each with a device of its own"
-    return f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits either way."
+    by = (
+        "one after the other"
+        if ranks == 1
+        else f"on {ranks} processes, each with a device of its own"
+    )
+    return (
+        f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits "
+        f"either way."
+    )
 
 
 def describe_training(ctx: Context, loop: Loop) -> str:
@@ -53,20 +64,24 @@ def describe_training(ctx: Context, loop: Loop) -> str:
     if not schedule.total_steps:
         return (
             f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
-            f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved for."
+            f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved "
+            f"for."
         )
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
-        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: "
-        f"{schedule.total_epochs:,} epochs, {schedule.total_steps:,} steps, on {ctx.num_images:,} images of "
-        f"{len(ctx.classes)} classes; {moving:,} parameters move."
+        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth "
+        f"{recipe.depth}: {schedule.total_epochs:,} epochs, {schedule.total_steps:,} steps, on "
+        f"{ctx.num_images:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
     )
 
 
 def unfit_snapshot(error: Exception) -> str:
     """Return the line with the reason why a snapshot cannot be used."""
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return f"This version of the code cannot go on from the snapshot, so the task is learned anew: {reason[:300]}"
+    return (
+        f"This version of the code cannot go on from the snapshot, so the task is learned anew: "
+        f"{reason[:300]}"
+    )
 
 
 def describe_consolidation(loop: Loop) -> str:
@@ -82,7 +97,10 @@ def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
     """Return the line with the new version's accuracy, by task."""
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
-        return "No task has a held-out image that the new version can answer: its accuracy is not known."
+        return (
+            "No task has a held-out image that the new version can answer: its accuracy is not "
+            "known."
+        )
     by_task = [f"task {number} {_format_share(row)}" for number, row in sorted(new.items())]
     if len(by_task) <= MAX_TASKS:
         return f"Accuracy of the new version: {', '.join(by_task)}."
@@ -99,8 +117,8 @@ def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
 def describe_nondeterminism(operations: Sequence[str]) -> str:
     """Return the line about operations without a deterministic kernel on this device."""
     return (
-        f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end with other bits. "
-        "The manifest names them too."
+        f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end "
+        "with other bits. The manifest names them too."
     )
 
 
@@ -118,8 +136,8 @@ def describe_calibration(temperature: Temperature, calibration: Calibration | No
     if calibration is None:
         return sentence
     return (
-        f"{sentence} They are off by {calibration.error:.3f} (calibration error; 95 %: {calibration.low:.3f} to "
-        f"{calibration.high:.3f}, {calibration.images:,} images)."
+        f"{sentence} They are off by {calibration.error:.3f} (calibration error; 95 %: "
+        f"{calibration.low:.3f} to {calibration.high:.3f}, {calibration.images:,} images)."
     )
 
 

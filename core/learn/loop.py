@@ -85,7 +85,9 @@ class Loop:
         self._emit = emit
         shared = SharedControl(control) if ranks.count > 1 else None
         self._control: Control = control if shared is None else shared
-        self._sharded = ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
+        self._sharded = (
+            ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
+        )
         self._save = save
         self._save_best = save_best
         classes = ctx.network.classes_of(ctx.head_task)
@@ -140,7 +142,9 @@ class Loop:
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
-        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types)
+        self.method.state.load(
+            by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
+        )
         self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
@@ -157,7 +161,9 @@ class Loop:
         return dict(self._optimizer.iter_state()) if self._optimizer else {}
 
     def train(self) -> None:
-        """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop the run."""
+        """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
+        the run.
+        """
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
             validation.announce_best()  # announced again, since the run is resumed in a new process
@@ -196,7 +202,9 @@ class Loop:
             rows = torch.arange(len(pool.labels))
             tuning = rebalance.Rebalance(self.method)
             size = ctx.recipe.batch_size
-            self._feed = Feed(tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False)
+            self._feed = Feed(
+                tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
+            )
         self._optimizer = self._make_optimizer(stage)
         while position.epoch < schedule.epochs[stage]:
             self._run_epoch(stage)
@@ -211,7 +219,10 @@ class Loop:
         self._set_modes(False)
         if validation.best.tensors:
             validation.deploy_best()
-            for name, value in (("step", validation.best.step), ("epoch", validation.best.epoch + 1)):
+            for name, value in (
+                ("step", validation.best.step),
+                ("epoch", validation.best.epoch + 1),
+            ):
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
         merge_weights(self.ctx, self.method, validation.count_correct, validation.total)
 
@@ -223,7 +234,8 @@ class Loop:
         for name, tensor in self.ctx.network.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise NonFinite(
-                    f"{name} is no longer finite after the last step: lower lr or set optimizer.clip"
+                    f"{name} is no longer finite after the last step: lower lr or set "
+                    f"optimizer.clip"
                 )
         self._set_modes(False)
         self.method.end_task(self.ctx, self._iter_shuffled())
@@ -279,7 +291,12 @@ class Loop:
             step: number of the step in its stage.
             report: whether the forecast is reported.
         """
-        ctx, method, position, optimizer = self.ctx, self._feed.method, self.position, self._optimizer
+        ctx, method, position, optimizer = (
+            self.ctx,
+            self._feed.method,
+            self.position,
+            self._optimizer,
+        )
         assert optimizer is not None
         ctx.batch = position.batch
         optimizer.set_rate(step)
@@ -339,7 +356,9 @@ class Loop:
     def take_snapshot(self) -> Snapshot:
         """Return the state between two steps; its tensors are not copies, so write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
-        if (device := self.ctx.device).type != "cpu":  # accelerators draw from a generator of their own
+        if (
+            device := self.ctx.device
+        ).type != "cpu":  # accelerators draw from a generator of their own
             tensors[f"rng/{device.type}"] = torch.get_device_module(device).get_rng_state(device)
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
@@ -383,7 +402,9 @@ class Loop:
         """Return the feed of the training part, as the recipe orders and augments it."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
-        return Feed(self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active)
+        return Feed(
+            self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active
+        )
 
     def _select_trainable(self, depth: int) -> None:
         """Make only the set S require gradients; the context lists it in the network's order."""

@@ -44,10 +44,14 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
     if rule is None:
         return
     if ctx.first and not ctx.network.pretrained:
-        ctx.log("Nothing is merged in this first task: the weights that it started from are random.")
+        ctx.log(
+            "Nothing is merged in this first task: the weights that it started from are random."
+        )
         return
     if rule.within is not None and total == 0:
-        ctx.warn("nothing is merged: there is no validation image by which merge.within could choose")
+        ctx.warn(
+            "nothing is merged: there is no validation image by which merge.within could choose"
+        )
         return
     line = Line(ctx)
     grid: list[tuple[float, float]] = []
@@ -58,13 +62,19 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
         counts = [line.count_at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[choose_index(counts, total, rule.within)]
-        reason = f"the least whose validation accuracy is within {rule.within:g} of the best, {max(counts) / total:.3f}"
+        reason = (
+            f"the least whose validation accuracy is within {rule.within:g} of the best, "
+            f"{max(counts) / total:.3f}"
+        )
     line.move_to(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
     ctx.log_metric("merge_weight", weight, {"grid": points})
-    ctx.log(f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, {reason}.")
+    ctx.log(
+        f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, "
+        f"{reason}."
+    )
 
 
 def choose_index(correct: Sequence[int], total: int, within: float) -> int:

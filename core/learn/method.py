@@ -58,16 +58,16 @@ class Footprint:
     A job's memory is estimated from it before the job runs.
 
     Attributes:
-        copies: of the weights: the network, its gradients, the start of the task, what is being written, and
-            what the method keeps. The optimizer's state comes on top.
+        copies: of the weights: the network, its gradients, the start of the task, what is being
+            written, and what the method keeps. The optimizer's state comes on top.
         copies_with: hyper-parameter → value → `copies` in its place.
         examples: further copies where the gradients of single images are as large as the weights
             (convolutions, tokens).
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
-        columns: hyper-parameter with the number of columns whose second moments are stored per task, all
-            of which a job loads; 0: the features and one. "": none are stored.
+        columns: hyper-parameter with the number of columns whose second moments are stored per
+            task, all of which a job loads; 0: the features and one. "": none are stored.
     """
 
     copies: float = 7.0
@@ -110,36 +110,38 @@ class Method:
     Attributes:
         scenarios: scenarios that it can learn in.
         scenario_warnings: scenario → reason why the method works badly there.
-        neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None: `no_neutral`
-            says why not.
+        neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None:
+            `no_neutral` says why not.
         regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
-        scenario_defaults: scenario → hyper-parameters whose default is another there. A stored recipe that
-            lacks one keeps the default of `Hyper`, which has the earlier meaning.
-        former_defaults: hyper-parameter → value that a stored recipe without it means, where `Hyper` has another
-            default today.
-        recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
-        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the preset
-            `from-random`, which models that start from random weights have.
+        scenario_defaults: scenario → hyper-parameters whose default is another there. A stored
+            recipe that lacks one keeps the default of `Hyper`, which has the earlier meaning.
+        former_defaults: hyper-parameter → value that a stored recipe without it means, where
+            `Hyper` has another default today.
+        recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do
+            not suit.
+        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the
+            preset `from-random`, which models that start from random weights have.
         inherited_state: types of state that it can continue when another method learned the parent.
         family: of networks, which `build_network` makes. A model keeps its family for life.
-        immutable_hyperparameters: those that shape the network. A model keeps them for life as well.
-        frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
-            parent has them.
+        immutable_hyperparameters: those that shape the network. A model keeps them for life as
+            well.
+        frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them
+            out: the parent has them.
         predicts_with: types of state that `predict_logits` reads.
         replays: whether each step also trains on remembered images.
-        remembers: type of state with images of earlier tasks, from which a recipe's `rebalance` draws; None:
-            `no_rebalance` says why it does not work.
+        remembers: type of state with images of earlier tasks, from which a recipe's `rebalance`
+            draws; None: `no_rebalance` says why it does not work.
         no_merge: why a recipe's `merge` does not work; "" where it does.
-        no_feature_cache: why features are computed in each step even if the recipe says that they are cached;
-            "" where the method can learn from cached ones.
-        no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean over images, or
-            weighs what it is a mean over by `ctx.part`.
-        gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which `after_step`
-            reads for the whole batch.
-        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its features are computed
-            once for a whole job.
-        inference: file in core/export/loading/networks that predicts with them; None: the network alone
-            predicts.
+        no_feature_cache: why features are computed in each step even if the recipe says that they
+            are cached; "" where the method can learn from cached ones.
+        no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean
+            over images, or weighs what it is a mean over by `ctx.part`.
+        gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which
+            `after_step` reads for the whole batch.
+        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its
+            features are computed once for a whole job.
+        inference: file in core/export/loading/networks that predicts with them; None: the network
+            alone predicts.
     """
 
     name: ClassVar[str]
@@ -186,8 +188,8 @@ class Method:
     def __setattr__(self, name: str, value: object) -> None:
         if _holds_tensors(value):
             raise AttributeError(
-                f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and be lost "
-                "with the process: put it in self.state or in ctx.scratch"
+                f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and "
+                "be lost with the process: put it in self.state or in ctx.scratch"
             )
         super().__setattr__(name, value)
 
@@ -289,8 +291,8 @@ class Method:
         return {}
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head rows y
-        int64 [B].
+        """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head
+        rows y int64 [B].
 
         Raises NotImplementedError in methods that do not forecast.
         """

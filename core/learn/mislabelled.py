@@ -69,7 +69,9 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
     rows = rows[known[data.labels[rows]] >= 0]
     doubted = _find_doubted(parent, data, _some_of_each(data, rows), known)
     found: list[tuple[Mislabelled, Tensor, Tensor]] = []
-    right = _count_right(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
+    right = (
+        _count_right(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
+    )
     for label, other in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
         if held_out < FEWEST or correct < RIGHT * held_out:
@@ -160,7 +162,9 @@ def _count_right(parent: Parent, names: set[str], earlier: Earlier) -> dict[str,
     return counts
 
 
-def _score_predictions(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def _score_predictions(
+    parent: Parent, data: Dataset, rows: Tensor, known: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the predicted rows of the head, int64 [n], and how many times more probable they are
     than the images' own labels, float64 [n]."""
     predicted = [torch.zeros(0, dtype=torch.int64)]
@@ -171,8 +175,14 @@ def _score_predictions(parent: Parent, data: Dataset, rows: Tensor, known: Tenso
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             picked = pick_rows(logits, parent.temperature)[0].long()
-            likely = (logits.double().cpu() / parent.temperature).softmax(1).clamp(min=_LEAST_PROBABILITY)
+            likely = (
+                (logits.double().cpu() / parent.temperature)
+                .softmax(1)
+                .clamp(min=_LEAST_PROBABILITY)
+            )
             own = known[data.labels[indices]]
             predicted.append(picked)
-            scores.append((likely.gather(1, picked[:, None]) / likely.gather(1, own[:, None])).squeeze(1))
+            scores.append(
+                (likely.gather(1, picked[:, None]) / likely.gather(1, own[:, None])).squeeze(1)
+            )
     return torch.cat(predicted), torch.cat(scores)

@@ -22,7 +22,8 @@ from core.learn.precision import Format, choose_format, full_precision, has_fast
 from core.learn.recipe import Recipe
 
 _NO_FIXED_ORDER = re.compile(
-    r"(?P<name>.+?) (?:does not have a deterministic implementation|defaults to a non-deterministic algorithm)(?s:.*)"
+    r"(?P<name>.+?) (?:does not have a deterministic implementation|defaults to a "
+    r"non-deterministic algorithm)(?s:.*)"
 )
 _CUBLAS = "this operation is not deterministic because it uses CuBLAS"
 CUBLAS_NAME = "cuBLAS"
@@ -48,21 +49,29 @@ class Numerics:
         """Yield warnings for a person before the job begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
-                'this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "bfloat16" is slower '
-                'here than "float32": send "auto" or "float32", or run the job on a machine that has them'
+                "this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "
+                '"bfloat16" is slower here than "float32": send "auto" or "float32", or run the '
+                "job on a machine that "
+                "has them"
             )
 
     def iter_remarks(self) -> Iterator[str]:
         """Yield lines for the job's log, where the job differs from the default on a CPU."""
         if self.format == "bfloat16":
-            yield "Forward passes of training are in bfloat16; weights, sums and all evaluation are in float32."
+            yield (
+                "Forward passes of training are in bfloat16; weights, sums and all evaluation "
+                "are in float32."
+            )
         if not self.deterministic and self._device.type == "cuda":
             yield (
-                "deterministic is false: kernels are chosen for speed, and the same job may end with other bits, "
-                "also when it is resumed."
+                "deterministic is false: kernels are chosen for speed, and the same job may end "
+                "with other bits, also when it is resumed."
             )
         elif not self.deterministic:
-            yield "deterministic is false, which changes nothing on a CPU: its kernels give the same bits anyway."
+            yield (
+                "deterministic is false, which changes nothing on a CPU: its kernels give the "
+                "same bits anyway."
+            )
 
     @contextmanager
     def apply_flags(self) -> Iterator[None]:

@@ -94,7 +94,9 @@ class Inputs:
     Raises ValueError for another number of channels, or a deviation that is not positive.
     """
 
-    def __init__(self, normalise: Normalisation | None, channels: int, device: torch.device) -> None:
+    def __init__(
+        self, normalise: Normalisation | None, channels: int, device: torch.device
+    ) -> None:
         mean = list(normalise.mean) if normalise else [DEFAULT_MEAN] * channels
         std = list(normalise.std) if normalise else [DEFAULT_STD] * channels
         if len(mean) != channels or len(std) != channels or min(std) <= 0:

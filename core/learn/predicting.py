@@ -60,7 +60,9 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_network(empty_network(architecture, image, scenario, heads), description)
         types = {part_type(part) for part in network.part_names()}
-        parts = {name: load_file(path) for name, path in part_paths.items() if part_type(name) in types}
+        parts = {
+            name: load_file(path) for name, path in part_paths.items() if part_type(name) in types
+        }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
             network.load_backbone_parts(parts)
@@ -125,7 +127,9 @@ def predict_images(
             unknown task, or outputs that are not finite.
     """
     if images.ndim != 4 or images.dtype != np.uint8:
-        raise ValueError(f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}")
+        raise ValueError(
+            f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}"
+        )
     classes = network.classes_of(task)
     if not classes:
         raise ValueError("this version knows no classes yet")
@@ -140,7 +144,9 @@ def predict_images(
                 outputs.append((scores(network, x, task).float() / temperature).softmax(1).cpu())
     finally:
         network.train(mode)
-    probabilities = torch.cat(outputs).numpy() if outputs else np.zeros((0, len(classes)), np.float32)
+    probabilities = (
+        torch.cat(outputs).numpy() if outputs else np.zeros((0, len(classes)), np.float32)
+    )
     if not np.isfinite(probabilities).all():
         raise ValueError("the network's outputs are not finite")
     return [classes[i] for i in probabilities.argmax(1)], probabilities

@@ -18,7 +18,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     # warmup_steps 10 or more.
     "fast": {
         "method": {"name": "finetune"},
-        "optimizer": {"name": "sgd", "lr": 0.001, "head_lr": 0.01, "momentum": 0.9, "schedule": "constant"},
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.001,
+            "head_lr": 0.01,
+            "momentum": 0.9,
+            "schedule": "constant",
+        },
         "head": {"init": "zero"},
         "sampler": "stratified",
         "validation": 0.05,

@@ -1,10 +1,10 @@
 """Quality of the features without a head: leave-one-out k-nearest-neighbour accuracy.
 
-Each held-out image is classified by its nearest neighbours among the others: cosine similarity of features
-and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), whose vote is weighted. Nothing is trained, so
-the probe also measures a version that never saw the task; the difference to version 0 is forward transfer. A
-tied vote goes to the first class. Near duplicates of an image have no vote on it: a frame of the same burst is the
-image itself once more.
+Each held-out image is classified by its nearest neighbours among the others: cosine similarity of
+features and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), whose vote is weighted.
+Nothing is trained, so the probe also measures a version that never saw the task; the difference to
+version 0 is forward transfer. A tied vote goes to the first class. Near duplicates of an image have
+no vote on it: a frame of the same burst is the image itself once more.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Probe:
     """The probe of one version, task by task.
 
     Args:
-        tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer images of
-            each.
+        tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer
+            images of each.
 
     `samples`: task → the images that `measure_all` takes of it.
     """
@@ -81,7 +81,10 @@ class Probe:
         """
         at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
-        found, labels = compute_features(self._network, data.images[at], self._inputs, head), data.labels[at]
+        found, labels = (
+            compute_features(self._network, data.images[at], self._inputs, head),
+            data.labels[at],
+        )
         known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
         some = evenly_spaced(len(at), self._share)
         classes = torch.tensor(known)[labels[some]]
@@ -105,7 +108,9 @@ class Probe:
         )
 
 
-def compute_features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
+def compute_features(
+    network: Network, images: Tensor, inputs: Inputs, head: int | None = None
+) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
     restored."""
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():

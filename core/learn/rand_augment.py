@@ -50,7 +50,9 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
         order = chosen.argsort(stable=True)
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
         # One copy to the device for all three; rows are exact in float64.
-        placed = send_tensor(torch.stack([order.double(), level[order], sign[order].double()]), x.device)
+        placed = send_tensor(
+            torch.stack([order.double(), level[order], sign[order].double()]), x.device
+        )
         rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()
         begin = 0
         for name, count in zip(names, counts[:-1], strict=True):
@@ -182,7 +184,13 @@ def _blend_images(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tens
 
 
 def _warp_affine(
-    x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, dx: Tensor | None = None, dy: Tensor | None = None
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor,
+    dx: Tensor | None = None,
+    dy: Tensor | None = None,
 ) -> Tensor:
     """Take pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, about the centre.
 

@@ -78,7 +78,11 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     """
     assert method.remembers is not None, "the recipe was checked"
     remembered = method.state[method.remembers].tensors
-    old = (remembered["tasks"] != ctx.task).nonzero().squeeze(1) if "tasks" in remembered else torch.zeros(0)
+    old = (
+        (remembered["tasks"] != ctx.task).nonzero().squeeze(1)
+        if "tasks" in remembered
+        else torch.zeros(0)
+    )
     if old.numel() == 0:
         ctx.warn("the head is not rebalanced: the method remembers no image of an earlier task")
         return None
@@ -87,16 +91,20 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
     with frozen_context(ctx):
         features = [
-            ctx.network.features(ctx.inputs(remembered["images"][part])).float() for part in _split_rows(old)
+            ctx.network.features(ctx.inputs(remembered["images"][part])).float()
+            for part in _split_rows(old)
         ]
         features += [
-            ctx.network.features(source.make_batch(part, None).x).float() for part in _split_rows(new)
+            ctx.network.features(source.make_batch(part, None).x).float()
+            for part in _split_rows(new)
         ]
     ctx.log(
-        f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their features are "
-        "computed once, and every batch has an equal share of each class."
+        f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their "
+        "features are computed once, and every batch has an equal share of each class."
     )
-    return Pool(torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]]))
+    return Pool(
+        torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]])
+    )
 
 
 def _split_rows(rows: Tensor) -> tuple[Tensor, ...]:

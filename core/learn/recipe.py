@@ -39,11 +39,12 @@ def is_head(parameter: str) -> bool:
 class OlorRecipe(Strict):
     """After each step, weights move back towards an anchor by a share of their distance to it.
 
-    The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a power law with
-    exponent `gamma`; all are scaled by the current rate over the peak rate. `iota_total` is the sum of the
-    first layer's shares over all steps of the task, which then decides `iota1`. `granularity`: a layer is a
-    block, or a single tensor as in the authors' code. `anchor`: the version that the task starts from, or
-    version 0. `anchor_old_head_rows`: head rows of earlier classes move back by `iota1` too.
+    The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a
+    power law with exponent `gamma`; all are scaled by the current rate over the peak rate.
+    `iota_total` is the sum of the first layer's shares over all steps of the task, which then
+    decides `iota1`. `granularity`: a layer is a block, or a single tensor as in the authors' code.
+    `anchor`: the version that the task starts from, or version 0. `anchor_old_head_rows`: head rows
+    of earlier classes move back by `iota1` too.
     """
 
     iota1: Share = 0.01
@@ -56,10 +57,11 @@ class OlorRecipe(Strict):
 
 
 class OptimizerRecipe(Strict):
-    """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the gradient's norm.
+    """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the
+    gradient's norm.
 
-    `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 - dampening) ·
-    gradient from v = 0 on. Without momentum there is no dampening either.
+    `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 -
+    dampening) · gradient from v = 0 on. Without momentum there is no dampening either.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -97,10 +99,11 @@ class RebalanceRecipe(Strict):
 
 
 class MergeRecipe(Strict):
-    """After training, weights go back on the straight line to the version that the task starts from.
+    """After training, weights go back on the straight line to the version that the task starts
+    from.
 
-    `weight`: a of θ = (1 - a) θ_start + a θ_trained. `within`: the smallest a of 0, 0.1, … 1 whose validation
-    accuracy is at most so far below the best. Exactly one of the two is given.
+    `weight`: a of θ = (1 - a) θ_start + a θ_trained. `within`: the smallest a of 0, 0.1, … 1 whose
+    validation accuracy is at most so far below the best. Exactly one of the two is given.
     """
 
     weight: Share | None = None
@@ -117,8 +120,8 @@ class ResourcesRecipe(Strict):
     """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices
     (`gpus`).
 
-    `resume`: "same" continues an interrupted job only on the kind of device that it was begun on, since another one
-    computes other bits; "any" continues it anywhere, and the manifest names both.
+    `resume`: "same" continues an interrupted job only on the kind of device that it was begun on,
+    since another one computes other bits; "any" continues it anywhere, and the manifest names both.
     """
 
     device: Literal["any", "cpu", "cuda"] = "any"
@@ -129,17 +132,19 @@ class ResourcesRecipe(Strict):
 class Recipe(Strict):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
-    Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the method
-    accepts. `validation` is the share of the training part that is held back to choose the state to deploy,
-    after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
-    Performance. `features` "cached": where the backbone does not move, its features are computed once.
-    `data_report`: response to doubts about the batch's images: none, warnings, or a rejected job.
+    Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the
+    method accepts. `validation` is the share of the training part that is held back to choose the
+    state to deploy, after each epoch. `anytime` validates often from the first step on and measures
+    the Anytime Deployment Performance. `features` "cached": where the backbone does not move, its
+    features are computed once. `data_report`: response to doubts about the batch's images: none,
+    warnings, or a rejected job.
         It
-    changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
-    float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
-    `balanced_batches`: every class of the task has its share of every batch, and replayed images are stored and drawn
-    evenly over classes. `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added
-    in their order; a host with several devices computes them side by side, in the same bits as one.
+    changes nothing of what is learned. `precision`: the number format of forward passes in
+    training; "auto" is float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only
+    kernels that give the same bits each time. `balanced_batches`: every class of the task has its
+    share of every batch, and replayed images are stored and drawn evenly over classes. `resources`:
+    where the job may run. `shards`: slices of each batch, whose gradients are added in their order;
+    a host with several devices computes them side by side, in the same bits as one.
     """
 
     preset: str | None = None

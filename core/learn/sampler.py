@@ -56,7 +56,9 @@ def stratify_batches(
         picks = before * share + (before * extra - place + len(present) - 1).div(
             len(present), rounding_mode="floor"
         )
-        chosen.append(_draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1])))
+        chosen.append(
+            _draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1]))
+        )
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
     # A stable sort keeps the classes' order within a batch.
     in_order = torch.cat(places).argsort(stable=True)

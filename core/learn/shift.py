@@ -33,7 +33,9 @@ INSIDE = 0.95
 
 
 class Labelled(NamedTuple):
-    """Features float [n, D], the results `light` of `measure_light`, float [n, 2 C], and class names of n images."""
+    """Features float [n, D], the results `light` of `measure_light`, float [n, 2 C], and class
+    names of n images.
+    """
 
     features: Tensor
     light: Tensor
@@ -62,7 +64,9 @@ def compare_samples(one: Labelled, other: Labelled, generator: torch.Generator) 
     """Run both tests, on features and on brightness and contrast."""
     by_features = measure_discrepancy(one.features, other.features, generator)
     by_light = measure_discrepancy(one.light, other.light, generator)
-    return Compared(by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p)))
+    return Compared(
+        by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
+    )
 
 
 def measure_shift(
@@ -87,7 +91,9 @@ def measure_shift(
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
-    result = compare_samples(_select_rows(new, new_rows), _select_rows(earlier, other_rows), generator)
+    result = compare_samples(
+        _select_rows(new, new_rows), _select_rows(earlier, other_rows), generator
+    )
     return {
         "of": of,
         "images": len(new_rows),
@@ -109,7 +115,9 @@ def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[Cl
     outside in about 5 % of cases.
     """
     mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
-    listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][:MAX_CLASSES]
+    listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
+        :MAX_CLASSES
+    ]
     if not listed:
         return []
     shares = torch.zeros(2, len(listed), dtype=torch.float64)
@@ -163,14 +171,18 @@ def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _balance_rows(
-    mine: dict[str, Tensor], theirs: dict[str, Tensor], known: Sequence[str], generator: torch.Generator
+    mine: dict[str, Tensor],
+    theirs: dict[str, Tensor],
+    known: Sequence[str],
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Return as many rows of each known class on both sides, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
     sides = (
-        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known]) for side in (mine, theirs)
+        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known])
+        for side in (mine, theirs)
     )
     new_rows, other_rows = sides
     return new_rows, other_rows

@@ -39,7 +39,9 @@ def append_ones(features: Tensor) -> Tensor:
     return torch.cat([features, features.new_ones(features.shape[0], 1)], 1)
 
 
-def ridge_head(batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float) -> tuple[Tensor, Tensor]:
+def ridge_head(
+    batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float
+) -> tuple[Tensor, Tensor]:
     """Fit head rows [classes, w] and biases [classes] with the least mean squared error.
 
     Ridge regression: the weights, not the biases, are penalised by `RIDGE` times the mean squared

@@ -75,7 +75,9 @@ class Section:
         out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
         return out
 
-    def load(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device) -> None:
+    def load(
+        self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+    ) -> None:
         """Replace the content by JSON values and by tensors from `to_tensors`."""
         self.clear()
         self.json.update(json)
@@ -112,12 +114,18 @@ class State:
 
     def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
         """Return type → tensors by name, for the types that have any, except those in `without`."""
-        tensors = {kind: section.to_tensors() for kind, section in self.iter_filled() if kind not in without}
+        tensors = {
+            kind: section.to_tensors()
+            for kind, section in self.iter_filled()
+            if kind not in without
+        }
         return {kind: named for kind, named in tensors.items() if named}
 
     def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """Return type → JSON values, for the types that have any, except those in `without`."""
-        return {kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without}
+        return {
+            kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without
+        }
 
     def load(
         self,

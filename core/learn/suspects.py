@@ -70,7 +70,9 @@ def find_suspects(
     best, suggested = log.max(1)
     threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
     suspect_rows = ((best - own_log) > threshold).nonzero().squeeze(1)
-    suspect_rows = suspect_rows[(best - own_log)[suspect_rows].argsort(descending=True, stable=True)]
+    suspect_rows = suspect_rows[
+        (best - own_log)[suspect_rows].argsort(descending=True, stable=True)
+    ]
     return Suspects(
         judged[suspect_rows],
         number[suggested[suspect_rows]],
@@ -79,7 +81,9 @@ def find_suspects(
     )
 
 
-def estimate_probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
+def estimate_probabilities(
+    features: Tensor, labels: Tensor, groups: Tensor | None = None
+) -> Tensor:
     """Return out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
     Each label needs two images or more. `groups` is as in `find_suspects`.
@@ -92,9 +96,13 @@ def estimate_probabilities(features: Tensor, labels: Tensor, groups: Tensor | No
         out = fold == one
         made_of = subtract_sums(whole, sums_of(h[out], labels[out], classes, wide=False))
         scores[out] = discriminant.solve_classifier(made_of)(h[out])
-    tempered_rows = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
+    tempered_rows = (
+        torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
+    )
     return (
-        (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows])).softmax(1).clamp(min=1e-12)
+        (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows]))
+        .softmax(1)
+        .clamp(min=1e-12)
     )
 
 

@@ -120,7 +120,11 @@ class Validation:
 
     def build_adp(self) -> Adp | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
-        return Adp(curve=self.curve.points, mean=dict(self.curve.mean_by_task())) if self.anytime else None
+        return (
+            Adp(curve=self.curve.points, mean=dict(self.curve.mean_by_task()))
+            if self.anytime
+            else None
+        )
 
     def announce_best(self) -> None:
         """Emit an event that a best state is available."""
@@ -133,7 +137,8 @@ class Validation:
         """Return the state that `resume` needs besides the tensors of the best state."""
         best = self.best
         return ValidationState(
-            best=BestState(correct=best.correct, step=best.step, epoch=best.epoch), curve=self.curve.points
+            best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),
+            curve=self.curve.points,
         )
 
     def resume(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
@@ -150,18 +155,20 @@ class Validation:
         if self.total == 0:
             consequence = ", and there are no anytime states" if recipe.anytime else ""
             yield (
-                f"too few images for a validation part of {recipe.validation:g}: the state after the last step is "
-                f"deployed{consequence}"
+                f"too few images for a validation part of {recipe.validation:g}: the state after "
+                f"the last step is deployed{consequence}"
             )
         elif self.total < LEAST_PER_CLASS * classes:
             yield (
-                f"{self.total} images of {classes} classes are few to choose the state to deploy by, and of equals "
-                f"the earliest is taken: raise validation (now {recipe.validation:g}) or send more images at once"
+                f"{self.total} images of {classes} classes are few to choose the state to deploy "
+                f"by, and of equals the earliest is taken: raise validation (now "
+                f"{recipe.validation:g}) or send more images at once"
             )
         if self.anytime and self.total > MAX_GAP * recipe.batch_size * FORWARDS_PER_IMAGE:
             yield (
-                f"validating {self.total} images after every {MAX_GAP} steps takes longer than those steps: raise "
-                f"batch_size (now {recipe.batch_size}) or lower validation (now {recipe.validation:g})"
+                f"validating {self.total} images after every {MAX_GAP} steps takes longer than "
+                f"those steps: raise batch_size (now {recipe.batch_size}) or lower validation (now "
+                f"{recipe.validation:g})"
             )
 
     # Measuring.
@@ -170,7 +177,12 @@ class Validation:
         """Return the number of correct predictions of the network on the validation part."""
         ctx = self._ctx
         right = correct_predictions(
-            ctx.network, self._images, self._wanted, ctx.head_task, self._method.predict_logits, ctx.inputs
+            ctx.network,
+            self._images,
+            self._wanted,
+            ctx.head_task,
+            self._method.predict_logits,
+            ctx.inputs,
         )
         return int(right.sum())
 
@@ -199,7 +211,9 @@ class Validation:
             with self._with_best_state():
                 return self._test()
 
-        point = self.curve.add_checkpoint(step, self.best.step, self.best.correct / self.total, measure_best)
+        point = self.curve.add_checkpoint(
+            step, self.best.step, self.best.correct / self.total, measure_best
+        )
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager

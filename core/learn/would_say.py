@@ -68,7 +68,9 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
     return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
-def _predict_rows(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _predict_rows(
+    parent: Parent, data: Dataset, rows: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():

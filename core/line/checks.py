@@ -12,7 +12,15 @@ from core.flips import mcnemar_worse
 from core.line.features import LIMIT, find_best, find_last_good, find_loss, say_shares
 from core.power import SIGNIFICANT
 from core.protocol.features import FeatureCount
-from core.protocol.gate import Check, CheckPicture, GateCheck, GateLimits, GateOut, ImageCheck, Visibility
+from core.protocol.gate import (
+    Check,
+    CheckPicture,
+    GateCheck,
+    GateLimits,
+    GateOut,
+    ImageCheck,
+    Visibility,
+)
 from core.protocol.losses import ClassLoss, LossCount, Losses, LostImage
 
 CHECKS: tuple[Check, ...] = get_args(Check)
@@ -72,11 +80,17 @@ def check_losses(
         if name == "features_collapsed":
             checks.append(_judge_features(features, limit))
             continue
-        check = _build_unmeasured(name, limit, _BEFORE) if losses is None else _JUDGES[name](losses, limit)
+        check = (
+            _build_unmeasured(name, limit, _BEFORE)
+            if losses is None
+            else _JUDGES[name](losses, limit)
+        )
         if name == "learned_nothing" and doubt is not None:
             check = _fail_for_doubt(check, doubt)
         if losses is not None and not check["passed"]:
-            check["pictures"] = [_build_picture(one, model_id) for one in _select_lost_images(name, losses)]
+            check["pictures"] = [
+                _build_picture(one, model_id) for one in _select_lost_images(name, losses)
+            ]
         checks.append(check)
     return checks
 
@@ -86,7 +100,11 @@ def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Vis
 
     Return None if nothing was checked or compared.
     """
-    if losses is None or limits.get("forgotten") is None or losses["forgotten"]["missing"] is not None:
+    if (
+        losses is None
+        or limits.get("forgotten") is None
+        or losses["forgotten"]["missing"] is not None
+    ):
         return None
     visible = losses["visible"]
     images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
@@ -110,10 +128,10 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
     share, p = _net_loss(count), mcnemar_worse(count["negative"], count["positive"])
     failed = share > limit and p < SIGNIFICANT
     text = (
-        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets {count['negative']} "
-        f"wrong that "
-        f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, where only "
-        "classes that both know may be answered"
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets "
+        f"{count['negative']} wrong that "
+        f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
+        "where only classes that both know may be answered"
     )
     return _build_measured("forgotten", limit, share, failed, text, count, p)
 
@@ -123,13 +141,18 @@ def _judge_confused(losses: Losses, limit: float) -> GateCheck:
     count = losses["confused"]
     if count["missing"] is not None:
         return _build_unmeasured("confused", limit, count["missing"])
-    share, p = count["negative"] / count["images"], mcnemar_worse(count["negative"], count["positive"])
+    share, p = (
+        count["negative"] / count["images"],
+        mcnemar_worse(count["negative"], count["positive"]),
+    )
     text = (
-        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls {count['negative']} "
-        f"by a class "
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls "
+        f"{count['negative']} by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
-    return _build_measured("confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p)
+    return _build_measured(
+        "confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p
+    )
 
 
 def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
@@ -146,15 +169,16 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
         return _build_unmeasured(
             "class_lost",
             limit,
-            f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were right",
+            f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were "
+            f"right",
         )
     lost_classes = [one for one in judged if _class_recall(one) <= limit]
     worst = min(judged, key=_class_recall)
     text = (
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
-        else f"of the classes that version {count['against']} gets half right, {worst['label']} is worst: "
-        f"{_right_now(worst)} of {worst['images']} right"
+        else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
+        f"worst: {_right_now(worst)} of {worst['images']} right"
     )
     return {
         "name": "class_lost",
@@ -173,7 +197,9 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     count = losses["drifted"]
     if count["missing"] is not None:
         return _build_unmeasured("drifted", limit, count["missing"])
-    shares = {one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]}
+    shares = {
+        one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]
+    }
     # Bonferroni correction: the worst of many tasks may look significant by chance.
     drifted = [
         one
@@ -193,7 +219,11 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     failed = bool(drifted)
     p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
     check = _build_measured("drifted", limit, shares[first["task"]], failed, text, count, p)
-    return {**check, "against": first["against"], "tasks": [one["task"] for one in drifted][:_NAMED]}
+    return {
+        **check,
+        "against": first["against"],
+        "tasks": [one["task"] for one in drifted][:_NAMED],
+    }
 
 
 def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
@@ -209,10 +239,12 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
     if not has_new and known["missing"] is not None:
         few = (
-            f"the batch has {_format_count(new['images'], 'held-out image')} of new classes, {LEAST_OF_NEW} "
-            f"are needed"
+            f"the batch has {_format_count(new['images'], 'held-out image')} of new classes, "
+            f"{LEAST_OF_NEW} are needed"
         )
-        return _build_unmeasured("learned_nothing", limit, few if new["images"] else str(new["missing"]))
+        return _build_unmeasured(
+            "learned_nothing", limit, few if new["images"] else str(new["missing"])
+        )
     share = new["positive"] / new["images"] if has_new else None
     is_blank = share is not None and share <= limit
     right_known, known_before = _right_of_known(losses)
@@ -220,23 +252,24 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     texts = []
     if has_new:
         texts.append(
-            f"of {_format_count(new['images'], 'held-out image')} of the batch's new classes it gets "
-            f"{new['positive']} right"
+            f"of {_format_count(new['images'], 'held-out image')} of the batch's new classes it "
+            f"gets {new['positive']} right"
         )
     if known["missing"] is None:
         texts.append(
-            f"of the batch's {_format_count(known['images'], 'held-out image')} of known classes it gets "
-            f"{known['negative']} wrong that version {known['against']} gets right, and {known['positive']} right "
+            f"of the batch's {_format_count(known['images'], 'held-out image')} of known classes "
+            f"it gets {known['negative']} wrong that version {known['against']} gets right, and "
+            f"{known['positive']} right "
             "that it gets wrong"
         )
     if contradicts and known_before is not None:
         right, images = known_before
         texts.append(
-            f"it gets {right_known} of them right, though version {known['against']} gets {right} of "
-            f"{_format_count(images, 'held-out image')} of these classes in earlier tasks right: are the labels "
-            f"swapped or "
-            "wrong? Look at them: report.data.suspects of the task, and pictures on its page. Correct wrong labels "
-            "and send the batch again"
+            f"it gets {right_known} of them right, though version {known['against']} gets {right} "
+            f"of {_format_count(images, 'held-out image')} of these classes in earlier tasks "
+            f"right: are the labels swapped or "
+            "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
+            "Correct wrong labels and send the batch again"
         )
         if not is_blank:
             share = right_known / known["images"]
@@ -296,8 +329,8 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
     if collapsed:
         subject = "its features have collapsed: a linear discriminant on them"
     text = (
-        f"{subject} gets {now} held-out images of earlier tasks right, on those of version {one['version']}, {label}, "
-        f"{before}, among the classes that both know"
+        f"{subject} gets {now} held-out images of earlier tasks right, on those of version "
+        f"{one['version']}, {label}, {before}, among the classes that both know"
     )
     return {
         "name": name,
@@ -383,7 +416,8 @@ def _class_recall(one: ClassLoss) -> float:
 def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
-        f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version {against})"
+        f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version "
+        f"{against})"
         for one in lost
     ]
     return _join_texts(texts)

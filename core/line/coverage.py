@@ -79,7 +79,9 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 """Standings of tasks that later versions do not contain until these are learned again."""
 
 
-def find_lacked_tasks(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
+def find_lacked_tasks(
+    session: Session, model: Model, tasks: Collection[int]
+) -> list[tuple[Task, Standing]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
@@ -88,7 +90,9 @@ def find_lacked_tasks(session: Session, model: Model, tasks: Collection[int]) ->
 def lacked_of(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
-    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has read."""
+    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has
+    read.
+    """
     missing = [task for task in passed_over if task.number not in tasks]
     unfinished = open_tasks(session, model.id) if missing else {}
     return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]

@@ -43,9 +43,17 @@ def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureS
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
     no good start. If all of them had collapsed, the best one is returned.
     """
-    worse = [one for one in found["ancestors"] if has_collapsed(one, limit)] if found is not None else []
+    worse = (
+        [one for one in found["ancestors"] if has_collapsed(one, limit)]
+        if found is not None
+        else []
+    )
     good = [one for one in worse if one["is_good"]]
-    return max(good, key=lambda one: one["version"]) if good else max(worse, key=_accuracy_lead, default=None)
+    return (
+        max(good, key=lambda one: one["version"])
+        if good
+        else max(worse, key=_accuracy_lead, default=None)
+    )
 
 
 def find_best(found: FeatureCount) -> FeatureShare | None:
@@ -65,4 +73,6 @@ def _format_share(right: int, images: int) -> str:
 
 def _accuracy_lead(one: FeatureShare) -> Fraction:
     """Return the exact difference of the two accuracies."""
-    return Fraction(one["right_before"], one["images_before"]) - Fraction(one["right"], one["images"])
+    return Fraction(one["right_before"], one["images_before"]) - Fraction(
+        one["right"], one["images"]
+    )

@@ -83,7 +83,9 @@ class Metrics:
         """Share of images that turned wrong, in [0, 1]; None if nothing was compared."""
         production = self.production
         return (
-            production.negative / production.images if production is not None and production.images else None
+            production.negative / production.images
+            if production is not None and production.images
+            else None
         )
 
 
@@ -129,7 +131,12 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
     )
     in_line = place.parent == place.head
     checks.append(
-        {"name": "parent_rolled_back", "limit": place.head, "value": place.parent, "passed": in_line}
+        {
+            "name": "parent_rolled_back",
+            "limit": place.head,
+            "value": place.parent,
+            "passed": in_line,
+        }
     )
     judged: Verdict = {"passed": all(check["passed"] for check in checks), "checks": checks}
     visible = describe_visible(gate, metrics.losses)

@@ -127,7 +127,9 @@ def discard_task(model: Model, task: Task, now: float) -> None:
 
 
 def _extend_retention(model: Model, task: Task, now: float) -> None:
-    """Retain the training images for the model's period from now on, or longer if promised before."""
+    """Retain the training images for the model's period from now on, or longer if promised
+    before.
+    """
     until = now + model.training_data_days * DAY_S
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
@@ -178,12 +180,16 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
 
 def held_version(session: Session, task: Task) -> Version | None:
     """Return the newest version of a task if it is held, else None."""
-    query = select(Version).where(Version.model_id == task.model_id, Version.task_number == task.number)
+    query = select(Version).where(
+        Version.model_id == task.model_id, Version.task_number == task.number
+    )
     newest = session.scalars(query.order_by(Version.number.desc()).limit(1)).one_or_none()
     return newest if newest is not None and newest.status == "held" else None
 
 
-def promote_version(session: Session, model: Model, target: Version, mover: Mover, now: float) -> list[Task]:
+def promote_version(
+    session: Session, model: Model, target: Version, mover: Mover, now: float
+) -> list[Task]:
     """Point production to a version, and return the tasks that the lineage lost by that.
 
     The newest version of the lineage, and any newer version, make production follow again. An older
@@ -215,7 +221,9 @@ def promote_version(session: Session, model: Model, target: Version, mover: Move
 
 def _stands_held(session: Session, version: Version) -> bool:
     """Return True if the task of a version waits for a person."""
-    query = select(Task.standing).where(Task.model_id == version.model_id, Task.number == version.task_number)
+    query = select(Task.standing).where(
+        Task.model_id == version.model_id, Task.number == version.task_number
+    )
     return session.scalar(query) == Standing.HELD
 
 
@@ -225,7 +233,9 @@ def follow_head(session: Session, model: Model, mover: Mover, now: float) -> Non
     point_alias(session, model, PRODUCTION, model.head, now, mover)
 
 
-def point_alias(session: Session, model: Model, name: str, number: int, now: float, mover: Mover) -> Alias:
+def point_alias(
+    session: Session, model: Model, name: str, number: int, now: float, mover: Mover
+) -> Alias:
     """Point an alias to a version, create it if new, and add a row of history.
 
     Setting the same target again changes nothing.
@@ -250,7 +260,12 @@ def point_alias(session: Session, model: Model, name: str, number: int, now: flo
             at=now,
         )
     )
-    moved: AliasMoved = {"alias": name, "version": number, "previous": previous, "cause": mover.cause}
+    moved: AliasMoved = {
+        "alias": name,
+        "version": number,
+        "previous": previous,
+        "cause": mover.cause,
+    }
     owner_events.of_alias(session, model, moved, now)
     return alias
 
@@ -288,7 +303,11 @@ def _update_standings(
     and are returned.
     """
     covered = set(list_taught_tasks(head.manifest))
-    query = select(Task).where(Task.model_id == model.id, Task.standing.is_not(None)).order_by(Task.number)
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.standing.is_not(None))
+        .order_by(Task.number)
+    )
     lost_tasks = []
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
@@ -318,7 +337,9 @@ def waiting_job(session: Session, model: Model) -> str | None:
     return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
 
 
-def record_publish(session: Session, model: Model, version: Version, now: float, **how: str) -> None:
+def record_publish(
+    session: Session, model: Model, version: Version, now: float, **how: str
+) -> None:
     """Add the audit row of a new version, or of one that its gate let pass later.
 
     Args:

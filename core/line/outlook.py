@@ -32,7 +32,9 @@ def build_outlook(session: Session, model: Model, head: Version | None) -> Outlo
         head: version that the task starts from; None while the model waits for its base.
     """
     tasks = [] if head is None else list_taught_tasks(head.manifest)
-    query = select(Task).where(Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops))
+    query = select(Task).where(
+        Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops)
+    )
     open_or_lacking = session.scalars(query.order_by(Task.number)).all()
     passed_over = [task for task in open_or_lacking if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)

@@ -22,7 +22,9 @@ def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
     return {task: Cell(correct, total, best) for task, correct, total, best in cells}
 
 
-def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dict[int, float | None]:
+def best_before(
+    session: Session, version: Version, tasks: Iterable[int]
+) -> dict[int, float | None]:
     """Return the value of `Cell.best` for the next version's cells of `tasks`.
 
     That is the best accuracy in [0, 1] on a task since it was learned, up to and including
@@ -31,7 +33,9 @@ def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dic
     best_by_task: dict[int, float | None] = {}
     ancestor: Version | None = version
     remaining = set(tasks)
-    while ancestor is not None and (remaining := remaining & set(list_taught_tasks(ancestor.manifest))):
+    while ancestor is not None and (
+        remaining := remaining & set(list_taught_tasks(ancestor.manifest))
+    ):
         row = row_of(session, ancestor.model_id, ancestor.number)
         best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
         remaining -= row.keys()
@@ -42,7 +46,9 @@ def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dic
     return best_by_task
 
 
-def keep_figures(session: Session, version: Version, cells: Mapping[int, Cell], scenario: str) -> None:
+def keep_figures(
+    session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
+) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
     figures = row_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting}

@@ -43,7 +43,9 @@ ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.
 
 def open_tasks(session: Session, model_id: str) -> dict[int, State]:
     """Return the state of the unfinished job of each task that has one, by task number."""
-    query = select(Job.task_number, Job.state).where(Job.model_id == model_id, is_unfinished(Job.state))
+    query = select(Job.task_number, Job.state).where(
+        Job.model_id == model_id, is_unfinished(Job.state)
+    )
     return {number: State(state) for number, state in session.execute(query) if number is not None}
 
 

@@ -25,7 +25,9 @@ def join_words(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> s
     if len(words) > most:
         shown_words.append(f"{len(words) - most} more")
     return (
-        shown_words[0] if len(shown_words) == 1 else f"{', '.join(shown_words[:-1])} {last} {shown_words[-1]}"
+        shown_words[0]
+        if len(shown_words) == 1
+        else f"{', '.join(shown_words[:-1])} {last} {shown_words[-1]}"
     )
 
 
@@ -67,11 +69,12 @@ def explain_settling(model: Model, task: Task) -> str:
     if can_relearn(task):
         again = _build_step(model, task.number, "relearn")
         return (
-            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it with {discard}."
+            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it "
+            f"with {discard}."
         )
     return (
-        f"It cannot be learned again, since {describe_retention(model, task)}: upload the batch again as a new task if "
-        f"its classes are wanted, and discard this one with {discard}."
+        f"It cannot be learned again, since {describe_retention(model, task)}: upload the batch "
+        f"again as a new task if its classes are wanted, and discard this one with {discard}."
     )
 
 
@@ -88,7 +91,9 @@ def describe_gate_rule(model: Model) -> str:
     return "the gate holds a version that lacks it"
 
 
-def describe_missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
+def describe_missing(
+    model: Model, task: Task, standing: Standing, subject: str = "The new version"
+) -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
     sentence = f"{subject} {does} {describe_task(task)}"
@@ -96,19 +101,25 @@ def describe_missing(model: Model, task: Task, standing: Standing, subject: str 
         return f"{sentence}, which is being learned again."
     if standing is Standing.SKIPPED:
         return f"{sentence}, which was skipped. {explain_settling(model, task)}"
-    return f"{sentence}, which was rolled back: {describe_gate_rule(model)}. {explain_settling(model, task)}"
+    return (
+        f"{sentence}, which was rolled back: {describe_gate_rule(model)}. "
+        f"{explain_settling(model, task)}"
+    )
 
 
 def lost_by_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
-    return f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
+    return (
+        f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
+    )
 
 
 def one_class(version: Version) -> str:
     """Return why a first version is not promoted, and what to send."""
     return (
-        f"Version {version.number} knows one class, so it calls every image by it. It is published and not in "
-        "production. Send a batch with another class: the next version is judged and promoted as usual."
+        f"Version {version.number} knows one class, so it calls every image by it. It is published "
+        "and not in production. Send a batch with another class: the next version is judged and "
+        "promoted as usual."
     )
 
 
@@ -134,11 +145,15 @@ def _explain_check(check: GateCheck) -> str:
         return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{what}"
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
-        return f"it was learned from version {value}, and production was moved so that the line goes on from {head}"
+        return (
+            f"it was learned from version {value}, and production was moved so that the line "
+            f"goes on from {head}"
+        )
     if name == "max_negative_flips" and value is not None and limit is not None:
         return (
-            f"of {check['images']} images it gets {check['negative']} wrong that version {check['against']}, "
-            f"in production then, gets right ({value:.3g}), at most {limit:.3g} is asked for"
+            f"of {check['images']} images it gets {check['negative']} wrong that version "
+            f"{check['against']}, in production then, gets right ({value:.3g}), at most "
+            f"{limit:.3g} is asked for"
         )
     figure = "no finite number" if value is None else f"{value:.3g}"
     what = {
@@ -164,8 +179,8 @@ def explain_stop(model: Model, task: Task, version: Version, learned: Collection
         else f"discards {describe_task(task)}"
     )
     return (
-        f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, "
-        f"{again}, or continues without it.{first_mend(model, version, learned)}"
+        f"Later batches of {model.name} wait until a person promotes version {version.number} with "
+        f"a reason, {again}, or continues without it.{first_mend(model, version, learned)}"
     )
 
 
@@ -186,14 +201,16 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
     if not numbers:
         tasks = join_words([str(number) for number in lacking], 20)
         return (
-            f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} learned again since: "
-            f"learn task {version.task_number} again, and the new version knows all of them."
+            f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} "
+            f"learned again since: learn task {version.task_number} again, and the new version "
+            f"knows all of them."
         )
     tasks = join_words([str(number) for number in numbers], 20)
     again, discard = (_build_step(model, numbers[0], verb) for verb in ("relearn", "discard"))
     return (
-        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, or discard "
-        f"{'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} is then judged again."
+        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
+        f"or discard {'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} "
+        f"is then judged again."
     )
 
 
@@ -206,7 +223,10 @@ def explain_wait(task: Task, version: Version | None, again: bool) -> str:
     if version is None:
         why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
         return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
-    return f"This batch waits for {describe_task(task)}. {explain_hold(version.number, version.gate)} {settled_by}"
+    return (
+        f"This batch waits for {describe_task(task)}. "
+        f"{explain_hold(version.number, version.gate)} {settled_by}"
+    )
 
 
 def waits_for_base(job_id: str) -> str:
@@ -232,8 +252,8 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
     if again not in why:
         why = f"{why} Mend that, and {again}."
     return (
-        f"The weights of the model's base could not be brought. {why} This batch is kept, and learned once "
-        "they are there."
+        f"The weights of the model's base could not be brought. {why} This batch is kept, and "
+        "learned once they are there."
     )
 
 
@@ -249,10 +269,13 @@ def went_on(model: Model, task: Task, known: bool) -> str:
 
 def explain_pinning(model: Model, production: int) -> str:
     """Return a sentence about a production that is pinned, and the request that unpins it."""
-    moves = f"moves it to version {model.head}, the newest, and " if model.head != production else ""
+    moves = (
+        f"moves it to version {model.head}, the newest, and " if model.head != production else ""
+    )
     return (
-        f"Production stays on version {production}, where a person put it: later versions are published and not "
-        f"promoted. POST /v1/models/{model.name}/aliases/production/follow {moves}lets it follow later ones."
+        f"Production stays on version {production}, where a person put it: later versions are "
+        f"published and not promoted. POST /v1/models/{model.name}/aliases/production/follow "
+        f"{moves}lets it follow later ones."
     )
 
 

@@ -58,17 +58,23 @@ class Problem(TypedDict):
 
     type: Annotated[
         str,
-        Field(description="Stable path that names the kind of problem", examples=["/problems/not-found"]),
+        Field(
+            description="Stable path that names the kind of problem",
+            examples=["/problems/not-found"],
+        ),
     ]
     title: str
     status: int
     detail: str
     errors: list[FieldProblem]
     state: Annotated[
-        NotRequired[str | AliasState], Field(description="Of what refused: a job's, a task's or an alias's")
+        NotRequired[str | AliasState],
+        Field(description="Of what refused: a job's, a task's or an alias's"),
     ]
     standing: Annotated[NotRequired[str], Field(description="Where the task stands")]
-    targets: Annotated[NotRequired[list[int]], Field(description="Versions that the alias can be put on")]
+    targets: Annotated[
+        NotRequired[list[int]], Field(description="Versions that the alias can be put on")
+    ]
     models: Annotated[
         NotRequired[list[NamedModel | ModelRef]],
         Field(description="Those of the ambiguous name, or those that need what was to be deleted"),
@@ -77,7 +83,9 @@ class Problem(TypedDict):
     used: Annotated[NotRequired[int], Field(description="Bytes in the store")]
     needed: Annotated[NotRequired[int], Field(description="Bytes or parameters that it would take")]
     limit: Annotated[NotRequired[int], Field(description="Bytes or parameters at most")]
-    unknown: Annotated[NotRequired[list[str]], Field(description="Classes that the model does not know")]
+    unknown: Annotated[
+        NotRequired[list[str]], Field(description="Classes that the model does not know")
+    ]
     classes: Annotated[NotRequired[list[str]], Field(description="Those that it knows")]
     fits: NotRequired[FittingBase]
     object: Annotated[NotRequired[str], Field(description="The damaged object's key in the store")]
@@ -85,4 +93,6 @@ class Problem(TypedDict):
     job: Annotated[NotRequired[str], Field(description="Of the damaged batch or snapshot")]
     part: Annotated[NotRequired[str], Field(description="The damaged part's name")]
     version: Annotated[NotRequired[int], Field(description="Of the damaged part")]
-    request: Annotated[NotRequired[str], Field(description="Id of the request in the service's log")]
+    request: Annotated[
+        NotRequired[str], Field(description="Id of the request in the service's log")
+    ]

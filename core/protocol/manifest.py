@@ -4,9 +4,25 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
+from core.protocol.architecture import (
+    Architecture,
+    Head,
+    Image,
+    NetworkDescription,
+    Normalisation,
+    Scenario,
+)
 from core.protocol.document import Document, Number
-from core.protocol.figures import Adp, Baseline, Calibration, Change, Forecast, KnnProbe, Rollback, UpdateNorm
+from core.protocol.figures import (
+    Adp,
+    Baseline,
+    Calibration,
+    Change,
+    Forecast,
+    KnnProbe,
+    Rollback,
+    UpdateNorm,
+)
 from core.protocol.recipe import Recipe
 
 

@@ -6,7 +6,9 @@ IMAGE_TYPES = frozenset({"buffer", "exemplars"})
 """Types of parts with images of the training data."""
 PRIVATE_TYPES = IMAGE_TYPES | {FEATURES}
 """Types of parts with training data, as images or as their features."""
-NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts", "displacement", "reference", "expert"})
+NETWORK_TYPES = frozenset(
+    {"backbone", "head", "base", "prompts", "displacement", "reference", "expert"}
+)
 
 
 def inference_part_types(manifest: Manifest) -> frozenset[str]:

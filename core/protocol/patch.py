@@ -35,12 +35,16 @@ class _ShownAs:
 
 def _patch_of(shape: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
     """Return the JSON Schema of a merge patch, through references and alternatives."""
-    shape = {key: value for key, value in handler.resolve_ref_schema(shape).items() if key != "required"}
+    shape = {
+        key: value for key, value in handler.resolve_ref_schema(shape).items() if key != "required"
+    }
     if "anyOf" in shape:
         shape["anyOf"] = [_patch_of(alternative, handler) for alternative in shape["anyOf"]]
     if "properties" in shape:
         fields = {name: _patch_of(field, handler) for name, field in shape["properties"].items()}
-        shape["properties"] = {name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()}
+        shape["properties"] = {
+            name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()
+        }
         if "method" in fields:
             shape["properties"]["method"]["anyOf"].append({"type": "string"})
     return shape
@@ -52,8 +56,11 @@ RecipePatch = TypeAliasType(
         dict[str, object],
         _ShownAs(RecipeOut, patch=True),
         Field(
-            description="A recipe patch; GET /v1/methods has the schemas. A string for method is its name, null resets."
+            description="A recipe patch; GET /v1/methods has the schemas. A string for method is "
+            "its name, null resets."
         ),
     ],
 )
-ArchitectureIn = TypeAliasType("ArchitectureIn", Annotated[dict[str, object], _ShownAs(ArchitectureChoice)])
+ArchitectureIn = TypeAliasType(
+    "ArchitectureIn", Annotated[dict[str, object], _ShownAs(ArchitectureChoice)]
+)

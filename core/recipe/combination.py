@@ -12,15 +12,22 @@ from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.recipe.schema import FieldError
 
-_ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
-_MERGE_NEEDS = (
-    'needs one of weight and within, and the other null: {"weight": 0.5, "within": null} is half of the way'
+_ANYTIME_NEEDS = (
+    "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
 )
-_WITHIN_NEEDS = "must be above 0 with merge.within, which measures accuracy on that part: 0.1, for example"
-_GPUS_NEED = 'above 1 needs "device": "cuda", since other devices have no GPUs to count; send 1 without it'
+_MERGE_NEEDS = (
+    'needs one of weight and within, and the other null: {"weight": 0.5, "within": '
+    "null} is half of the way"
+)
+_WITHIN_NEEDS = (
+    "must be above 0 with merge.within, which measures accuracy on that part: 0.1, for example"
+)
+_GPUS_NEED = (
+    'above 1 needs "device": "cuda", since other devices have no GPUs to count; send 1 without it'
+)
 _NO_SHARED_HEAD = (
-    "does not work in the task scenario: every task has a head of its own, which no other task biases; "
-    "send null"
+    "does not work in the task scenario: every task has a head of its own, which no other task "
+    "biases; send null"
 )
 _CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
@@ -38,10 +45,16 @@ def find_errors(
     accepts = catalogue["methods"][name].get("accepts", {})
     yield from _in_scenario(catalogue["methods"][name], name, scenario)
     if architecture is not None:
-        yield from _on_architecture(catalogue["architectures"], accepts, recipe, architecture["name"])
+        yield from _on_architecture(
+            catalogue["architectures"], accepts, recipe, architecture["name"]
+        )
     yield from _hyper_parameters(accepts, scenario, recipe["method"])
     checks = (
-        ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
+        (
+            "recipe.optimizer.name",
+            recipe.get("optimizer", {}).get("name"),
+            accepts.get("optimizers"),
+        ),
         ("recipe.depth", recipe.get("depth"), accepts.get("depths")),
         ("recipe.head.init", recipe.get("head", {}).get("init"), accepts.get("head_inits")),
     )
@@ -52,8 +65,13 @@ def find_errors(
         yield "recipe.validation", _ANYTIME_NEEDS
     if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
         yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
-    if (shards := recipe.get("shards", 1)) > 1 and (reason := catalogue["methods"][name].get("no_shards")):
-        yield "recipe.shards", f"{shards} slices of a batch do not work with {name}: {reason}; send 1"
+    if (shards := recipe.get("shards", 1)) > 1 and (
+        reason := catalogue["methods"][name].get("no_shards")
+    ):
+        yield (
+            "recipe.shards",
+            f"{shards} slices of a batch do not work with {name}: {reason}; send 1",
+        )
     resources = recipe.get("resources", {})
     if resources.get("gpus", 1) > 1 and resources.get("device") != "cuda":
         yield "recipe.resources.gpus", _GPUS_NEED
@@ -81,7 +99,10 @@ def _find_rebalance_errors(
     if recipe.get("rebalance") is None:
         return
     if reason := method.get("no_rebalance"):
-        yield "recipe.rebalance", f"does not work with {name}: {reason}; send null, or take another method"
+        yield (
+            "recipe.rebalance",
+            f"does not work with {name}: {reason}; send null, or take another method",
+        )
     if scenario == "task":
         yield "recipe.rebalance", _NO_SHARED_HEAD
     if recipe.get("optimizer", {}).get("carry_state"):
@@ -93,7 +114,8 @@ def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[Fiel
         scenarios = " and ".join(method["scenarios"])
         yield (
             "recipe.method.name",
-            f"{name} does not work in the {scenario} scenario, only in {scenarios}: take another method",
+            f"{name} does not work in the {scenario} scenario, only in {scenarios}: take another "
+            f"method",
         )
 
 
@@ -106,7 +128,8 @@ def _on_architecture(
     if unfit is not None and not unfit:
         yield (
             "recipe.method.name",
-            f"{name} measures each layer by its kind and does not know all of those of {architecture}; "
+            f"{name} measures each layer by its kind and does not know all of those of "
+            f"{architecture}; "
             "take another method, or an architecture of torchvision",
         )
     for hyper, values in (unfit or {}).items():
@@ -120,11 +143,16 @@ def _on_architecture(
         yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
 
 
-def _hyper_parameters(accepts: Accepts, scenario: str, method: Mapping[str, object]) -> Iterator[FieldError]:
+def _hyper_parameters(
+    accepts: Accepts, scenario: str, method: Mapping[str, object]
+) -> Iterator[FieldError]:
     """Yield an error for each hyper-parameter that does not work in the scenario."""
     for hyper in accepts.get("task_only", []):
         if scenario != "task" and method.get(hyper):
-            yield f"recipe.method.{hyper}", "only in the task scenario, where predictions name the task"
+            yield (
+                f"recipe.method.{hyper}",
+                "only in the task scenario, where predictions name the task",
+            )
     for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
         if method.get(hyper) == value:
             text = f"{format_value(value, quoted=True)} does not work in the {scenario} scenario"

@@ -33,7 +33,9 @@ DECODING = 2
 """Decoding version of new models: how files become images (`core.ingest.resizing.LATEST`)."""
 
 
-def images_of(catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage) -> Images:
+def images_of(
+    catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage
+) -> Images:
     """Return the images for an architecture that has not been checked yet.
 
     Raises:

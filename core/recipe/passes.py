@@ -62,7 +62,9 @@ def pass_of(base: str, size: int) -> Pass:
     return Pass(size, area * nearest.forward_s, area * nearest.training_s)
 
 
-def relative_s(catalogue: Catalogue, known: Pass, recipe: RecipeOut, images: int, answered: int) -> float:
+def relative_s(
+    catalogue: Catalogue, known: Pass, recipe: RecipeOut, images: int, answered: int
+) -> float:
     """Return the seconds that a recipe needs, given the duration of one pass; see `passes_s`."""
     entry = catalogue["methods"][recipe["method"]["name"]]
     return images * _image_s(known, entry, recipe) + answered * known.forward_s

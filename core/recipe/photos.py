@@ -27,9 +27,13 @@ def leaves_base_open(given: NewModel) -> bool:
 def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
-    patch = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), imagenet_base.NAME)
+    patch = start.new_recipe(
+        catalogue, build_stored_patch(given.get("recipe") or {}), imagenet_base.NAME
+    )
     try:
-        return resolve(catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE).recipe
+        return resolve(
+            catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE
+        ).recipe
     except InvalidRecipe:
         return None
 

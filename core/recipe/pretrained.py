@@ -36,7 +36,8 @@ def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
         raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
     near = _suggest_names(catalogue, name)
     raise _build_error(
-        f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures recommends a dozen.",
+        f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures "
+        f"recommends a dozen.",
         f"did you mean {near}?",
     )
 

@@ -61,7 +61,9 @@ def resolve(
         *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
         *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
     ]
-    errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
+    errors = [
+        (field, message + _other_methods(catalogue, name, field)) for field, message in errors
+    ]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
     errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
@@ -113,7 +115,9 @@ def _complete_patch(
     if preset is not None:
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
-            raise _build_error([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
+            raise _build_error(
+                [("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")]
+            )
         base = merge_recipe(base, presets[preset])
     requested = merge_recipe(base, patch)
     name, hyper = _resolve_method(catalogue, scenario, requested.pop("method", None), preset)
@@ -151,11 +155,15 @@ def _resolve_method(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
-        raise _build_error([("recipe.method", "must be a method's name or an object with its name")])
+        raise _build_error(
+            [("recipe.method", "must be a method's name or an object with its name")]
+        )
     name = method.get("name")
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
-        raise _build_error([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
+        raise _build_error(
+            [("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")]
+        )
     requested = {k: v for k, v in method.items() if k != "name"}
     entry = methods[name]
     if scenario is None:
@@ -163,7 +171,9 @@ def _resolve_method(
     else:
         defaults = entry.get("scenario_defaults", {}).get(scenario, {})
     if preset == FROM_RANDOM:
-        defaults = merge_recipe(defaults, cast(JsonObject, entry.get("from_random", {}).get("method", {})))
+        defaults = merge_recipe(
+            defaults, cast(JsonObject, entry.get("from_random", {}).get("method", {}))
+        )
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
@@ -192,4 +202,6 @@ def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
 
 
 def _build_error(errors: list[FieldError]) -> InvalidRecipe:
-    return InvalidRecipe(describe_errors(errors, "The recipe cannot be used"), fields=as_fields(errors))
+    return InvalidRecipe(
+        describe_errors(errors, "The recipe cannot be used"), fields=as_fields(errors)
+    )

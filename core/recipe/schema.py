@@ -41,14 +41,18 @@ _Validator = extend(
 )
 
 
-def errors_of(schema: JsonObject, value: Any, root: str, known: Sequence[str]) -> Iterable[FieldError]:
+def errors_of(
+    schema: JsonObject, value: Any, root: str, known: Sequence[str]
+) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
 
     Args:
         known: the paths among which suggestions for an unknown field are looked up.
     """
     validator = _Validator(schema)
-    for top_error in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
+    for top_error in sorted(
+        validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
+    ):
         for error in _choose_alternative(top_error):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
@@ -78,7 +82,11 @@ def _build_message(error: jsonschema.ValidationError) -> str:
     if error.validator == "anyOf" and types:
         return f"must be {describe_types(types)}{found_text(error.instance)}"
     requirement = must_be(str(error.validator), error.validator_value)
-    return f"{requirement}{found_text(error.instance)}" if requirement else _shorten_text(error.message)
+    return (
+        f"{requirement}{found_text(error.instance)}"
+        if requirement
+        else _shorten_text(error.message)
+    )
 
 
 def _choose_alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:

@@ -14,7 +14,9 @@ MAX_RECIPE_BYTES = 64 << 10
 """Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
 
 
-def build_stored_patch(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RecipePatch:
+def build_stored_patch(
+    patch: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> RecipePatch:
     """Return the patch that a model stores: `patch` over its recipe `before`, without nulls.
 
     Nulls are dropped because they set nothing and may have any name.
@@ -36,7 +38,9 @@ def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePat
     """
     _check_size(patch)
     paths = (
-        [path for method in catalogue["methods"] for path in known_paths(catalogue, method)] if patch else []
+        [path for method in catalogue["methods"] for path in known_paths(catalogue, method)]
+        if patch
+        else []
     )
     return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
 

@@ -28,13 +28,15 @@ def find_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> l
     methods = catalogue["methods"]
     name = recipe["method"]["name"]
     weakness = methods[name].get("weak", {}).get(scenario)
-    warnings = [f"{name} is known to be weak in the {scenario} scenario: {weakness}"] if weakness else []
+    warnings = (
+        [f"{name} is known to be weak in the {scenario} scenario: {weakness}"] if weakness else []
+    )
     olor = (recipe.get("optimizer") or {}).get("olor")
     idle = olor is not None and recipe.get("depth") == 1 and not olor.get("anchor_old_head_rows")
     if idle:
         warnings.append(
-            "OLOR does nothing at depth 1 (the head alone): it holds the backbone; take a greater depth, or set "
-            "anchor_old_head_rows to hold what the head knows"
+            "OLOR does nothing at depth 1 (the head alone): it holds the backbone; take a greater "
+            "depth, or set anchor_old_head_rows to hold what the head knows"
         )
     if scenario == "class" and weakness:
         strong = [
@@ -45,20 +47,26 @@ def find_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> l
         better = f"combine it with one of {', '.join(strong)}" if strong else "expect forgetting"
         if olor is not None and not idle:
             warnings.append(
-                "OLOR is known to be weak in the class scenario without replay: it holds the backbone, and "
+                "OLOR is known to be weak in the class scenario without replay: it holds the "
+                "backbone, and "
                 f"what forgets is the head; {better}"
             )
         if recipe.get("depth") == 1 and methods[name].get("family", "plain") == "plain":
             warnings.append(
-                "depth 1 (the head alone) is known to be weak in the class scenario without replay: old rows "
+                "depth 1 (the head alone) is known to be weak in the class scenario without "
+                "replay: old rows "
                 f"of the head are pushed away by new classes; {better}"
             )
     if recipe.get("preset") == "fast" and scenario in _FAST:
-        warnings.append(f"preset fast is made for a head that is zero as a whole: {_FAST[scenario]}")
+        warnings.append(
+            f"preset fast is made for a head that is zero as a whole: {_FAST[scenario]}"
+        )
     return warnings
 
 
-def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut) -> list[str]:
+def without_effect(
+    catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut
+) -> list[str]:
     """Return a warning about requested fields that have no effect on a method without training.
 
     Args:
@@ -66,7 +74,10 @@ def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: Re
             default.
     """
     method = recipe["method"]
-    if catalogue["methods"][method["name"]].get("inference") != SUMS or dict(method).get("adapt") is not None:
+    if (
+        catalogue["methods"][method["name"]].get("inference") != SUMS
+        or dict(method).get("adapt") is not None
+    ):
         return []
     bound_alone = asked.get("optimizer") == {"clip": CLIP}
     ineffective = [
@@ -79,7 +90,8 @@ def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: Re
     return [
         f"{method['name']} trains nothing, so {' and '.join(ineffective)} "
         f"{'changes' if len(ineffective) == 1 else 'change'} nothing. "
-        'To train the network, name a method that does, such as "method": "er"; or train it on the first '
+        'To train the network, name a method that does, such as "method": "er"; or train it on the '
+        "first "
         "batch alone: "
         '"method": {"name": "analytic", "adapt": {"epochs": 10, "depth": 5}}'
     ]

@@ -115,10 +115,17 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     """
     if actor.key_id is None:
         return
-    row = session.execute(select(Key.revoked_at, Key.expires_at).where(Key.id == actor.key_id)).one_or_none()
-    if row is None or row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
+    row = session.execute(
+        select(Key.revoked_at, Key.expires_at).where(Key.id == actor.key_id)
+    ).one_or_none()
+    if (
+        row is None
+        or row.revoked_at is not None
+        or (row.expires_at is not None and row.expires_at <= now)
+    ):
         raise NotAuthenticated(
-            "The key was revoked or has expired while this request was under way: nothing of it was done."
+            "The key was revoked or has expired while this request was under way: nothing of it "
+            "was done."
         )
 
 
@@ -140,9 +147,15 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
         # The owner is resolved first, so that only the row of the intended model is locked.
-        query = query.where(Model.name == model, Model.owner_id == _owner_meant(session, actor, model))
+        query = query.where(
+            Model.name == model, Model.owner_id == _owner_meant(session, actor, model)
+        )
     else:
-        query = query.where(Model.name == model).order_by(Model.owner_id != actor.owner_id, Model.id).limit(2)
+        query = (
+            query.where(Model.name == model)
+            .order_by(Model.owner_id != actor.owner_id, Model.id)
+            .limit(2)
+        )
     rows = session.scalars(query.with_for_update() if lock else query).all()
     if not rows:
         raise NotFound(f"There is no model {model!r}.")
@@ -157,7 +170,9 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
     Raises:
         NameAmbiguous: several other owners have a model of that name.
     """
-    owners = session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
+    owners = (
+        session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
+    )
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _make_ambiguous_error(session, name)
     return owners[0] if owners else actor.owner_id
@@ -166,7 +181,9 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
 def _make_ambiguous_error(session: Session, name: str) -> NameAmbiguous:
     """Return the error for a name that models of several other owners share; it lists them."""
     query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
-    query = query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
+    query = (
+        query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
+    )
     models = [{"id": row[0], "owner": row[1]} for row in session.execute(query)]
     listed = ", ".join(f"{model['id']} of {model['owner']}" for model in models)
     return NameAmbiguous(
@@ -187,4 +204,6 @@ def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
         yield
     except StoreCorrupt as error:
         with db.read() as session:
-            raise damage.explain_error(session, find_model(session, actor, model).id, error) from error
+            raise damage.explain_error(
+                session, find_model(session, actor, model).id, error
+            ) from error

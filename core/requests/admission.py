@@ -80,7 +80,9 @@ class Admission:
         """Return the limits of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
-    def check_network(self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut) -> None:
+    def check_network(
+        self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut
+    ) -> None:
         """Check that a network has no more parameters than allowed.
 
         An architecture of unknown size passes.
@@ -123,7 +125,10 @@ class Admission:
                 f"(PERENNIAL_JOB_MEMORY_BYTES). "
                 f"{_suggest_reduction(estimate)}",
                 fields=[
-                    {"field": "architecture", "message": f"a job would take {_format_gb(estimate.bytes)}"}
+                    {
+                        "field": "architecture",
+                        "message": f"a job would take {_format_gb(estimate.bytes)}",
+                    }
                 ],
                 extra={"needed": estimate.bytes, "limit": self.job_bytes},
             )
@@ -131,8 +136,9 @@ class Admission:
     def _check_parameters(self, architecture: ArchitectureChoice, parameters: int) -> None:
         if self.max_parameters and parameters > self.max_parameters:
             raise JobTooLarge(
-                f"The network {architecture['name']} would have {parameters:,} parameters; one may have "
-                f"{self.max_parameters:,} here (PERENNIAL_MAX_PARAMETERS). Take a smaller one.",
+                f"The network {architecture['name']} would have {parameters:,} parameters; one may "
+                f"have {self.max_parameters:,} here (PERENNIAL_MAX_PARAMETERS). Take a smaller "
+                f"one.",
                 fields=[{"field": "architecture", "message": f"{parameters:,} parameters"}],
                 extra={"needed": parameters, "limit": self.max_parameters},
             )
@@ -188,19 +194,20 @@ class Estimate:
     def explain_memory(self) -> str:
         """Return the estimate as a sentence that shows the arithmetic."""
         sums = (
-            f"sums of {self.tasks:,} tasks × {_format_mb(self.task_bytes)} ({self.columns:,} columns) and their "
-            f"solution "
+            f"sums of {self.tasks:,} tasks × {_format_mb(self.task_bytes)} ({self.columns:,} "
+            f"columns) and their solution "
             f"{_format_mb(self.solve_bytes)} = {_format_gb(self.sums_bytes)}; "
             if self.columns
             else ""
         )
         return (
-            f"A job of this model would take about {_format_gb(self.bytes)}: {self.parameters:,} parameters × "
-            f"{FLOAT_BYTES} "
-            f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "
-            f"{self.method} keeps) = {_format_gb(self.weight_bytes)}; activations of {self.images} images × "
-            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_format_gb(self.activation_bytes)}; {sums}kept images "
-            f"and the rest {_format_gb(self.kept + FIXED_BYTES)}."
+            f"A job of this model would take about {_format_gb(self.bytes)}: {self.parameters:,} "
+            f"parameters × {FLOAT_BYTES} "
+            f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, "
+            f"and what {self.method} keeps) = {_format_gb(self.weight_bytes)}; activations of "
+            f"{self.images} images × {self.activations:,} × {FLOAT_BYTES} bytes = "
+            f"{_format_gb(self.activation_bytes)}; {sums}kept images and the rest "
+            f"{_format_gb(self.kept + FIXED_BYTES)}."
         )
 
 
@@ -240,7 +247,9 @@ def estimate_memory(
     if images * activations < measured * passing:
         images, activations = measured, passing
     # A replay buffer has a fixed number of images; `memory` is a number of images for each task.
-    retained_images = max((min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
+    retained_images = max(
+        (min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0
+    )
     if "memory" in hypers:
         retained_images = min(int(hypers["memory"] or 0) * work.tasks, work.images)
     pixels = int(image["channels"]) * int(image["size"]) ** 2
@@ -255,8 +264,8 @@ def _suggest_reduction(estimate: Estimate) -> str:
     """Suggest a change that makes the job smaller."""
     if 2 * estimate.sums_bytes > estimate.bytes:
         return (
-            "Take fewer columns in a new model (recipe.method.projection, or an architecture with fewer features), or "
-            "another method."
+            "Take fewer columns in a new model (recipe.method.projection, or an architecture with "
+            "fewer features), or another method."
         )
     return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 

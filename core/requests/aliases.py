@@ -136,7 +136,9 @@ def rollback(
         return _to_json(moved), None
 
 
-def follow_lineage(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut, str | None]:
+def follow_lineage(
+    db: Database, actor: Actor, model: str, alias: str
+) -> tuple[AliasOut, str | None]:
     """Move `production` to the newest version of the lineage and let it follow later versions.
 
     Repeating the call changes nothing.
@@ -157,7 +159,13 @@ def follow_lineage(db: Database, actor: Actor, model: str, alias: str) -> tuple[
             mover = Mover("follow", actor.key_id)
             line.follow_head(session, row, mover, db.now(session))
             _audit_move(
-                session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), previous, mover
+                session,
+                db,
+                actor,
+                row,
+                session.get_one(Alias, (row.id, PRODUCTION)),
+                previous,
+                mover,
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
@@ -184,7 +192,12 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         now, version = db.now(session), current.version
         session.delete(current)
-        moved: AliasMoved = {"alias": alias, "version": None, "previous": version, "cause": "delete"}
+        moved: AliasMoved = {
+            "alias": alias,
+            "version": None,
+            "previous": version,
+            "cause": "delete",
+        }
         owner_events.of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
         record_action(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
@@ -204,7 +217,10 @@ def list_moves(
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
         moves: Page[AliasMove] = read_page(session, query, AliasMove.id, limit, cursor)
-        return {"items": [_move_to_json(move) for move in moves.rows], "next_cursor": moves.next_cursor}
+        return {
+            "items": [_move_to_json(move) for move in moves.rows],
+            "next_cursor": moves.next_cursor,
+        }
 
 
 def earlier_targets(moves: list[AliasMove]) -> list[int]:
@@ -227,7 +243,9 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
     return stack[:-1]
 
 
-def _require_seen(model: Model, current: Alias | None, seen: int | None, target: int | None) -> None:
+def _require_seen(
+    model: Model, current: Alias | None, seen: int | None, target: int | None
+) -> None:
     """Check that an alias has not moved since the caller saw it.
 
     A move to the version that the caller wants anyway is accepted.
@@ -238,7 +256,8 @@ def _require_seen(model: Model, current: Alias | None, seen: int | None, target:
     if current is None or seen is None or current.version in (seen, target):
         return
     raise WrongState(
-        f"{current.name.capitalize()} of {model.name} is version {current.version} by now, and was version {seen} when "
+        f"{current.name.capitalize()} of {model.name} is version {current.version} by now, and was "
+        f"version {seen} when "
         "you decided this. Nothing was changed: look at the model again, and then decide."
     )
 
@@ -250,11 +269,14 @@ def _set_production(
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
-            f"{words.explain_hold(target.number, target.gate)} To put it in production all the same, give a reason: "
+            f"{words.explain_hold(target.number, target.gate)} To put it in production all the "
+            f"same, give a reason: "
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
         )
-    if target.number == current.version and (model.production_follows or target.number != model.head):
+    if target.number == current.version and (
+        model.production_follows or target.number != model.head
+    ):
         return _production_to_json(session, model, current, []), None
     if target.number != current.version:
         _require_answering(session, model, current, target)
@@ -317,7 +339,8 @@ def _find_given_target(session: Session, model: Model, current: Alias, number: i
             session,
             model,
             current,
-            f"A rollback goes back: {current.name!r} is on version {current.version}, and {number} is not older.",
+            f"A rollback goes back: {current.name!r} is on version {current.version}, and {number} "
+            f"is not older.",
         )
     if target.status == "held":
         raise _no_target(session, model, current, words.explain_hold(number, target.gate))
@@ -353,11 +376,13 @@ def _no_target(session: Session, model: Model, current: Alias, why: str) -> Wron
 def _check_name(alias: str) -> None:
     """Check that the name is allowed for an alias that is set by hand."""
     if alias == LATEST:
-        raise Invalid("The alias 'latest' follows the newest published version and cannot be moved by hand.")
+        raise Invalid(
+            "The alias 'latest' follows the newest published version and cannot be moved by hand."
+        )
     if not is_name(alias) or _DIGITS.fullmatch(alias):
         raise Invalid(
-            f"{alias!r} cannot be an alias: use lower-case letters, digits, '.', '_' and '-' (at most 63), "
-            "not digits only and not the beginning of an id.",
+            f"{alias!r} cannot be an alias: use lower-case letters, digits, '.', '_' and '-' (at "
+            "most 63), not digits only and not the beginning of an id.",
             fields=[{"field": "alias", "message": "bad name"}],
         )
 
@@ -382,10 +407,14 @@ def _audit_move(
     }
     if lost_tasks is not None:
         data["lost_tasks"] = lost_tasks
-    record_action(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id)
+    record_action(
+        session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id
+    )
 
 
-def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:
+def _production_to_json(
+    session: Session, model: Model, alias: Alias, gone: Collection[Task]
+) -> AliasOut:
     """Return the response about production, with tasks lost by its move and ways to regain them."""
     covered_classes: set[str] = set()
     if gone and model.scenario != "task":

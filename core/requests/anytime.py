@@ -109,20 +109,26 @@ def _find_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAny
         state = State(job.state)
         if state in PAST:
             explanation = (
-                "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
+                "nothing of it was kept"
+                if job.version is None
+                else f"download version {job.version} instead"
             )
             raise _make_unavailable_error(f"The job has {PAST[state]}: {explanation}.", state)
         if job.task_id is None:
-            raise _make_unavailable_error(f"This job is of the kind {job.kind}: it learns nothing.", state)
+            raise _make_unavailable_error(
+                f"This job is of the kind {job.kind}: it learns nothing.", state
+            )
         if not job.recipe.get("anytime"):
             raise _make_unavailable_error(
-                "The recipe of this job has no anytime states: submit with `anytime` true and `validation` "
-                "above 0, or with the preset fast.",
+                "The recipe of this job has no anytime states: submit with `anytime` true and "
+                "`validation` above 0, or with the preset fast.",
                 state,
             )
         if job.anytime is None:
             if state is State.FAILED:
-                raise _make_unavailable_error("The job failed and no state of it is kept: retry it.", state)
+                raise _make_unavailable_error(
+                    "The job failed and no state of it is kept: retry it.", state
+                )
             raise _make_unavailable_error(
                 "The job has no validated state yet; ask again soon.", state, retry_after_s=SOON_S
             )
@@ -157,7 +163,9 @@ def _build_zip(
         for part in manifest.parts:
             if part.type in inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
-                parts.append(PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0]))
+                parts.append(
+                    PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
+                )
                 _copy_file(store, state, name, parts[-1].path)
         SafetensorsZip().write(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
@@ -183,7 +191,9 @@ def _copy_file(store: Store, state: StoredAnytime, name: str, target: Path) -> N
             file.write(chunk)
 
 
-def _read_file(store: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+def _read_file(
+    store: Store, key: str, offset: int = 0, length: int | None = None
+) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
@@ -191,4 +201,6 @@ def _read_file(store: Store, key: str, offset: int = 0, length: int | None = Non
 
 
 def _make_replaced_error() -> Unavailable:
-    return Unavailable("A better state has just taken the place of this one; ask again.", retry_after_s=1)
+    return Unavailable(
+        "A better state has just taken the place of this one; ask again.", retry_after_s=1
+    )

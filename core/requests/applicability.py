@@ -72,15 +72,17 @@ def check_next_task(
         ]
         raise _make_recipe_error(
             "recipe.method.name",
-            f"{method['name']} trains a {family} network, but the next task starts from {start.name}, a "
-            f"{start.family} network: a model keeps its family. Use one of {', '.join(fitting) or 'none'}, "
-            f"{f'{start.instead}, ' if start.instead else ''}or start a new model",
+            f"{method['name']} trains a {family} network, but the next task starts from "
+            f"{start.name}, a {start.family} network: a model keeps its family. Use one of "
+            f"{', '.join(fitting) or 'none'}, {f'{start.instead}, ' if start.instead else ''}or "
+            f"start a new model",
         )
     for name in entry.get("structure", []):
         if name in start.method and start.method[name] != hyper[name]:
             fixed_value = start.method[name]
             raise _make_recipe_error(
-                f"recipe.method.{name}", f"is {fixed_value} in {start.name}, and shapes the network: leave it"
+                f"recipe.method.{name}",
+                f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
     _check_sums(start, method["name"], entry.get("inference"), model.scenario)
     return _warn_of_handover(start, method["name"], frozenset(entry.get("takes", [])))
@@ -99,9 +101,10 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
     if inference == SUMS and before not in (None, after) and scenario != "data":
         raise _make_recipe_error(
             "recipe.method.name",
-            f"{after} answers from sums over every batch, and {start.name} was learned by {before}, which keeps none: "
-            f"none of the classes so far would be known. Take {before} for this batch, "
-            f"{f'{start.instead}, ' if start.instead else ''}learn the batches of {before} again by {after} after a "
+            f"{after} answers from sums over every batch, and {start.name} was learned by "
+            f"{before}, which keeps none: none of the classes so far would be known. Take {before} "
+            f"for this batch, {f'{start.instead}, ' if start.instead else ''}learn the batches of "
+            f"{before} again by {after} after a "
             "rollback, or start a new model",
         )
 
@@ -141,11 +144,17 @@ def _find_start(
     made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
     types: set[str] = set()
     if made_by.get("name") != after:  # the same method takes over all of it
-        stored_types = select(Part.type).where(Part.version_id == head.id, Part.deleted_at.is_(None))
+        stored_types = select(Part.type).where(
+            Part.version_id == head.id, Part.deleted_at.is_(None)
+        )
         types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
     return _Start(
-        f"version {head.number}", None, made_by, _PLAIN if network is None else network.family, memory
+        f"version {head.number}",
+        None,
+        made_by,
+        _PLAIN if network is None else network.family,
+        memory,
     )
 
 
@@ -158,7 +167,9 @@ def _warn_of_handover(start: _Start, after: str, takes: frozenset[str]) -> list[
     usable, unusable = start.memory & takes, start.memory - takes
     if before is None or before == after or not (unusable or (takes and not usable)):
         return []
-    taken_text = f"only {_join_memory_types(usable)} is taken over" if usable else "nothing is taken over"
+    taken_text = (
+        f"only {_join_memory_types(usable)} is taken over" if usable else "nothing is taken over"
+    )
     unused_text = f", {_join_memory_types(unusable)} is not used" if unusable else ""
     return [
         f"The method changes from {before} to {after}: {taken_text}{unused_text}. "
@@ -172,5 +183,6 @@ def _join_memory_types(types: frozenset[str]) -> str:
 
 def _make_recipe_error(field: str, message: str) -> InvalidRecipe:
     return InvalidRecipe(
-        f"The recipe cannot be used: {field}: {message}.", fields=[{"field": field, "message": message}]
+        f"The recipe cannot be used: {field}: {message}.",
+        fields=[{"field": field, "message": message}],
     )

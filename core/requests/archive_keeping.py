@@ -16,7 +16,9 @@ NamedOf = Callable[[Session, Collection[str]], set[str]]
 
 
 @contextmanager
-def store_archive(db: Database, store: Store, key: str, path: Path, named: NamedOf) -> Iterator[None]:
+def store_archive(
+    db: Database, store: Store, key: str, path: Path, named: NamedOf
+) -> Iterator[None]:
     """Move the file at `path` into the store; the block then names it in the database.
 
     A commit may have succeeded although its response was lost. When the block fails, the file is

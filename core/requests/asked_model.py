@@ -64,9 +64,9 @@ def asked_model(
         )
     begin = find_start(catalogue, given, admission) if photos else Start()
     given_base = given.get("base") or begin.base
-    asked_architecture: str | Mapping[str, Any] = given.get("architecture") or start.default_architecture(
-        given_base
-    )
+    asked_architecture: str | Mapping[str, Any] = given.get(
+        "architecture"
+    ) or start.default_architecture(given_base)
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
@@ -75,7 +75,9 @@ def asked_model(
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))
-    return AskedModel(name, scenario, images, complete, base, recipe, resolved, classes, begin.notes)
+    return AskedModel(
+        name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
+    )
 
 
 def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
@@ -83,12 +85,14 @@ def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None
         return None
     if scenario != "data":
         raise Invalid(
-            f"classes can be fixed in the data scenario only; in the {scenario} scenario they come with tasks.",
+            f"classes can be fixed in the data scenario only; in the {scenario} scenario they come "
+            f"with tasks.",
             fields=[{"field": "classes", "message": "only in the data scenario"}],
         )
     clean = [label_of(text, "classes") for text in classes]
     if len(set(clean)) != len(clean):
         raise Invalid(
-            "classes names a class twice.", fields=[{"field": "classes", "message": "duplicate class"}]
+            "classes names a class twice.",
+            fields=[{"field": "classes", "message": "duplicate class"}],
         )
     return sorted(clean)

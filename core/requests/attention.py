@@ -15,7 +15,13 @@ from core.line.standing import Standing
 from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
 from core.protocol.gate import CheckPicture, Verdict
 from core.requests import pretrained
-from core.requests.held_actions import list_held_actions, make_action, make_discard, make_retry, task_path
+from core.requests.held_actions import (
+    list_held_actions,
+    make_action,
+    make_discard,
+    make_retry,
+    task_path,
+)
 from core.requests.times import format_rfc3339
 
 S = Standing
@@ -92,7 +98,11 @@ def _list_tasks(session: Session, models: list[str]) -> list[Task]:
     )
     ranked = (
         select(Task, place)
-        .where(Task.model_id.in_(models), Task.standing.in_([str(k) for k in _KINDS]), ~unfinished.exists())
+        .where(
+            Task.model_id.in_(models),
+            Task.standing.in_([str(k) for k in _KINDS]),
+            ~unfinished.exists(),
+        )
         .subquery()
     )
     task = aliased(Task, ranked)
@@ -107,7 +117,10 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
     """Return (model, task) → the newest version of each task that is held."""
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
-        select(Version).join(Task, _of_task()).where(Task.id.in_(held_ids)).options(defer(Version.manifest))
+        select(Version)
+        .join(Task, _of_task())
+        .where(Task.id.in_(held_ids))
+        .options(defer(Version.manifest))
     )
     newest: dict[tuple[str, int], Version] = {}
     for version in session.scalars(query.order_by(Version.number)):
@@ -128,10 +141,16 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     """
     back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
     newest = (
-        select(func.max(Version.number)).where(_of_task(), Version.status == "published").scalar_subquery()
+        select(func.max(Version.number))
+        .where(_of_task(), Version.status == "published")
+        .scalar_subquery()
     )
     query = select(Task.model_id, Task.number, newest).where(Task.id.in_(back))
-    return {(model, task): number for model, task, number in session.execute(query) if number is not None}
+    return {
+        (model, task): number
+        for model, task, number in session.execute(query)
+        if number is not None
+    }
 
 
 def _learned_since(
@@ -147,7 +166,10 @@ def _learned_since(
         Task.standing == S.LEARNED,
     )
     learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
-    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost_by_task.items()}
+    return {
+        key: {number for number in of if (key[0], number) in learned}
+        for key, of in lost_by_task.items()
+    }
 
 
 def _find_pictures(
@@ -218,7 +240,8 @@ def _build_base_item(model: Model, job: Job) -> AttentionOut:
         "task": None,
         "since": format_rfc3339(job.finished_at),
         "training_data_until": None,
-        "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait for them.",
+        "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
+        f"for them.",
         "actions": [
             make_action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
             make_action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
@@ -241,16 +264,21 @@ def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_retention(model, task)
     detail = (
-        f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from which the next "
-        f"batch starts, was not taught it, and {words.describe_gate_rule(model)}. {until[0].upper()}{until[1:]}."
+        f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
+        f"which the next batch starts, was not taught it, and {words.describe_gate_rule(model)}. "
+        f"{until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []
     if words.can_relearn(task):
-        actions.append(make_action(f"Learn task {task.number} again", task_path(model, task, "relearn"), {}))
+        actions.append(
+            make_action(f"Learn task {task.number} again", task_path(model, task, "relearn"), {})
+        )
     if answering is not None:
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
-        actions.append(make_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"))
+        actions.append(
+            make_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT")
+        )
     return detail, [*actions, make_discard(model, task)]
 
 
@@ -266,11 +294,18 @@ def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         "path": f"/v1/models/{model.id}/tasks",
         "body": None,
     }
-    settled = " Later batches wait until this task is discarded." if task.stops else _describe_waiting(task)
+    settled = (
+        " Later batches wait until this task is discarded."
+        if task.stops
+        else _describe_waiting(task)
+    )
     if job is not None and held_for_data(job) and words.can_relearn(task):
         as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_waiting(task)}", [upload, as_it_is, make_discard(model, task)]
-    return f"{detail} Upload a mended batch as a new task.{settled}", [upload, make_discard(model, task)]
+    return f"{detail} Upload a mended batch as a new task.{settled}", [
+        upload,
+        make_discard(model, task),
+    ]
 
 
 def _describe_failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:

@@ -94,18 +94,26 @@ def list_audit(
             actor.filter_visible(Audit.owner_id), *_build_conditions(session, actor, wanted)
         )
         if wanted.action is not None:
-            query = _of_action(session, query, wanted.action, cursor, newest_first=wanted.newest_first)
-        rows: Page[Audit] = read_page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
+            query = _of_action(
+                session, query, wanted.action, cursor, newest_first=wanted.newest_first
+            )
+        rows: Page[Audit] = read_page(
+            session, query, Audit.id, limit, cursor, descending=wanted.newest_first
+        )
         return {"items": [_to_json(row) for row in rows.rows], "next_cursor": rows.next_cursor}
 
 
 def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
     """Return display names by id, of keys with their owners and of models that have a name."""
-    keys, models = {row["key"] for row in rows if row["key"]}, {row["model"] for row in rows if row["model"]}
+    keys, models = (
+        {row["key"] for row in rows if row["key"]},
+        {row["model"] for row in rows if row["model"]},
+    )
     with db.read() as session:
         of_keys = select(Key.id, Key.name, Owner.name).join(Owner, Owner.id == Key.owner_id)
         names_by_id = {
-            id_: f"{key} of {owner}" for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
+            id_: f"{key} of {owner}"
+            for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
         }
         of_models = select(Model.id, Model.name).where(
             Model.id.in_(models), actor.filter_visible(Model.owner_id)
@@ -130,7 +138,9 @@ def _of_action(
             Audit.action.desc()
         )
     first = 0 if after is None else after + 1
-    return query.where(place >= tuple_(action, first), Audit.action <= action).order_by(Audit.action)
+    return query.where(place >= tuple_(action, first), Audit.action <= action).order_by(
+        Audit.action
+    )
 
 
 def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
@@ -138,7 +148,8 @@ def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[Co
     if wanted.model is not None:
         by_id = is_id(wanted.model, "mdl")
         conditions.append(
-            Audit.model_id == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
+            Audit.model_id
+            == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
         )
     if wanted.since is not None:
         # Pages are ordered by id. Without a lower bound for the id, rows older than `since` would

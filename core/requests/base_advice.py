@@ -57,8 +57,9 @@ class Advice:
             fields: field errors of the tensors.
         """
         detail = (
-            f"{self.why} Send the file as POST /v1/bases?{format_query(self.architecture, self.image)} and create the "
-            f"model with {format_creation_request(self.architecture, self.image)}.{self.otherwise}"
+            f"{self.why} Send the file as POST "
+            f"/v1/bases?{format_query(self.architecture, self.image)} and create the model with "
+            f"{format_creation_request(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
         chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
@@ -100,8 +101,14 @@ def format_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     An architecture without other settings is given by its name alone.
     """
     settings = {key: value for key, value in architecture.items() if value not in ("auto", None)}
-    text = str(settings["name"]) if set(settings) == {"name"} else json.dumps(settings, separators=(",", ":"))
-    return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
+    text = (
+        str(settings["name"])
+        if set(settings) == {"name"}
+        else json.dumps(settings, separators=(",", ":"))
+    )
+    return urlencode(
+        {"architecture": text, "image_size": image["size"], "channels": image["channels"]}
+    )
 
 
 def format_creation_request(
@@ -115,11 +122,14 @@ def format_creation_request(
 
 def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Describe an architecture and image in plain words."""
-    settings = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
+    settings = [
+        f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"
+    ]
     hyper = f" ({', '.join(settings)})" if settings else ""
     channels = "1 channel" if image["channels"] == 1 else f"{image['channels']} channels"
     return (
-        f"{architecture['name']}{hyper} and images of {image['size']} × {image['size']} pixels in {channels}"
+        f"{architecture['name']}{hyper} and images of {image['size']} × {image['size']} pixels "
+        f"in {channels}"
     )
 
 
@@ -134,15 +144,17 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     return (
         f"The base was uploaded for {describe_architecture(own, base['image'])}; the model has "
         f"{describe_architecture(architecture, image)}. "
-        f"Create the model with {format_creation_request(own, base['image'])}, or upload a file that fits the model to "
-        f"POST /v1/bases?{format_query(architecture, image)}."
+        f"Create the model with {format_creation_request(own, base['image'])}, or upload a file "
+        f"that fits the model to POST /v1/bases?{format_query(architecture, image)}."
     )
 
 
 def architecture_of(base: UploadedFor) -> ArchitectureChoice:
     """Return the architecture that a base was uploaded for, without its image settings."""
     image_fields = ("image", "normalise")
-    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key not in image_fields})
+    return cast(
+        ArchitectureChoice, {key: value for key, value in base.items() if key not in image_fields}
+    )
 
 
 def same_pixels(image: ImageOut, other: ImageOut) -> bool:
@@ -163,9 +175,13 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
         convert = "save its state dict with safetensors.torch.save_file"
         if family in ("resnet", "vit", "convnext"):
             name = architecture["name"]
-            convert = f"convert it with `python -m tools.import_torchvision {name} FILE.pth OUT.safetensors`"
+            convert = (
+                f"convert it with `python -m tools.import_torchvision {name} FILE.pth "
+                f"OUT.safetensors`"
+            )
         raise BaseInvalid(
-            "This is a pickled PyTorch file (.pth, .pt). A pickle can run code and is never read here: "
+            "This is a pickled PyTorch file (.pth, .pt). A pickle can run code and is never read "
+            "here: "
             f"{convert}, and upload the new file."
         )
     if archive:
@@ -192,13 +208,15 @@ def _advise_on_stem(
         return None
     if shape[2] == usual[2]:
         why = (
-            f"The file's first layer ({name}) reads {_format_channels(channels)}, the images have {usual[1]}."
+            f"The file's first layer ({name}) reads {_format_channels(channels)}, the images "
+            f"have {usual[1]}."
         )
         return Advice(architecture, {**image, "channels": channels}, "image.channels", why)
     large = stem == "standard"
     why = (
-        f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images {'above' if large else 'up to'} "
-        f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {usual[2]}×{usual[2]} one."
+        f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images "
+        f"{'above' if large else 'up to'} {SMALL_IMAGE} pixels; images of {size} pixels were asked "
+        f"for with a {usual[2]}×{usual[2]} one."
     )
     stated = _replace_settings(architecture, stem=stem)
     larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
@@ -208,13 +226,16 @@ def _advise_on_stem(
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{format_query(by_size, larger)} and {format_creation_request(by_size, larger)}."
+            f"POST /v1/bases?{format_query(by_size, larger)} and "
+            f"{format_creation_request(by_size, larger)}."
         )
         return Advice(stated, {**image, "channels": channels}, "architecture.stem", why, otherwise)
     return Advice(stated, {**image, "channels": channels}, "architecture.stem", why)
 
 
-def _advise_on_patches(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> Advice | None:
+def _advise_on_patches(
+    architecture: ArchitectureChoice, image: ImageOut, found: Shapes
+) -> Advice | None:
     shape, positions = found[_PATCHES], found[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
@@ -224,8 +245,9 @@ def _advise_on_patches(architecture: ArchitectureChoice, image: ImageOut, found:
         return None
     size = image["size"] if image["size"] // patch == side else side * patch
     why = (
-        f"The file has patches of {patch}×{patch} pixels ({_PATCHES}) and {side}×{side} positions for them "
-        f"({_POSITIONS}): images of {side * patch} pixels. Other patches, or images of another size, were asked for."
+        f"The file has patches of {patch}×{patch} pixels ({_PATCHES}) and {side}×{side} positions "
+        f"for them ({_POSITIONS}): images of {side * patch} pixels. Other patches, or images of "
+        f"another size, were asked for."
     )
     fitting: ImageOut = {"size": size, "channels": channels}
     return Advice(_replace_settings(architecture, patch=patch), fitting, "architecture.patch", why)

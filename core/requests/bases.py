@@ -46,7 +46,11 @@ _NAMED, _MOST = 5, 20
 
 
 def parse_architecture(
-    catalogue: Catalogue, text: str, size: int | None, channels: int | None, config: BaseConfig = UNSAID
+    catalogue: Catalogue,
+    text: str,
+    size: int | None,
+    channels: int | None,
+    config: BaseConfig = UNSAID,
 ) -> tuple[ArchitectureChoice, Images]:
     """Return the complete architecture that `?architecture=` means, and the images of the base.
 
@@ -126,7 +130,9 @@ def create(
             created_at=now,
         )
         session.add(row)
-        record_action(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
+        record_action(
+            session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now
+        )
         response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
         idempotency.store_response(session, actor, repeat, 201, location, response, now)
@@ -211,7 +217,9 @@ def _make_in_use_error(models: list[ModelRef]) -> WrongState:
         else "a model of another owner"
     )
     advice = (
-        "Delete these models first, or keep the base." if models else "It stays as long as that model does."
+        "Delete these models first, or keep the base."
+        if models
+        else "It stays as long as that model does."
     )
     return WrongState(
         f"The base cannot be deleted: {named} began with it. {advice}",
@@ -226,7 +234,9 @@ def _find_dependent_models(
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
     stored = {json.dumps(row.id): row.id for row in rows}
     named = sql_cast(Model.base, Text)
-    query = select(named, Model.id, Model.name).where(seen, Model.deleted_at.is_(None), named.in_(stored))
+    query = select(named, Model.id, Model.name).where(
+        seen, Model.deleted_at.is_(None), named.in_(stored)
+    )
     for base, model_id, name in session.execute(query.order_by(Model.id)):
         models_by_base[stored[base]].append({"id": model_id, "name": name})
     return models_by_base
@@ -264,7 +274,8 @@ def _check_fit(
 def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
     stored = {**architecture, "image": images.image}
     return cast(
-        UploadedFor, stored if images.normalise is None else {**stored, "normalise": images.normalise}
+        UploadedFor,
+        stored if images.normalise is None else {**stored, "normalise": images.normalise},
     )
 
 

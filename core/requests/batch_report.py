@@ -18,7 +18,13 @@ from core.ingest.first_report import NAMES_AND_SIZES, first_report
 from core.ingest.inspect import Directory
 from core.ingest.names import quote
 from core.protocol.data_report import ClassCount
-from core.protocol.report import BatchReport, ClassNames, ConflictsPolicy, DuplicatesPolicy, LookAlike
+from core.protocol.report import (
+    BatchReport,
+    ClassNames,
+    ConflictsPolicy,
+    DuplicatesPolicy,
+    LookAlike,
+)
 from core.requests.class_names import Compared, compare_names
 
 CHECKED = NAMES_AND_SIZES
@@ -73,7 +79,9 @@ def build_report(
 
     `classes` and both policies remain in the report for good.
     """
-    like: list[LookAlike] = [{"label": label, "like": similar} for label, similar in compared.look_alike]
+    like: list[LookAlike] = [
+        {"label": label, "like": similar} for label, similar in compared.look_alike
+    ]
     classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
     sizes: dict[str, ClassCount] = {
         label: {"images": count, "held_out": None} for label, count in found.classes.items()
@@ -122,8 +130,9 @@ def one_class(session: Session, model: Model, found: Directory) -> list[str]:
     if known_classes(session, model) - {label}:
         return []
     return [
-        f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls every image by it, "
-        "so it is published and not put in production. Send another class with it, or in the next batch."
+        f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls "
+        "every image by it, so it is published and not put in production. Send another class with "
+        "it, or in the next batch."
     ]
 
 
@@ -132,13 +141,16 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
     few = {label: found.classes[label] for label in compared.new if found.classes[label] < FEW}
     if not few:
         return []
-    listed = [f"{quote(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])]
+    listed = [
+        f"{quote(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])
+    ]
     more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
     measured = ", ".join(f"{share:.0%} with {images}" for images, share in RECALL.items())
     return [
-        f"New classes with fewer than {FEW} images: {', '.join(listed[:_MOST_LISTED])}{more}. Of photos of one such "
-        f"class beside nine others the default of a new model recognised {measured} images to learn from. Send more "
-        "of them."
+        f"New classes with fewer than {FEW} images: {', '.join(listed[:_MOST_LISTED])}{more}. Of "
+        f"photos of one such class beside nine others the default of a new model recognised "
+        f"{measured} images to "
+        "learn from. Send more of them."
     ]
 
 
@@ -147,14 +159,16 @@ def not_checked(found: Directory) -> list[str]:
     decoding = "Images were not decoded: damaged files are found by the job."
     if found.seen.is_sample:
         decoding = (
-            f"Images were not decoded, and the kinds of {found.seen.looked:,} of {found.seen.images:,} looked at: "
+            f"Images were not decoded, and the kinds of {found.seen.looked:,} of "
+            f"{found.seen.images:,} looked at: "
             "damaged files, and others that cannot be read, are found by the job."
         )
     return [
         *([decoding] if found.encoded else []),
-        "Images were not compared: duplicates, the same image under two classes, and test images that are in the "
-        "training part too are found by the job.",
-        "Nothing was learned: what the version can do, and whether it passes its gate, is measured by the job.",
+        "Images were not compared: duplicates, the same image under two classes, and test images "
+        "that are in the training part too are found by the job.",
+        "Nothing was learned: what the version can do, and whether it passes its gate, is measured "
+        "by the job.",
     ]
 
 

@@ -84,7 +84,9 @@ def class_changes(
         )
         if row.parent is not None:
             old_counts = _read_counts(session, owner, row.parent, tasks)
-            old_tasks = set(list_taught_tasks(find_version(session, owner, str(row.parent)).manifest))
+            old_tasks = set(
+                list_taught_tasks(find_version(session, owner, str(row.parent)).manifest)
+            )
         return ClassChanges(
             row.number,
             row.parent,
@@ -92,7 +94,9 @@ def class_changes(
         )
 
 
-def _compare_counts(now: _Counts, before: _Counts, known: set[int], apart: bool) -> list[ClassChange]:
+def _compare_counts(
+    now: _Counts, before: _Counts, known: set[int], apart: bool
+) -> list[ClassChange]:
     """Compare the counts of a version and of its parent on the same images.
 
     A class that the parent knew is compared on tasks on which both versions were measured.
@@ -112,11 +116,15 @@ def _compare_counts(now: _Counts, before: _Counts, known: set[int], apart: bool)
         for place, count in enumerate((right, total, parent_count[0] if parent_count else 0)):
             of_class[place] += count
     changes = [
-        ClassChange(label, task, total, right, parent_count if (task, label) in parent_classes else None)
+        ClassChange(
+            label, task, total, right, parent_count if (task, label) in parent_classes else None
+        )
         for (task, label), (right, total, parent_count) in sums.items()
         if total
     ]
-    return sorted(changes, key=lambda one: (one.before is None, one.change or 0.0, one.label, one.task or 0))
+    return sorted(
+        changes, key=lambda one: (one.before is None, one.change or 0.0, one.label, one.task or 0)
+    )
 
 
 def _read_counts(session: Session, model: Model, version: int, tasks: Sequence[int]) -> _Counts:

@@ -54,11 +54,18 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
     by_class: dict[int, Flips] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
     for predictions in read_predictions(blobs, pair, words):
-        a_correct, b_correct = predictions.a == predictions.truth, predictions.b == predictions.truth
+        a_correct, b_correct = (
+            predictions.a == predictions.truth,
+            predictions.b == predictions.truth,
+        )
         task_flips = flips.count_flips(a_correct, b_correct)
         total += task_flips
         tasks.append(
-            {"task": predictions.task.number, "name": predictions.task.name, **flips_to_json(task_flips)}
+            {
+                "task": predictions.task.number,
+                "name": predictions.task.name,
+                **flips_to_json(task_flips),
+            }
         )
         class_flips = flips.count_by(predictions.truth, len(words.names), a_correct, b_correct)
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
@@ -98,7 +105,9 @@ def list_images(
     after = _parse_cursor(cursor)
     if label is not None and all(label not in task.labels for task in pair.tasks):
         unknown = [{"field": "class", "message": "unknown"}]
-        raise Invalid(f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown)
+        raise Invalid(
+            f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown
+        )
     words, total = Vocabulary(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
@@ -172,7 +181,11 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
         return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
 
     return [
-        {"label": words.names[number][1], "task": words.names[number][0], **_counts_to_json(by_class[number])}
+        {
+            "label": words.names[number][1],
+            "task": words.names[number][0],
+            **_counts_to_json(by_class[number]),
+        }
         for number in sorted(by_class, key=sort_key)
     ]
 
@@ -180,7 +193,10 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
 def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
     """Return the number of images by (true label, predicted label)."""
     codes, counts = np.unique(truth * size + answer, return_counts=True)
-    return {divmod(code, size): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+    return {
+        divmod(code, size): count
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+    }
 
 
 def _build_confusion(
@@ -213,7 +229,11 @@ def _list_confused_pairs(
     """Return the pairs of a class and a wrong prediction whose counts changed most."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
-        key=lambda key: (-abs(b[key] - a[key]), -max(a[key], b[key]), *map(words.names.__getitem__, key))
+        key=lambda key: (
+            -abs(b[key] - a[key]),
+            -max(a[key], b[key]),
+            *map(words.names.__getitem__, key),
+        )
     )
     return [
         {
@@ -266,7 +286,9 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int]:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")
     if not (point and task.isascii() and task.isdigit() and row.isascii() and row.isdigit()):
-        raise Invalid("This is no cursor of such a list.", fields=[{"field": "cursor", "message": "unknown"}])
+        raise Invalid(
+            "This is no cursor of such a list.", fields=[{"field": "cursor", "message": "unknown"}]
+        )
     return int(task), int(row)
 
 

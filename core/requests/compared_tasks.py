@@ -158,7 +158,9 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
             raise _make_missing_error(owner, missing)
         if task is not None and not compared:
             raise AnswersMissing(left_out[0]["detail"], extra={"missing": _list_missing(left_out)})
-        keys = [Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)]
+        keys = [
+            Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)
+        ]
         for start in range(0, len(keys), _NAMED):
             damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
@@ -179,7 +181,9 @@ def run_with_retry(
             with files_of(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            remaining = find_pair(db, actor, pair.model, str(pair.a.number), str(pair.b.number), task)
+            remaining = find_pair(
+                db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
+            )
             # The same tasks are still there, so the file is really damaged.
             if remaining.tasks == pair.tasks:
                 raise
@@ -206,7 +210,8 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Sa
         )
         if not len(truth) == len(a) == len(b):
             raise StoreCorrupt(
-                f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it has {len(truth)}.",
+                f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
+                f"has {len(truth)}.",
                 extra={"object": Blobs.make_key(task.a if len(a) != len(truth) else task.b)},
             )
         yield Said(task, truth, a, b, p_a, p_b)
@@ -223,7 +228,8 @@ def _read_answers(
     rows, probabilities = open_answers(blobs.fetch_file(digest), place)
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
-            f"Answers on task {place.task} name row {int(rows.max())} of a head with {len(classes)} classes.",
+            f"Answers on task {place.task} name row {int(rows.max())} of a head with "
+            f"{len(classes)} classes.",
             extra={"object": Blobs.make_key(digest)},
         )
     return classes[rows], probabilities
@@ -242,9 +248,13 @@ def _build_side(row: Version) -> Side:
     return Side(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
-def _find_digests(session: Session, model: Model, version: int, task: int | None) -> dict[int, str | None]:
+def _find_digests(
+    session: Session, model: Model, version: int, task: int | None
+) -> dict[int, str | None]:
     """Return the digest of the version's predictions by task, for all tasks it was measured on."""
-    query = select(Result.task, Result.answers).where(Result.model_id == model.id, Result.version == version)
+    query = select(Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version == version
+    )
     if task is not None:
         query = query.where(Result.task == task)
     return {number: digest for number, digest in session.execute(query)}
@@ -255,7 +265,9 @@ def _require_held_out(model: Model, task: Task | None, number: int) -> None:
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     if task.data_deleted_at is not None:
-        raise NotFound(f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}.")
+        raise NotFound(
+            f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}."
+        )
     if task.held_out_deleted_at is not None:
         raise Gone(_explain_gone(model, task))
 
@@ -279,9 +291,16 @@ def _split_tasks(
     for number, task in sorted(tasks.items()):
         a, b = (of.get(number) for of in cells)
         held_out = task.held_out_sha256
-        if a is not None and b is not None and held_out is not None and task.held_out_deleted_at is None:
+        if (
+            a is not None
+            and b is not None
+            and held_out is not None
+            and task.held_out_deleted_at is None
+        ):
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
-            comparable.append(ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key))
+            comparable.append(
+                ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
+            )
         else:
             left_out.append(_build_left_out(model, task, sides, cells))
     return comparable, left_out
@@ -301,7 +320,12 @@ def _build_left_out(
             "detail": f"Its data was deleted on {at}.",
         }
     if task.held_out_deleted_at is not None:
-        return {"task": number, "reason": "counts_only", "versions": [], "detail": _explain_gone(model, task)}
+        return {
+            "task": number,
+            "reason": "counts_only",
+            "versions": [],
+            "detail": _explain_gone(model, task),
+        }
     pairs = list(zip(sides, cells, strict=True))
     unmeasured = sorted({side.number for side, of in pairs if number not in of})
     if unmeasured:
@@ -315,15 +339,18 @@ def _build_left_out(
 
 def _explain_missing(model: Model, version: int, task: int) -> str:
     """Say why a version has no stored predictions on a task, and what to do."""
-    sentence = f"Version {version} has no answers on task {task}: it was measured before answers were kept."
+    sentence = (
+        f"Version {version} has no answers on task {task}: it was measured before answers "
+        f"were kept."
+    )
     if version == model.head:
         return (
             f"{sentence} The next job asks it again, and they are kept then: send a batch "
             f"(POST /v1/models/{model.name}/tasks)."
         )
     return (
-        f"{sentence} Later versions have them. Only version {model.head}, from which the line goes on, is asked again "
-        "when a batch is learned: compare versions that were learned since."
+        f"{sentence} Later versions have them. Only version {model.head}, from which the line goes "
+        "on, is asked again when a batch is learned: compare versions that were learned since."
     )
 
 
@@ -331,7 +358,9 @@ def _make_missing_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing
     """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
-        _explain_missing(model, version, next(o["task"] for o in left_out if version in o["versions"]))
+        _explain_missing(
+            model, version, next(o["task"] for o in left_out if version in o["versions"])
+        )
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
@@ -339,5 +368,7 @@ def _make_missing_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing
 
 
 def _list_missing(left_out: list[LeftOut]) -> list[dict[str, int]]:
-    cells = [{"version": version, "task": one["task"]} for one in left_out for version in one["versions"]]
+    cells = [
+        {"version": version, "task": one["task"]} for one in left_out for version in one["versions"]
+    ]
     return cells[:_NAMED]

@@ -31,7 +31,10 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
-    if not photos.leaves_base_open(given) or (recipe := photos.find_recipe(catalogue, given)) is None:
+    if (
+        not photos.leaves_base_open(given)
+        or (recipe := photos.find_recipe(catalogue, given)) is None
+    ):
         return Start()
     problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
     if photos.trains_backbone(recipe):
@@ -41,10 +44,11 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
     return Start(
         None,
         [
-            f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. It starts from "
-            f"{packaged_base.PACKAGED}, which was learned on images of {packaged_base.load_description().size} "
-            f"pixels and "
-            "tells photos apart less well. To have the other, repair this and create the model again."
+            f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
+            f"It starts from {packaged_base.PACKAGED}, which was learned on images of "
+            f"{packaged_base.load_description().size} pixels and "
+            "tells photos apart less well. To have the other, repair this and create the model "
+            "again."
         ],
     )
 
@@ -63,7 +67,9 @@ def _minutes_of(catalogue: Catalogue, recipe: RecipeOut) -> str:
     """Return a sentence with the expected minutes of a batch on the larger base."""
     expected = passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
     return (
-        f"This recipe trains the network, so the model starts from the small base {packaged_base.PACKAGED}. "
-        f'{imagenet_base.NAME} knows photos better ("base": "{imagenet_base.NAME}"); a batch of {EXAMPLE_IMAGES} '
+        f"This recipe trains the network, so the model starts from the small base "
+        f"{packaged_base.PACKAGED}. "
+        f'{imagenet_base.NAME} knows photos better ("base": "{imagenet_base.NAME}"); a batch of '
+        f"{EXAMPLE_IMAGES} "
         f"images then takes about {say_minutes(expected)} of one processor core by this recipe."
     )

@@ -34,4 +34,8 @@ def build_delivery_detail(actor: Actor, row: Delivery) -> DeliveryDetail:
     service.
     """
     receiver_response = row.answer if actor.is_admin else None
-    return {**build_delivery_response(row), "payload": json.loads(row.payload), "answer": receiver_response}
+    return {
+        **build_delivery_response(row),
+        "payload": json.loads(row.payload),
+        "answer": receiver_response,
+    }

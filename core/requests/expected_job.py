@@ -36,7 +36,12 @@ class PastJob:
 
 
 def find_expected_s(
-    session: Session, catalogue: Catalogue, model: Model, recipe: RecipeOut, learned: int, held_out: int
+    session: Session,
+    catalogue: Catalogue,
+    model: Model,
+    recipe: RecipeOut,
+    learned: int,
+    held_out: int,
 ) -> float | None:
     """Return the expected seconds of a batch's job, or None without any measurement.
 
@@ -48,7 +53,9 @@ def find_expected_s(
     """
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
-    base_pass = pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+    base_pass = (
+        pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+    )
     estimate = relative_s(catalogue, base_pass, recipe, learned, held_out)
     past = _read_past(session, model)
     rates = [

@@ -27,9 +27,9 @@ from core.requests.jobs import beside_the_line
 from core.requests.versions import find_version
 
 NO_WORKER = (
-    "No worker here can export to ONNX. Whoever runs the service installs the packages where a worker runs, "
-    "pip install onnx onnxruntime onnxscript, and starts that worker again. Until then take the version as "
-    "format=safetensors."
+    "No worker here can export to ONNX. Whoever runs the service installs the packages where a "
+    "worker runs, pip install onnx onnxruntime onnxscript, and starts that worker again. Until "
+    "then take the version as format=safetensors."
 )
 
 
@@ -90,6 +90,6 @@ def _explain_ending(job: Job, version: Version, format: str) -> str:
     if job.error["kind"] != "export":
         return f"{why} {retried}."
     return (
-        f"{why} With the same packages it fails again: take the version as format=safetensors. After an upgrade of the "
-        f"worker {retried}."
+        f"{why} With the same packages it fails again: take the version as format=safetensors. "
+        f"After an upgrade of the worker {retried}."
     )

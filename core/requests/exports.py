@@ -94,7 +94,9 @@ def _find_source(db: Database, actor: Actor, model: str, version: str, format: s
     """Return the facts that a download of the version is built from."""
     form = FORMATS.get(format)
     if form is None:
-        raise ExportUnavailable(f"There is no export format {format!r}; use {' or '.join(FORMATS)}.")
+        raise ExportUnavailable(
+            f"There is no export format {format!r}; use {' or '.join(FORMATS)}."
+        )
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
@@ -103,15 +105,19 @@ def _find_source(db: Database, actor: Actor, model: str, version: str, format: s
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
         if not parts:
             raise ExportUnavailable(
-                f"Version {row.number} has no stored weights: it is the random start that its manifest "
-                "describes. Download a later version."
+                f"Version {row.number} has no stored weights: it is the random start that its "
+                "manifest describes. Download a later version."
             )
-        damage.refuse_marked_parts(session, row, {Blobs.make_key(sha256): name for name, sha256 in parts})
+        damage.refuse_marked_parts(
+            session, row, {Blobs.make_key(sha256): name for name, sha256 in parts}
+        )
         refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
         sure = sure_of(session, owner, row.number)
-        return _Source(form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure)
+        return _Source(
+            form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
+        )
 
 
 def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
@@ -123,9 +129,14 @@ def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build_file(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path) -> ExportFile:
+def _build_file(
+    db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path
+) -> ExportFile:
     """Build the download, store it as a blob and register it."""
-    target, format = spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}", source.format.name
+    target, format = (
+        spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}",
+        source.format.name,
+    )
     try:
         _write_file(blobs, catalogue, source, target)
         sha256, size = blobs.put_file(target, move=True)
@@ -138,7 +149,9 @@ def _build_file(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Sourc
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
             session.execute(
-                delete(Export).where(Export.version_id == source.version_id, Export.format == format)
+                delete(Export).where(
+                    Export.version_id == source.version_id, Export.format == format
+                )
             )
             session.add(
                 Export(

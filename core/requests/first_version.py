@@ -38,7 +38,13 @@ Heads, prompts, buffers and other parts are not taken over.
 
 
 def add_version_zero(
-    session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float, images: Images
+    session: Session,
+    blobs: Blobs,
+    actor: Actor,
+    model: Model,
+    seed: int,
+    now: float,
+    images: Images,
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -94,7 +100,9 @@ def _of_upload(
     if row is None:
         raise _bad_base(f"There is no base {base!r}.")
     base_architecture = architecture_of(row.architecture)
-    if base_architecture != model.architecture or not same_pixels(row.architecture["image"], model.image):
+    if base_architecture != model.architecture or not same_pixels(
+        row.architecture["image"], model.image
+    ):
         raise _bad_base(other_model(row.architecture, model.architecture, model.image))
     model.image = _with_decoding_of(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
@@ -115,17 +123,23 @@ def _of_version(
         raise _bad_base(f"The model {base['model']!r} has no version {number}.")
     if source.architecture != model.architecture or not same_pixels(source.image, model.image):
         raise _bad_base(
-            f"Version {number} of {source.name} has {describe_architecture(source.architecture, source.image)}; "
-            f"the model has "
+            f"Version {number} of {source.name} has "
+            f"{describe_architecture(source.architecture, source.image)}; the model has "
             f"{describe_architecture(model.architecture, model.image)}. Create the model with "
             f"{format_creation_request(source.architecture, source.image, base)}."
         )
-    if source_version.manifest.network is not None and source_version.manifest.network.family == "linearised":
+    if (
+        source_version.manifest.network is not None
+        and source_version.manifest.network.family == "linearised"
+    ):
         raise _bad_base(
-            f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does not fit "
-            "the model's architecture. Name a version of a plain network, or upload the base."
+            f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does "
+            "not fit the model's architecture. Name a version of a plain network, or upload the "
+            "base."
         )
-    rows = session.scalars(select(Part).where(Part.version_id == source_version.id).order_by(Part.position))
+    rows = session.scalars(
+        select(Part).where(Part.version_id == source_version.id).order_by(Part.position)
+    )
     parts = [
         StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
         for p in rows

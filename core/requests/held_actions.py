@@ -34,7 +34,12 @@ _OF_DATA = {"data_report", "resources", "seed"}
 
 
 def list_held_actions(
-    model: Model, task: Task, version: Version, job: Job, learned: Collection[int], others: Mapping[int, Task]
+    model: Model,
+    task: Task,
+    version: Version,
+    job: Job,
+    learned: Collection[int],
+    others: Mapping[int, Task],
 ) -> list[ActionOut]:
     """Return all requests that settle a held version, first the one that repairs it.
 
@@ -46,7 +51,9 @@ def list_held_actions(
     other_actions = [
         make_discard(model, task),
         make_action(
-            f"Go on without task {task.number}", task_path(model, task, "continue"), {"reason": LEFT_OPEN}
+            f"Go on without task {task.number}",
+            task_path(model, task, "continue"),
+            {"reason": LEFT_OPEN},
         ),
         make_action(
             f"Put version {version.number} in production all the same",
@@ -66,7 +73,12 @@ def list_held_actions(
 
 
 def _list_repairs(
-    model: Model, task: Task, version: Version, job: Job, learned: Collection[int], others: Mapping[int, Task]
+    model: Model,
+    task: Task,
+    version: Version,
+    job: Job,
+    learned: Collection[int],
+    others: Mapping[int, Task],
 ) -> list[ActionOut]:
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [number for number in words.lost_tasks(version.gate) if number not in learned]
@@ -75,7 +87,11 @@ def _list_repairs(
         if first is None:
             return []
         if words.can_relearn(first):
-            return [make_action(f"Learn task {first.number} again", task_path(model, first, "relearn"), {})]
+            return [
+                make_action(
+                    f"Learn task {first.number} again", task_path(model, first, "relearn"), {}
+                )
+            ]
         return [make_discard(model, first)]
     if not words.can_relearn(task):
         return []
@@ -100,7 +116,9 @@ def _list_repairs(
         title = f"Learn task {task.number} again by slca, which changes less"
     else:
         return []
-    return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})]
+    return [
+        make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})
+    ]
 
 
 def make_retry(task: Task, job: Job) -> ActionOut:
@@ -121,6 +139,8 @@ def task_path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def make_action(title: str, path: str, body: ActionBody | None, *, method: str = "POST") -> ActionOut:
+def make_action(
+    title: str, path: str, body: ActionBody | None, *, method: str = "POST"
+) -> ActionOut:
     """Return a request with its title."""
     return {"title": title, "method": method, "path": path, "body": body}

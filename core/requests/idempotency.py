@@ -70,7 +70,9 @@ def check_key(key: str | None) -> str | None:
     if key is not None and not _KEY.fullmatch(key):
         raise Invalid(
             "Idempotency-Key must be 1 to 255 visible ASCII characters.",
-            fields=[{"field": "Idempotency-Key", "message": "not 1 to 255 visible ASCII characters"}],
+            fields=[
+                {"field": "Idempotency-Key", "message": "not 1 to 255 visible ASCII characters"}
+            ],
         )
     return key
 
@@ -99,7 +101,9 @@ def in_flight() -> IdempotencyInFlight:
     )
 
 
-def find_replay(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
+def find_replay(
+    session: Session, actor: Actor, request: Request | None, now: float
+) -> Replay | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -214,7 +218,9 @@ def _match_key(actor: Actor, request: Request) -> tuple[Any, ...]:
     )
 
 
-def _find_live_row(session: Session, actor: Actor, request: Request, now: float) -> Idempotency | None:
+def _find_live_row(
+    session: Session, actor: Actor, request: Request, now: float
+) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
     row = session.get(
         Idempotency,

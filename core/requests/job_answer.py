@@ -117,7 +117,8 @@ class MissingDevice:
     Attributes:
         gpus: number of devices.
         is_resumed: True if it was started on one, False if its recipe asks for them.
-        seen_at: when a worker with so many last reported, in seconds since 1970; None: not within a day.
+        seen_at: when a worker with so many last reported, in seconds since 1970; None: not within a
+            day.
     """
 
     gpus: int
@@ -125,7 +126,9 @@ class MissingDevice:
     seen_at: float | None
 
 
-def missing_device(job: Job | JobRow, gpus: int, seen_at: float | None, now: float) -> MissingDevice | None:
+def missing_device(
+    job: Job | JobRow, gpus: int, seen_at: float | None, now: float
+) -> MissingDevice | None:
     """Return the CUDA devices that a job waits for; None if a reporting worker has them.
 
     Args:
@@ -162,7 +165,9 @@ def base_of(row: JobRow) -> BaseJob | None:
     none."""
     if row.base is None or row.base_job is None:
         return None
-    return BaseJob(row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error)
+    return BaseJob(
+        row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +253,14 @@ def build_job_response(session: Session, job: Job, model: Model | None = None) -
     """Return one job with the facts beside it. model: the job's, if the caller has read it."""
     session.flush()
     has_base = model is not None and model.base_job is None
-    return to_json(job, find_asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id])
+    return to_json(
+        job, find_asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id]
+    )
 
 
-def find_asides(session: Session, found: Sequence[Job], with_base: Collection[str] = ()) -> dict[str, Aside]:
+def find_asides(
+    session: Session, found: Sequence[Job], with_base: Collection[str] = ()
+) -> dict[str, Aside]:
     """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
@@ -276,7 +285,9 @@ def find_asides(session: Session, found: Sequence[Job], with_base: Collection[st
         )
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
-    bases = _find_base_jobs(session, {job.model_id for job in found if _has_place(job)} - set(with_base))
+    bases = _find_base_jobs(
+        session, {job.model_id for job in found if _has_place(job)} - set(with_base)
+    )
     devices = _missing_devices(session, found)
     return {
         job.id: Aside(
@@ -294,7 +305,9 @@ def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
     if not models:
         return {}
     query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
-    rows = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
+    rows = session.execute(
+        query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
+    )
     return {
         model: BaseJob(job_id, state, revision, progress, error)
         for model, job_id, state, revision, progress, error in rows
@@ -304,7 +317,9 @@ def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
 def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:
     """Return job id → the CUDA devices that it waits for; one query, none if no job needs
     devices."""
-    needing = [job for job in found if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)]
+    needing = [
+        job for job in found if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
+    ]
     if not needing:
         return {}
     reports = workers.cuda_workers(session)
@@ -377,8 +392,8 @@ def _waiting_for_device(device: MissingDevice) -> WaitingFor:
         why = "was started on a CUDA device and continues only on one"
         else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'
     detail = (
-        f"This job {why}, and no worker with {devices} has reported {since}. Start one, or cancel the job and retry it "
-        f"with the recipe {else_}."
+        f"This job {why}, and no worker with {devices} has reported {since}. Start one, or cancel "
+        f"the job and retry it with the recipe {else_}."
     )
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 

@@ -82,7 +82,11 @@ def read_story(db: Database, actor: Actor, job_id: str) -> Story:
         for one in reversed(log_events)
     ]
     losses = [one.data.get("loss") for one in reversed(reports)]
-    loss = [(index, float(value)) for index, value in enumerate(losses) if isinstance(value, int | float)]
+    loss = [
+        (index, float(value))
+        for index, value in enumerate(losses)
+        if isinstance(value, int | float)
+    ]
     return Story(job, name, newest[0].id if newest else 0, log, thin_curve(loss, POINTS), best)
 
 
@@ -113,7 +117,9 @@ def _find_best(session: Session, job: Job) -> Best | None:
     return None if accuracy is None else Best(job.anytime.step, accuracy)
 
 
-def _find_newest_events(session: Session, job_id: str, kind: str | None, most: int) -> Sequence[Event]:
+def _find_newest_events(
+    session: Session, job_id: str, kind: str | None, most: int
+) -> Sequence[Event]:
     """Return the newest events of a job, newest first, of one type or of all."""
     query = select(Event).where(Event.job_id == job_id)
     if kind is not None:

@@ -47,7 +47,9 @@ def list_jobs(
         Invalid: the state is unknown.
     """
     if state is not None and state not in set(State):
-        raise Invalid(f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}])
+        raise Invalid(
+            f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}]
+        )
     with db.read() as session:
         query = select(Job) if kind is None else select(Job).where(Job.kind == str(kind))
         if model is not None:
@@ -91,7 +93,9 @@ def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> Job
         state = change_state(session, job, action, now)
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
-            record_action(session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id)
+            record_action(
+                session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id
+            )
         if state is State.CANCELLED and before != State.CANCELLED:
             line.record_job_end(session, job, now)
         return build_job_response(session, job)
@@ -132,7 +136,9 @@ def set_resources(job: Job) -> None:
         job.snapshot = job.resume_on = None  # the sweep removes the files of the snapshot
 
 
-def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float) -> Job:
+def beside_the_line(
+    model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float
+) -> Job:
     """Return a queued job that learns no task and waits for none.
 
     Args:

@@ -90,7 +90,8 @@ def create(
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
     if owner is not None and not is_plain_name(owner):
         raise Invalid(
-            f"An owner's name must match {NAME_PATTERN}.", fields=[{"field": "owner", "message": "bad name"}]
+            f"An owner's name must match {NAME_PATTERN}.",
+            fields=[{"field": "owner", "message": "bad name"}],
         )
     with db.write() as session:
         now = db.now(session)
@@ -114,7 +115,9 @@ def create(
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
-            bound = predict_keys.build_bound(predict_keys.bind(session, key, model, wanted), model.name, now)
+            bound = predict_keys.build_bound(
+                predict_keys.bind(session, key, model, wanted), model.name, now
+            )
             data |= {"model": model.id, "alias": bound["alias"]}
         record_action(session, actor, "key.create", key.id, data, now=now)
         return {**_to_json(key, row.name, bound), "secret": secret}
@@ -128,7 +131,9 @@ def list_keys(
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
         rows = read_page(session, query, Key.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.find_bounds(session, [row.Key.id for row in rows.rows], db.now(session))
+        bounds = predict_keys.find_bounds(
+            session, [row.Key.id for row in rows.rows], db.now(session)
+        )
         items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
         return {"items": items, "next_cursor": rows.next_cursor}
 
@@ -144,7 +149,9 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
             out.
     """
     if key_id == actor.key_id:
-        raise WrongState("A key cannot revoke itself: use another admin key.", extra={"state": "in-use"})
+        raise WrongState(
+            "A key cannot revoke itself: use another admin key.", extra={"state": "in-use"}
+        )
     with db.write() as session:
         key = session.get(Key, key_id)
         if key is None:
@@ -176,7 +183,9 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         )
         if session.execute(valid.limit(1)).first() is not None:
             return None
-        _, secret = _add_key(session, owner, name="first admin key", scope="admin", expires=None, now=now)
+        _, secret = _add_key(
+            session, owner, name="first admin key", scope="admin", expires=None, now=now
+        )
         _write_private(data_dir / "admin-key", secret + "\n")
         return secret
 

@@ -91,7 +91,14 @@ def _list_versions(session: Session, model: Model, end: int, size: int) -> list[
     task = and_(Task.model_id == Version.model_id, Task.number == Version.task_number)
     query = (
         select(
-            *(Version.number, Version.parent, Version.task_number, Task.name, Version.status, Version.gate),
+            *(
+                Version.number,
+                Version.parent,
+                Version.task_number,
+                Task.name,
+                Version.status,
+                Version.gate,
+            ),
             *(Version.bytes, Version.bytes_new, Version.note, Version.job_id, Version.created_at),
             *(Measurement.value, Measurement.detail),
         )

@@ -60,7 +60,9 @@ def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOu
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
-        query = select(Part).where(Part.version_id == version.id, Part.type.in_(set(TYPES) - {FEATURES}))
+        query = select(Part).where(
+            Part.version_id == version.id, Part.type.in_(set(TYPES) - {FEATURES})
+        )
         by_type: dict[str, list[Part]] = {}
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
@@ -138,13 +140,19 @@ def _mark_deleted(
     unlocked_model = find_model(session, actor, model)
     holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
     query = (
-        select(Job).where(Job.model_id == unlocked_model.id, Job.place.is_not(None), holding).order_by(Job.id)
+        select(Job)
+        .where(Job.model_id == unlocked_model.id, Job.place.is_not(None), holding)
+        .order_by(Job.id)
     )
     locked_jobs = list(
-        session.scalars(query.with_for_update(key_share=True).execution_options(populate_existing=True))
+        session.scalars(
+            query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        )
     )
     row = find_model(session, actor, unlocked_model.id, lock=True)
-    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in locked_jobs}:
+    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {
+        job.id for job in locked_jobs
+    }:
         return None  # claimed since: lock it too
     found_parts = session.execute(
         select(Part, Version.number)
@@ -163,7 +171,9 @@ def _mark_deleted(
     # A job also reads the memory of versions before its parent. A retried job has no parent yet,
     # but it may have a snapshot.
     affected = [
-        job for job in locked_jobs if job.parent_version is None or job.parent_version >= min(versions)
+        job
+        for job in locked_jobs
+        if job.parent_version is None or job.parent_version >= min(versions)
     ]
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
@@ -175,7 +185,9 @@ def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if State(job.state) in _STOPPED:
-        change_state(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
+        change_state(
+            session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"}
+        )
     return [] if snapshot is None else snapshot.keys
 
 
@@ -190,13 +202,21 @@ def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[in
     single = manifest.classes or []
 
     def find_label(task: int, number: int) -> str:
-        rows = single if scenario != "task" else together if kind in ("exemplars", FEATURES) else heads[task]
+        rows = (
+            single
+            if scenario != "task"
+            else together
+            if kind in ("exemplars", FEATURES)
+            else heads[task]
+        )
         return str(rows[number])
 
     return find_label
 
 
-def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> PartMemory:
+def _to_json(
+    blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]
+) -> PartMemory:
     """Return the memory of all parts of one type.
 
     The first part of a buffer or of exemplars lists its content; the other parts are packs of its
@@ -211,12 +231,16 @@ def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int],
         "items": None,
         "per_task": [],
         "per_class": {},
-        "deleted_at": format_rfc3339(parts[0].deleted_at) if counted_parts is parts or not stored else None,
+        "deleted_at": format_rfc3339(parts[0].deleted_at)
+        if counted_parts is parts or not stored
+        else None,
     }
     if memory["deleted_at"] is not None:
         return {**memory, "bytes": 0, "items": 0}
     counts = (
-        _count_features(blobs, counted_parts) if counted_parts is stored else _count_images(blobs, parts[0])
+        _count_features(blobs, counted_parts)
+        if counted_parts is stored
+        else _count_images(blobs, parts[0])
     )
     if counts is None:
         return memory

@@ -66,7 +66,8 @@ class Window:
         for name, (first, last) in (("from` and `to", self.versions), ("tasks", self.tasks)):
             if first > last:
                 raise Invalid(
-                    f"The window `{name}` begins at {first} and ends at {last}: name the lower number first."
+                    f"The window `{name}` begins at {first} and ends at {last}: name the lower "
+                    f"number first."
                 )
 
 
@@ -98,7 +99,9 @@ class _Basis:
     def published(self) -> dict[int, Published]:
         """All versions by number, in ascending order."""
         return {
-            number: Published(matrix.Row(number, task, parent), status, size, _compute_duration(start, end))
+            number: Published(
+                matrix.Row(number, task, parent), status, size, _compute_duration(start, end)
+            )
             for number, task, parent, status, size, start, end in self.versions
         }
 
@@ -110,7 +113,9 @@ class _Basis:
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
         classes = dict(zip(*parse_lists(self.classes), strict=True))
-        tasks_by_number = {number: Learned(name, classes[number], n) for number, name, n in self.tasks}
+        tasks_by_number = {
+            number: Learned(name, classes[number], n) for number, name, n in self.tasks
+        }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
     def digest(self, window: Window) -> bytes:
@@ -172,7 +177,9 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
             session, basis.model, basis.asked, basis.taught, published, existing_tasks, first
         )
     except KeyError as error:
-        raise NotFound(f"Version {basis.asked} has an ancestor that is not there: {error}.") from error
+        raise NotFound(
+            f"Version {basis.asked} has an ancestor that is not there: {error}."
+        ) from error
     rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
     columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
     sizes = {task: total for (_, task), (_, total) in first.items()}
@@ -202,7 +209,12 @@ def _build_matrix(
 
 def _build_row(version: Published) -> MatrixRow:
     row = version.row
-    return {"version": row.version, "task": row.task, "parent": row.parent, "status": version.status}
+    return {
+        "version": row.version,
+        "task": row.task,
+        "parent": row.parent,
+        "status": version.status,
+    }
 
 
 def _build_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:

@@ -59,9 +59,9 @@ AT_ONCE = 500
 # Statements are built once at import: building them takes longer than running most of them.
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
-_FIRST_CELLS = select(*aggregate_columns(Result.version, Result.task, Result.correct, Result.total)).where(
-    Result.model_id == _MODEL, Result.best.is_(None)
-)
+_FIRST_CELLS = select(
+    *aggregate_columns(Result.version, Result.task, Result.correct, Result.total)
+).where(Result.model_id == _MODEL, Result.best.is_(None))
 _COUNTS = select(*aggregate_columns(Result.task, Result.per_class)).where(
     Result.model_id == _MODEL, Result.version == _VERSION
 )
@@ -103,7 +103,9 @@ def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[i
     """
     columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
     versions, tasks, correct, totals = parse_lists(columns)
-    return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
+    return dict(
+        zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True)
+    )
 
 
 def build_summary(
@@ -198,9 +200,13 @@ def _of_the_last(
 ) -> LastFigures:
     """Return the figures that are recorded only for the requested version, by task."""
     of_version = {"model": model.id, "version": version}
-    documents: dict[str, dict[str, Any]] = dict(session.connection().execute(_OF_ONE, of_version).all())
+    documents: dict[str, dict[str, Any]] = dict(
+        session.connection().execute(_OF_ONE, of_version).all()
+    )
     changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
-    worse, better = matrix.change_rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
+    worse, better = matrix.change_rates(
+        (c["regressed"], c["improved"], c["total"]) for c in changes.values()
+    )
     return {
         "calibration": _read_calibration(documents.get("calibration")),
         "regression_rate": worse,
@@ -229,7 +235,9 @@ def _read_anytime_means(
     Args:
         known: versions whose jobs measured them.
     """
-    accuracies: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
+    accuracies: dict[int, list[TaskAccuracy]] = {
+        version: [] for version in line if version in known
+    }
     versions = list(accuracies)
     for start in range(0, len(versions), AT_ONCE):
         part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}

@@ -55,7 +55,9 @@ def _hide_model(
     unlocked_model = find_model(session, actor, model)
     unfinished = (Job.model_id == unlocked_model.id, Job.state.in_(sorted(UNFINISHED)))
     locked_jobs = list(
-        session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True))
+        session.scalars(
+            select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True)
+        )
     )
     row = session.get_one(Model, unlocked_model.id, with_for_update=True, populate_existing=True)
     if row.deleted_at is not None:

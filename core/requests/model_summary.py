@@ -106,9 +106,13 @@ def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
     `at` is when it ended, else started, else was created.
     """
     job_of_model = aliased(Job)
-    newest = select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()
+    newest = (
+        select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()
+    )
     at = func.coalesce(Job.finished_at, Job.started_at, Job.created_at)
-    query = select(Model.id, Job.id, Job.state, at).join(Job, Job.id == newest).where(Model.id.in_(ids))
+    query = (
+        select(Model.id, Job.id, Job.state, at).join(Job, Job.id == newest).where(Model.id.in_(ids))
+    )
     return {
         model_id: {"id": job_id, "state": state, "at": format_rfc3339(when)}
         for model_id, job_id, state, when in session.execute(query)

@@ -85,7 +85,9 @@ def create(
                     return cast(ModelOut, replay.body), True
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
-            model = add_model(session, blobs, actor, requested, given, begins, ("model.create", data), now)
+            model = add_model(
+                session, blobs, actor, requested, given, begins, ("model.create", data), now
+            )
             response = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
@@ -116,11 +118,15 @@ def list_models(
         summary: add a summary to each, see `core.requests.model_summary`.
     """
     with db.read() as session:
-        query = select(Model).where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
+        query = select(Model).where(
+            Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id)
+        )
         if q is not None:
             # names are stored in lower case
             query = query.where(Model.name.contains(q.lower(), autoescape=True))
-        rows: Page[Model] = read_page(session, query, Model.id, limit, cursor, descending=newest_first)
+        rows: Page[Model] = read_page(
+            session, query, Model.id, limit, cursor, descending=newest_first
+        )
         named = aliases_of(session, [m.id for m in rows.rows])
         waits = attention.of_models(session, rows.rows)
         summaries = model_summary.of_models(session, rows.rows) if summary else {}
@@ -188,7 +194,9 @@ def change(
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
-        record_action(session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id)
+        record_action(
+            session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id
+        )
         session.flush()
         response = _build_response(session, catalogue, row)
         response["warnings"] += warnings
@@ -196,7 +204,11 @@ def change(
 
 
 def _change_recipe(
-    session: Session, catalogue: Catalogue, row: Model, given: RecipePatch | None, admission: Admission
+    session: Session,
+    catalogue: Catalogue,
+    row: Model,
+    given: RecipePatch | None,
+    admission: Admission,
 ) -> list[str]:
     """Apply a patch to the recipe, or reset it to the defaults (None).
 
@@ -204,12 +216,16 @@ def _change_recipe(
         Warnings about memory that the next task would lose.
     """
     recipe = {} if given is None else build_stored_patch(given, row.recipe)
-    if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
+    if given is None or any(
+        given.get(name, "") is None for name in ("method", "optimizer", "preset")
+    ):
         recipe = start.recipe_of(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
         recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
     resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
-    warnings = check_next_task(session, catalogue, row, line.start_of(session, row), resolved.recipe)
+    warnings = check_next_task(
+        session, catalogue, row, line.start_of(session, row), resolved.recipe
+    )
     work = work_of(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
@@ -222,7 +238,9 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
     `latest` is the newest published version.
     """
     named: dict[str, dict[str, int]] = {}
-    for alias in session.scalars(select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)):
+    for alias in session.scalars(
+        select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)
+    ):
         named.setdefault(alias.model_id, {})[alias.name] = alias.version
     # One index look-up per model; a maximum over a group would read every version of each model.
     newest = (
@@ -244,7 +262,9 @@ def _build_response(session: Session, catalogue: Catalogue, model: Model) -> Mod
     return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
 
 
-def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]) -> ModelOut:
+def to_json(
+    catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
+) -> ModelOut:
     """Return a model in the contract's form, with its recipe resolved.
 
     Args:

@@ -66,7 +66,9 @@ class Size:
 
 
 def size_of(
-    chosen: ArchitectureChoice, image: ImageOut, pretrained: Mapping[str, PretrainedRow] | None = None
+    chosen: ArchitectureChoice,
+    image: ImageOut,
+    pretrained: Mapping[str, PretrainedRow] | None = None,
 ) -> Size | None:
     """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
 
@@ -89,11 +91,23 @@ def size_of(
         _add_resnet(size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels)
     elif name in _CONVNEXTS:
         _add_convnext(
-            size, *_CONVNEXTS[name], 2 if _has_small_stem(architecture, pixels) else 4, pixels, channels
+            size,
+            *_CONVNEXTS[name],
+            2 if _has_small_stem(architecture, pixels) else 4,
+            pixels,
+            channels,
         )
     elif name in _VITS:
         layers, width, mlp, large = _VITS[name]
-        _add_vit(size, layers, width, mlp, _choose_patch_size(architecture, pixels, large), pixels, channels)
+        _add_vit(
+            size,
+            layers,
+            width,
+            mlp,
+            _choose_patch_size(architecture, pixels, large),
+            pixels,
+            channels,
+        )
     elif name == "vit":
         sizes = (architecture["layers"], architecture["hidden"], architecture["mlp"])
         _add_vit(size, *sizes, _choose_patch_size(architecture, pixels, 16), pixels, channels)
@@ -140,7 +154,9 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
     size.features = 128
 
 
-def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
+def _small_resnet(
+    size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int
+) -> None:
     """Add a residual network for small images."""
     size.parameters += 9 * channels * width + 2 * width
     size.count_output(width * pixels**2, 2)
@@ -182,7 +198,9 @@ def _add_resnet(
                 size.parameters += 9 * (inputs + width) * width + 4 * width
                 size.count_output(width * area, 4)
             else:
-                size.parameters += inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
+                size.parameters += (
+                    inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
+                )
                 size.count_output(width * (before if first else area), 2)
                 size.count_output(width * area, 2)
                 size.count_output(outputs * area, 2)
@@ -205,18 +223,24 @@ def _add_convnext(
             size.parameters += 2 * width + 8 * width**2 + 2 * width
             size.count_output(width * side**2, 2)
             width, side = 2 * width, side // 2
-        size.parameters += count * (49 * width + width + 2 * width + 8 * width**2 + 5 * width + width)
+        size.parameters += count * (
+            49 * width + width + 2 * width + 8 * width**2 + 5 * width + width
+        )
         size.count_output(width * side**2, 6 * count)
         size.count_output(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
     size.features = width
 
 
-def _add_vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
+def _add_vit(
+    size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int
+) -> None:
     """Add a vision transformer."""
     tokens = 1 + (pixels // patch) ** 2
     size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
-    size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
+    size.parameters += layers * (
+        4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width
+    )
     size.count_output(tokens * width, 2 + 12 * layers)
     size.count_output(tokens * mlp, 2 * layers)
     size.features = width
@@ -231,7 +255,9 @@ def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels:
     width = heads * architecture["head_dim"]
     mlp = width * architecture["expansion"]
     gated = 4 * heads * (layers - 1) if architecture["attention"] == "gpsa" else 0
-    size.parameters += channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
+    size.parameters += (
+        channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
+    )
     size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
     size.count_output(tokens * width, 12 * layers)
     size.count_output(tokens * mlp, 2 * layers)

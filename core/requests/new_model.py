@@ -116,7 +116,9 @@ def add_model(
             session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images
         )
     else:
-        pretrained.add_version_or_job(session, blobs, actor, model, begins.weights, recipe, begins.terms, now)
+        pretrained.add_version_or_job(
+            session, blobs, actor, model, begins.weights, recipe, begins.terms, now
+        )
     return model
 
 
@@ -157,9 +159,9 @@ def kept_data(given: Mapping[str, object]) -> list[str]:
     if given.get("training_data_days") is not None or given.get("keep_training_data"):
         return []
     return [
-        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version "
-        "is published, so that it can be learned again after a rollback; training_data_days says how long "
-        "(0: not at all)."
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after "
+        "its version is published, so that it can be learned again after a rollback; "
+        "training_data_days says how long (0: not at all)."
     ]
 
 
@@ -169,7 +171,9 @@ def line_of(given: ModelChange) -> dict[str, object]:
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
+def gate_of(
+    before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
+) -> GateOut:
     """Return all limits of the gate, with those of the patch applied.
 
     A limit that is not set is None. Limits that are newer than the model are not set.
@@ -183,7 +187,8 @@ def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSet
     limits: GateLimits = {**before, **switched, **patch}
     if limits.get("min_coverage") is not None and answers is None:
         raise Invalid(
-            "min_coverage limits how many answers are sure, and this model does not say when one is. Send "
+            "min_coverage limits how many answers are sure, and this model does not say when one "
+            "is. Send "
             '"answers": {"precision": 0.98} as well, or set min_coverage to null.',
             fields=[{"field": "gate.min_coverage", "message": "only with answers.precision"}],
         )
@@ -205,7 +210,9 @@ def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSet
 
 def is_free(session: Session, owner_id: str, name: str) -> bool:
     """Return True if no model of an owner has this name."""
-    query = select(Model.id).where(Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None))
+    query = select(Model.id).where(
+        Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None)
+    )
     return session.scalar(query) is None
 
 

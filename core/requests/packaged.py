@@ -42,7 +42,8 @@ def version_zero(
     fitting = packaged_base.load_description(base).architecture
     if architecture != fitting:
         message = (
-            f'{base} fits "architecture": {json.dumps(fitting)}; the model has {json.dumps(architecture)}.'
+            f'{base} fits "architecture": {json.dumps(fitting)}; the model has '
+            f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     part = _build_part(image["channels"])

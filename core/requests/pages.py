@@ -81,7 +81,9 @@ def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
         start = names.index(str(last)) + 1
     page_names = names[start : start + limit]
     more = len(names) > start + limit
-    return Page([items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None)
+    return Page(
+        [items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None
+    )
 
 
 def read_page(
@@ -120,7 +122,8 @@ def read_page(
     rows = rows[:fitting]
     alone = len(query.column_descriptions) == 1
     return Page(
-        [row[0] if alone else row for row in rows], encode_cursor(rows[-1].page_key) if more else None
+        [row[0] if alone else row for row in rows],
+        encode_cursor(rows[-1].page_key) if more else None,
     )
 
 
@@ -135,7 +138,9 @@ def _count_fitting(
     if weight is None:
         return limit
     total = 0
-    for count, (weight_of_row,) in enumerate(session.execute(ordered.with_only_columns(weight).limit(limit))):
+    for count, (weight_of_row,) in enumerate(
+        session.execute(ordered.with_only_columns(weight).limit(limit))
+    ):
         total += weight_of_row
         if total > MAX_PAGE_BYTES and count:
             return count
@@ -159,7 +164,8 @@ def _check_limit(limit: int) -> None:
     """Check that the limit is in its range."""
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid(
-            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
+            f"limit must be 1 to {MAX_LIMIT}.",
+            fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}],
         )
 
 

@@ -63,9 +63,15 @@ def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float
     if scope != "predict":
         field_names = [name for name, value in vars(wanted).items() if value is not None]
         if field_names:
-            detail = f"{', '.join(field_names)}: only a key of scope predict has these, not one of {scope}."
+            detail = (
+                f"{', '.join(field_names)}: only a key of scope predict has these, not one of "
+                f"{scope}."
+            )
             raise Invalid(
-                detail, fields=[{"field": name, "message": "only of scope predict"} for name in field_names]
+                detail,
+                fields=[
+                    {"field": name, "message": "only of scope predict"} for name in field_names
+                ],
             )
         return
     missing = [name for name in ("model", "alias") if not getattr(wanted, name)]
@@ -77,8 +83,8 @@ def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float
         )
     if expires is None or expires > now + MOST_DAYS * DAY_S:
         raise _make_invalid_error(
-            f"A key of scope predict must expire, after {MOST_DAYS} days at the latest, since everybody who has the"
-            " page that it stands in has the key: give expires_at.",
+            f"A key of scope predict must expire, after {MOST_DAYS} days at the latest, since "
+            "everybody who has the page that it stands in has the key: give expires_at.",
             "expires_at",
             f"is required, within {MOST_DAYS} days",
         )
@@ -95,7 +101,9 @@ def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float
         )
 
 
-def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted) -> tuple[Owner, Model]:
+def find_bound(
+    session: Session, actor: Actor, owner: str | None, wanted: Wanted
+) -> tuple[Owner, Model]:
     """Return the model that a new key is for, and its owner, who will also own the key.
 
     Args:
@@ -120,7 +128,9 @@ def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted
         raise _make_invalid_error(error.detail, "model", "no such model") from None
     try:
         if wanted.alias.isdigit():
-            raise NotFound(f"{wanted.alias!r} is the number of a version: name an alias, such as production.")
+            raise NotFound(
+                f"{wanted.alias!r} is the number of a version: name an alias, such as production."
+            )
         find_version(session, model, wanted.alias)
     except NotFound as error:
         raise _make_invalid_error(error.detail, "alias", "no such alias") from None
@@ -173,7 +183,9 @@ def follow_name(session: Session, goes: Model, comes: Model) -> None:
         goes: model that loses the name.
         comes: model that gets the name.
     """
-    session.execute(update(PredictKey).where(PredictKey.model_id == goes.id).values(model_id=comes.id))
+    session.execute(
+        update(PredictKey).where(PredictKey.model_id == goes.id).values(model_id=comes.id)
+    )
 
 
 def take_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
@@ -210,8 +222,9 @@ def _make_limit_error(row: PredictKey | None, images: int, now: float, day: int)
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:
         return TooManyRequests(
-            f"This key may send {row.images_per_day} images a day, and has sent {sent} since midnight (UTC):"
-            f" {images} more are too many. Ask the person who gave it to you for a key with a higher limit, or wait.",
+            f"This key may send {row.images_per_day} images a day, and has sent {sent} since "
+            f"midnight (UTC): {images} more are too many. Ask the person who gave it to you for a "
+            f"key with a higher limit, or wait.",
             retry_after_s=max(1, math.ceil((day + 1) * DAY_S - now)),
         )
     per_s = REQUESTS_PER_S if row is None else row.requests_per_s

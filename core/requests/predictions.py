@@ -63,7 +63,9 @@ class Predictable:
         return len(head.classes if head is not None else self.manifest.classes or [])
 
 
-def find_predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+def find_predictable(
+    db: Database, actor: Actor, model: str, version: str, task: int | None
+) -> Predictable:
     """Return the version to predict with, after checking that it can answer the request.
 
     Args:
@@ -78,11 +80,15 @@ def find_predictable(db: Database, actor: Actor, model: str, version: str, task:
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
-        parts = session.scalars(select(Part).where(Part.version_id == row.id).order_by(Part.position))
+        parts = session.scalars(
+            select(Part).where(Part.version_id == row.id).order_by(Part.position)
+        )
         manifest = row.manifest
         types = inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
-        damage.refuse_marked_parts(session, row, {Blobs.make_key(sha256): name for name, sha256 in used})
+        damage.refuse_marked_parts(
+            session, row, {Blobs.make_key(sha256): name for name, sha256 in used}
+        )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = sure_of(session, owner, number)
     _check_task(manifest, scenario, number, task)
@@ -103,7 +109,9 @@ class AskedVersions:
         self._lock = threading.Lock()
 
     def find(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
-        """Return the version to predict with; arguments and errors are those of `find_predictable`."""
+        """Return the version to predict with; arguments and errors are those of
+        `find_predictable`.
+        """
         with self._db.read() as session:
             parameters = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
             query = _build_query(is_id(model, "mdl"), _detect_naming(version))
@@ -145,7 +153,9 @@ def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None
         if not tasks:
             raise _without_classes(number)
         if task is None:
-            raise _wrong_task("Each task has a head of its own here: name the task with ?task=", tasks)
+            raise _wrong_task(
+                "Each task has a head of its own here: name the task with ?task=", tasks
+            )
         if task not in tasks:
             raise _wrong_task(f"Version {number} has not learned task {task}; it knows", tasks)
     else:
@@ -191,24 +201,34 @@ def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
         newest = newest.order_by(candidate.number.desc()).limit(1).correlate(Model)
         number = Version.number == newest.scalar_subquery()
     else:
-        named = select(Alias.version).where(Alias.model_id == Model.id, Alias.name == bindparam("version"))
+        named = select(Alias.version).where(
+            Alias.model_id == Model.id, Alias.name == bindparam("version")
+        )
         number = Version.number == named.correlate(Model).scalar_subquery()
     return (
         select(Version.id, Model.scenario)
         .join(Model, Model.id == Version.model_id)
-        .where((Model.id if by_id else Model.name) == bindparam("model"), Model.owner_id == bindparam("own"))
-        .where(Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number)
+        .where(
+            (Model.id if by_id else Model.name) == bindparam("model"),
+            Model.owner_id == bindparam("own"),
+        )
+        .where(
+            Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
+        )
         .where(~exists().select_from(Damage))
     )
 
 
 def _without_classes(number: int) -> WrongState:
     return WrongState(
-        f"Version {number} has learned no classes yet: submit a task first, or name a later version.",
+        f"Version {number} has learned no classes yet: submit a task first, or name a later "
+        f"version.",
         extra={"state": "untaught"},
     )
 
 
 def _wrong_task(text: str, tasks: list[int]) -> Invalid:
     task_list = ", ".join(map(str, tasks[:50]))
-    return Invalid(f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}])
+    return Invalid(
+        f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}]
+    )

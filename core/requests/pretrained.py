@@ -63,7 +63,9 @@ class Terms:
 ANY = Terms()
 
 
-def resolve_weights(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase) -> Pretrained:
+def resolve_weights(
+    catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase
+) -> Pretrained:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
     Raises:
@@ -75,8 +77,10 @@ def resolve_weights(catalogue: Catalogue, architecture: ArchitectureChoice, base
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _make_base_error(
-            f'There are no pretrained weights of {architecture["name"]} by name. Send "architecture": '
-            '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a '
+            f"There are no pretrained weights of {architecture['name']} by name. Send "
+            '"architecture": {"name": "timm", "model": "…"} with a name of GET /v1/architectures, '
+            "or upload "
+            "weights as a "
             "base: POST /v1/bases."
         )
     pretrained_rows = catalogue["pretrained"]
@@ -97,7 +101,8 @@ def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pret
     """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
         message = (
-            f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; the model has '
+            f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; '
+            f"the model has "
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
@@ -144,7 +149,9 @@ def add_version_or_job(
         normalise = version_zero.find_statistics(weights, model)
         mover = Mover("create", actor.key_id)
         seed = int(recipe.get("seed", 0))
-        version_zero.add_version(session, model, [part], origin, normalise, mover, seed=seed, now=now)
+        version_zero.add_version(
+            session, model, [part], origin, normalise, mover, seed=seed, now=now
+        )
         quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     if not terms.hub and weights.repository != imagenet_base.NAME:
@@ -153,14 +160,18 @@ def add_version_or_job(
     session.add(job)
     model.base_job = job.id
     session.flush()
-    text = f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
+    text = (
+        f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
+    )
     job_log.add_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     session.flush()
     quota.take_turn(session, model.owner_id, terms.max_open_jobs)
 
 
-def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
+def retry(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
     """Run the job again that fetches the weights, after a failure or a cancellation.
 
     Returns:
@@ -171,7 +182,9 @@ def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs:
         TooManyRequests: the owner has no room for another open job.
     """
     if model.base_job is None:
-        raise WrongState(f"Model {model.name} has its weights already.", extra={"state": str(job.state)})
+        raise WrongState(
+            f"Model {model.name} has its weights already.", extra={"state": str(job.state)}
+        )
     return run_again(session, actor, model, job, max_open_jobs, now)
 
 
@@ -195,11 +208,14 @@ def _by_hand(model: Model, weights: Pretrained) -> str:
         }
     )
     return (
-        f"The weights {weights.name} are not stored here, and this service fetches none (PERENNIAL_HUB=off). "
-        f"Upload model.safetensors of the repository {weights.repository}: POST /v1/bases?{query}. Then create "
-        "the model with the id of that base in place of “pretrained”."
+        f"The weights {weights.name} are not stored here, and this service fetches none "
+        f"(PERENNIAL_HUB=off). Upload model.safetensors of the repository {weights.repository}: "
+        f"POST /v1/bases?{query}. "
+        "Then create the model with the id of that base in place of “pretrained”."
     )
 
 
 def _make_base_error(message: str) -> Invalid:
-    return Invalid(message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}])
+    return Invalid(
+        message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}]
+    )

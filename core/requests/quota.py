@@ -55,7 +55,9 @@ def take_room(session: Session, owner_id: str, limit: int, size: int) -> None:
     if not limit:
         stored_bytes.add_size(session, owner_id, size)
     elif not stored_bytes.add_within_limit(session, owner_id, size, limit):
-        raise _make_full_error(stored_bytes.read_measurement(session, owner_id)[0] or 0, limit, size)
+        raise _make_full_error(
+            stored_bytes.read_measurement(session, owner_id)[0] or 0, limit, size
+        )
 
 
 def require_turn(session: Session, owner_id: str, limit: int) -> None:
@@ -85,7 +87,9 @@ def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = 
     if not is_locked:
         # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
         # deadlock.
-        session.execute(select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True))
+        session.execute(
+            select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True)
+        )
     if _open_jobs(session, owner_id) > limit:
         raise _no_turn(limit)
 
@@ -107,8 +111,8 @@ def _no_turn(limit: int) -> TooManyRequests:
 def _make_full_error(used: int, limit: int, size: int) -> StorageFull:
     return StorageFull(
         f"{used} of the {limit} bytes that one owner may store are taken"
-        f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a model's memory"
-        " or open uploads (GET /v1/uploads), or ask for a higher limit.",
+        f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a "
+        "model's memory or open uploads (GET /v1/uploads), or ask for a higher limit.",
         extra={"used": used, "limit": limit},
         retry_after_s=RETRY_S,
     )

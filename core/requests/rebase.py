@@ -93,7 +93,9 @@ def begin(
     requested = _decoding_as_before(_check_new_model(catalogue, fields, old, admission), old)
     if size and requested.images.image == old.image:
         quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
-    begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), requested, terms)
+    begins = find_weights(
+        db, blobs, catalogue, replace(actor, owner_id=old.owner_id), requested, terms
+    )
     try:
         with db.write() as session:
             references.lock_shared(session)
@@ -103,7 +105,12 @@ def begin(
                 return cast(RebaseOut, replay.body), [], True
             order = _Order(session, blobs, catalogue, actor, admission, terms, now)
             response, job_ids = _add_model_and_jobs(
-                order, find_model(session, actor, old.id, lock=True), requested, fields, begins, given
+                order,
+                find_model(session, actor, old.id, lock=True),
+                requested,
+                fields,
+                begins,
+                given,
             )
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
             idempotency.store_response(session, actor, repeat, 201, location, response, now)
@@ -144,20 +151,23 @@ def _require_rebasable(session: Session, old: Model) -> None:
     production = production_of(session, old)
     if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
-            f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: create a new model on "
-            "the other base.",
+            f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: "
+            "create a new model on the other base.",
             extra={"state": "fetching" if production is None else "ready"},
         )
     begun = open_rebase_of(session, old)
     if begun is not None:
         raise WrongState(
             f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
-            f"GET /v1/models/{begun.name}/rebase says how far it is; delete that model to begin from the start.",
+            f"GET /v1/models/{begun.name}/rebase says how far it is; delete that model to begin "
+            f"from the start.",
             extra={"state": "open", "new": begun.id},
         )
 
 
-def _new_model(session: Session, catalogue: Catalogue, actor: Actor, old: Model, given: Asked) -> NewModel:
+def _new_model(
+    session: Session, catalogue: Catalogue, actor: Actor, old: Model, given: Asked
+) -> NewModel:
     """Return the request that would create the new model."""
     fields = cast(
         NewModel,
@@ -197,20 +207,27 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
         fields = {"architecture": source.architecture, "image": dict(source.image)}
     elif base in (start.RANDOM, PRETRAINED):
         raise _make_base_error(
-            f"{base!r} is no base to move to: it does not say which network. Name one of the package "
-            f"({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id (POST /v1/bases), or a "
+            f"{base!r} is no base to move to: it does not say which network. Name one of the "
+            f"package ({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id "
+            f"(POST /v1/bases), or a "
             'version: {"model": "…", "version": 1}.'
         )
     elif base.startswith(packaged_base.PREFIX):
         fields = _of_package(old, base)
     else:
-        row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
+        row = session.scalar(
+            select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
+        )
         if row is None:
             raise _make_base_error(
-                f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}, and "
+                f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
+                f"{imagenet_base.NAME}, and "
                 "GET /v1/bases has the uploaded ones."
             )
-        fields = {"architecture": architecture_of(row.architecture), "image": dict(row.architecture["image"])}
+        fields = {
+            "architecture": architecture_of(row.architecture),
+            "image": dict(row.architecture["image"]),
+        }
     if base == old.base:
         raise _make_base_error(f"{old.name!r} starts from this base already: name another one.")
     return {"base": base, **fields}
@@ -227,11 +244,14 @@ def _of_package(old: Model, base: str) -> dict[str, object]:
             "image": {"size": packaged.size, "channels": old.image["channels"]},
         }
     raise _make_base_error(
-        f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}."
+        f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
+        f"{imagenet_base.NAME}."
     )
 
 
-def _check_new_model(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
+def _check_new_model(
+    catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
+) -> AskedModel:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return asked_model(catalogue, given, admission)
@@ -240,8 +260,8 @@ def _check_new_model(catalogue: Catalogue, given: NewModel, old: Model, admissio
         checked = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
         method = checked.resolved.recipe["method"]["name"]
         note = (
-            f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): the new model learns "
-            f"by the default, {method}."
+            f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
+            f"the new model learns by the default, {method}."
         )
         return replace(checked, notes=[*checked.notes, note])
 
@@ -292,7 +312,9 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
     if old.image != new.image:
         return []
     session, now = order.session, order.now
-    stored_tasks = [task for task in _list_retained_tasks(session, old) if _is_stored(order.blobs, task)]
+    stored_tasks = [
+        task for task in _list_retained_tasks(session, old) if _is_stored(order.blobs, task)
+    ]
     job_ids = []
     for task in stored_tasks:
         twin = _copy_task(new, task, now)
@@ -303,14 +325,17 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         session.flush()
         job_rows.record_creation(session, job, now)
         text = (
-            f"Task {twin.number} is learned from the images that {old.name} keeps of its task {task.number}."
+            f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
+            f"{task.number}."
         )
         job_log.add_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
         work = work_of(session, new, len(job_ids))
         order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
-        quota.take_room(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks))
+        quota.take_room(
+            session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
+        )
         quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
     return job_ids
 
@@ -323,7 +348,9 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
         Task.model_id == old.id,
         Task.number.in_(numbers),
         Task.train_sha256.is_not(None) & Task.held_out_sha256.is_not(None),
-        Task.data_deleted_at.is_(None) & Task.train_deleted_at.is_(None) & Task.held_out_deleted_at.is_(None),
+        Task.data_deleted_at.is_(None)
+        & Task.train_deleted_at.is_(None)
+        & Task.held_out_deleted_at.is_(None),
     )
     return list(session.scalars(query.order_by(Task.number)))
 

@@ -21,15 +21,25 @@ from core.ingest.traces import read_traces
 from core.protocol.answers.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.requests.actor import Actor, files_of, find_model
 from core.requests.compare import flips_to_json
-from core.requests.rebase_plan import Measured, Plan, PlannedTask, find_rebase, make_plan, search_rebase
+from core.requests.rebase_plan import (
+    Measured,
+    Plan,
+    PlannedTask,
+    find_rebase,
+    make_plan,
+    search_rebase,
+)
 from core.requests.times import format_rfc3339
 from core.store import Blobs
 
 Made = TypeVar("Made")
 _OTHER_LABELS = (
-    "Its held-out images have other labels in the new model, so that answers to them are not compared."
+    "Its held-out images have other labels in the new model, so that answers to them "
+    "are not compared."
 )
-_OTHER_IMAGES = "Other images are held out in the new model, so that answers to them are not compared."
+_OTHER_IMAGES = (
+    "Other images are held out in the new model, so that answers to them are not compared."
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,9 @@ def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
 
 def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
-    (truth, correct), (new_truth, new_correct) = (_grade_predictions(blobs, side) for side in (old, new))
+    (truth, correct), (new_truth, new_correct) = (
+        _grade_predictions(blobs, side) for side in (old, new)
+    )
     if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
         return _OTHER_LABELS, None
     if (
@@ -153,7 +165,9 @@ def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips
     return "", flips.count_flips(correct, new_correct)
 
 
-def _grade_predictions(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
+def _grade_predictions(
+    blobs: Blobs, side: Measured
+) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.answers is not None, "it is compared image by image"
     path = blobs.fetch_file(side.answers)
@@ -175,7 +189,9 @@ def _find_labels(
     rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured
 ) -> npt.NDArray[np.str_]:
     if len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(rows):
-        raise _make_corrupt_error(side, f"names row {int(found.max())} of a head with {len(rows)} classes")
+        raise _make_corrupt_error(
+            side, f"names row {int(found.max())} of a head with {len(rows)} classes"
+        )
     return rows[found]
 
 
@@ -224,7 +240,12 @@ def _build_share(correct: int, total: int) -> Share | None:
     interval = flips.wilson_interval(correct, total)
     if interval is None:
         return None
-    return {"correct": correct, "total": total, "accuracy": correct / total, "interval": list(interval)}
+    return {
+        "correct": correct,
+        "total": total,
+        "accuracy": correct / total,
+        "interval": list(interval),
+    }
 
 
 def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
@@ -232,29 +253,35 @@ def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
         return (
-            f"{new} stands in the place of {old}. POST /v1/models/{old}/rebase/finish puts {old} back there."
+            f"{new} stands in the place of {old}. POST /v1/models/{old}/rebase/finish puts "
+            f"{old} back there."
         )
     if missing:
         more = f" {len(missing) - 1} more things are missing." if len(missing) > 1 else ""
         return f"{missing[0]['detail']}{more}"
     return (
-        f"Every batch has arrived and is measured. POST /v1/models/{new}/rebase/finish moves production: {new} takes "
-        f"the name {old}, and the old model stays beside it under another name."
+        f"Every batch has arrived and is measured. POST /v1/models/{new}/rebase/finish moves "
+        f"production: {new} takes the name {old}, and the old model stays beside it under another "
+        f"name."
     )
 
 
 def _list_warnings(plan: Plan, total: Flips) -> list[str]:
     """Return the warnings about a rebase."""
     warnings = []
-    if total.negative > total.positive and flips.mcnemar_p_value(total.negative, total.positive) < 0.05:
+    if (
+        total.negative > total.positive
+        and flips.mcnemar_p_value(total.negative, total.positive) < 0.05
+    ):
         warnings.append(
-            f"{plan.new['name']} is significantly worse: of {total.n} images it gets {total.negative} wrong that "
-            f"{plan.old['name']} gets right, and {total.positive} the other way round."
+            f"{plan.new['name']} is significantly worse: of {total.n} images it gets "
+            f"{total.negative} wrong that {plan.old['name']} gets right, and {total.positive} the "
+            f"other way round."
         )
     warnings += plan.notes
     if plan.finished_at is None:
         warnings.append(
-            f"Clients that name {plan.old['name']} by its name get the new model once production moves; those that use "
-            f"the id {plan.old['id']} must change it to {plan.new['id']}."
+            f"Clients that name {plan.old['name']} by its name get the new model once production "
+            f"moves; those that use the id {plan.old['id']} must change it to {plan.new['id']}."
         )
     return warnings

@@ -95,17 +95,21 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
     versions = (now.old["version"], now.new["version"])
     if compared != current or arrived[0] != arrived[1] or seen not in (None, versions):
         raise WrongState(
-            "Production of one of the models has moved while they were compared. Nothing was changed: look at the "
+            "Production of one of the models has moved while they were compared. Nothing was "
+            "changed: look at the "
             f"comparison again (GET /v1/models/{now.new['id']}/rebase), and then decide.",
             extra={"state": "open" if now.finished_at is None else "finished"},
         )
 
 
-def _require_ready(is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing) -> None:
+def _require_ready(
+    is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing
+) -> None:
     """Check that the new model can take over."""
     if is_old:
         raise WrongState(
-            f"{old.name!r} is the old model. Production moves with POST /v1/models/{new.name}/rebase/finish.",
+            f"{old.name!r} is the old model. Production moves with POST "
+            f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
     reply = to_json(found)
@@ -116,7 +120,8 @@ def _require_ready(is_old: bool, old: Model, new: Model, found: Comparison, miss
         )
     if reply["missing"] and missing == "refuse":
         raise WrongState(
-            f"{new.name!r} cannot take the place of {old.name!r} yet: {reply['next']} To move production all the same, "
+            f"{new.name!r} cannot take the place of {old.name!r} yet: {reply['next']} To move "
+            f"production all the same, "
             'send {"missing": "allow"}.',
             extra={"state": "open", "missing": reply["missing"]},
         )
@@ -126,7 +131,8 @@ def _require_back(is_old: bool, old: Model, new: Model) -> None:
     """Check that the call names the old model, which is needed to undo a rebase."""
     if not is_old:
         raise WrongState(
-            f"{new.name!r} stands in the place of {old.name!r} already. POST /v1/models/{old.name}/rebase/finish puts "
+            f"{new.name!r} stands in the place of {old.name!r} already. POST "
+            f"/v1/models/{old.name}/rebase/finish puts "
             "that one back.",
             extra={"state": "finished", "old": old.id},
         )
@@ -167,7 +173,12 @@ def _swap_names(
         "former_name": former_name,
     }
     record_action(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
-    moved: AliasMoved = {"alias": PRODUCTION, "version": side["version"], "previous": None, "cause": "rebase"}
+    moved: AliasMoved = {
+        "alias": PRODUCTION,
+        "version": side["version"],
+        "previous": None,
+        "cause": "rebase",
+    }
     owner_events.of_alias(session, comes, moved, now)
     compared = replace(found.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
     return to_json(replace(found, plan=compared))

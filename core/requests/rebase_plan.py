@@ -157,7 +157,9 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
     tasks = _list_tasks(session, old, _list_taught(old_version))
-    twins = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _list_taught(new_version))
+    twins = _newest_by_archive(
+        session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
+    )
     where = read_standings(session, new.id, list(twins.values()))
     cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
     taught_tasks = set(_list_taught(new_version))
@@ -169,7 +171,9 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
             _build_measured(old, old_version, task, cells[0]),
             None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
-        one = _plan_task(old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256))
+        one = _plan_task(
+            old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256)
+        )
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_missing(session, old, new, [task.number for task in tasks])
@@ -192,7 +196,11 @@ def _list_taught(version: Version | None) -> list[int]:
 
 
 def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
-    query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
     return list(session.scalars(query))
 
 
@@ -200,7 +208,9 @@ def _newest_by_archive(
     session: Session, new: Model, archives: Collection[str], known: Collection[int]
 ) -> dict[str, Task]:
     """Return the new model's task by archive digest: one taught to production, else the newest."""
-    query = select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
+    query = (
+        select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
+    )
     tasks = list(session.scalars(query))
     by_archive = {task.sha256: task for task in tasks}
     return by_archive | {task.sha256: task for task in tasks if task.number in known}
@@ -293,7 +303,8 @@ def _to_send(old: Model, new: Model, task: Task) -> str:
     """Say that the task's archive must be sent again."""
     name = words.describe_task(task)
     gone = (
-        f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of them is kept."
+        f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of "
+        f"them is kept."
         if task.data_deleted_at is not None
         else ""
     )
@@ -307,14 +318,17 @@ def _under_way(new: Model, twin: Task, standing: Standing) -> str:
         return f"Wait until {new.name} has learned {name}."
     if standing is Standing.LEARNED:
         return (
-            f"{new.name} has learned {name}, and the version in production there does not know it yet: "
-            "a version that knows one class waits for the next batch, and one that was put there by a person stays."
+            f"{new.name} has learned {name}, and the version in production there does not know it "
+            "yet: a version that knows one class waits for the next batch, and one that was put "
+            "there by a person stays."
         )
     standing_text = str(standing).replace("_", " ")
     return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
 
 
-def _check_comparable(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
+def _check_comparable(
+    task: Task, measured: tuple[Measured | None, Measured | None]
+) -> tuple[str, bool]:
     """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
     old, new = measured
     if not _has_held_out(task, old):
@@ -324,13 +338,17 @@ def _check_comparable(task: Task, measured: tuple[Measured | None, Measured | No
         return f"The version in production of the {side} model was not measured on it.", False
     if not _is_same_part(old, new):
         return (
-            f"Other images are held out in the new model ({new.total} beside {old.total}): its batch was sent with "
-            "another treatment of duplicates, or other images of it could be decoded.",
+            f"Other images are held out in the new model ({new.total} beside {old.total}): its "
+            "batch was sent with another treatment of duplicates, or other images of it could be "
+            "decoded.",
             False,
         )
     if old.answers is None or new.answers is None:
         side = "old" if old.answers is None else "new"
-        return f"The {side} model keeps no answers image by image, so that only counts are compared.", False
+        return (
+            f"The {side} model keeps no answers image by image, so that only counts are compared.",
+            False,
+        )
     return "", True
 
 
@@ -359,22 +377,29 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
     return not of_old or not of_new or of_old == of_new
 
 
-def _describe_missing(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
+def _describe_missing(
+    session: Session, old: Model, new: Model, numbers: Collection[int]
+) -> list[str]:
     """Return sentences about missing things other than tasks of production."""
     sentences = []
     if new.base_job is not None:
-        sentences.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
+        sentences.append(
+            f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it."
+        )
     unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
     if unfinished:
         listed = words.join_words([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
         sentences.append(
-            f"{old.name} is just learning its task{several} {listed}: wait for it, and send the same to {new.name}."
+            f"{old.name} is just learning its task{several} {listed}: wait for it, and send the "
+            f"same to {new.name}."
         )
     return sentences
 
 
-def _list_notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
+def _list_notes(
+    session: Session, old: Model, new: Model, planned: Collection[PlannedTask]
+) -> list[str]:
     """Return warnings about effects on clients and about figures that look too good."""
     sentences = []
     if (
@@ -383,21 +408,22 @@ def _list_notes(session: Session, old: Model, new: Model, planned: Collection[Pl
         and any(one.missing for one in planned)
     ):
         sentences.append(
-            f"{new.name} does not know all classes of {old.name} yet: with fewer to choose from, its answers look "
-            "better than they will be."
+            f"{new.name} does not know all classes of {old.name} yet: with fewer to choose from, "
+            "its answers look better than they will be."
         )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
         pairs = words.join_words([f"{task.number} is {task.new_task}" for task in moved], 10)
         sentences.append(
-            f"Tasks have other numbers in {new.name}, by which clients ask for their heads: {pairs}."
+            f"Tasks have other numbers in {new.name}, by which clients ask for their heads: "
+            f"{pairs}."
         )
     aliases = (select(Alias.name).where(Alias.model_id == model.id) for model in (old, new))
     lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
     if lacking and new.base_job is None:
         sentences.append(
-            f"{new.name} has no alias {words.join_words(lacking, 10, 'or')}, as {old.name} has: put it there before "
-            "production moves, if clients ask by it."
+            f"{new.name} has no alias {words.join_words(lacking, 10, 'or')}, as {old.name} has: "
+            "put it there before production moves, if clients ask by it."
         )
     archives = select(Task.sha256).where(Task.model_id == old.id)
     of_others = select(Task.number).where(Task.model_id == new.id, Task.sha256.not_in(archives))
@@ -405,8 +431,9 @@ def _list_notes(session: Session, old: Model, new: Model, planned: Collection[Pl
     if extra and any(task.arrival == "send_again" for task in planned):
         several = "s" * (len(extra) > 1)
         sentences.append(
-            f"Task{several} {words.join_words(extra)} of {new.name} came from other archives than {old.name} "
-            f"has learned: "
-            "a batch that was packed again has other bytes, and is not compared. Send the same files as then."
+            f"Task{several} {words.join_words(extra)} of {new.name} came from other archives than "
+            f"{old.name} has learned: "
+            "a batch that was packed again has other bytes, and is not compared. Send the same "
+            "files as then."
         )
     return sentences

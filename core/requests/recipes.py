@@ -20,7 +20,10 @@ from core.requests.applicability import check_next_task
 
 _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
     ("analytic: in closed form, keeps sums and no image", {"method": "analytic"}),
-    ("dark experience replay with a head that is balanced afterwards", {"method": "der++", "rebalance": {}}),
+    (
+        "dark experience replay with a head that is balanced afterwards",
+        {"method": "der++", "rebalance": {}},
+    ),
     ("dark experience replay (der++)", {"method": "der++"}),
     ("its own recipe with a head that is balanced afterwards", {"rebalance": {}}),
     ("its own recipe, half of the way back to the version before", {"merge": {"weight": 0.5}}),
@@ -45,7 +48,9 @@ def plan_recipe(
         return _resolve_recipe(session, catalogue, find_model(session, actor, model), patch)
 
 
-def suggest_recipes(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
+def suggest_recipes(
+    db: Database, catalogue: Catalogue, actor: Actor, model: str
+) -> list[tuple[str, str]]:
     """Return (description, patch as JSON) of recipes for learning a task of this model again.
 
     The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
@@ -53,7 +58,9 @@ def suggest_recipes(db: Database, catalogue: Catalogue, actor: Actor, model: str
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        own_recipe = resolve(catalogue, row.scenario, row.recipe, architecture=row.architecture).recipe
+        own_recipe = resolve(
+            catalogue, row.scenario, row.recipe, architecture=row.architecture
+        ).recipe
         suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
             try:
@@ -66,9 +73,13 @@ def suggest_recipes(db: Database, catalogue: Catalogue, actor: Actor, model: str
         return suggested
 
 
-def _resolve_recipe(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
+def _resolve_recipe(
+    session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
+) -> Resolved:
     """Resolve the recipe of the next task, with all warnings."""
-    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    resolved = resolve(
+        catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
+    )
     head = line.start_of(session, model)
     ahead = build_outlook(session, model, head)
     applied = check_next_task(session, catalogue, model, head, resolved.recipe)

@@ -1,12 +1,14 @@
-"""A batch that comes again: the task of its model that has the same content, and the answer that follows.
+"""A batch that comes again: the task of its model that has the same content, and the answer that
+follows.
 
-Sending again never learns again: after a time-out, from a second machine or by a script that is run twice the answer is
-the task that is there. Where nothing is left of the first one, it is learned as a new task.
+Sending again never learns again: after a time-out, from a second machine or by a script that is run
+twice the answer is the task that is there. Where nothing is left of the first one, it is learned as
+a new task.
 
-A task is known again by the digest of its content (`core.ingest.content`), and by that of its archive where it was
-accepted before content had one. Where tasks stand is read under the lock of the model's row, which a submit holds until
-its own task is there. The unique key (model, content, turn) guards that: of two tasks that were made without seeing
-each other, one is refused.
+A task is known again by the digest of its content (`core.ingest.content`), and by that of its
+archive where it was accepted before content had one. Where tasks stand is read under the lock of
+the model's row, which a submit holds until its own task is there. The unique key (model, content,
+turn) guards that: of two tasks that were made without seeing each other, one is refused.
 """
 
 from collections.abc import Sequence
@@ -23,12 +25,16 @@ from core.protocol.report import BatchReport, DuplicatesPolicy, Repeats
 from core.requests import retries
 
 ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
-"""Standings with which a task answers a batch of the same content, the best first; with others the batch is learned."""
+"""Standings with which a task answers a batch of the same content, the best first; with others the
+batch is learned.
+"""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of equal images."""
+    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
+    equal images.
+    """
 
     sha256: str
     directory: Directory
@@ -40,7 +46,8 @@ class Same:
     """A task with the same content, and where it stands.
 
     Attributes:
-        is_held: its newest version is held; of one that was skipped too, since its model goes on without held ones.
+        is_held: its newest version is held; of one that was skipped too, since its model goes on
+            without held ones.
     """
 
     task: Task
@@ -54,22 +61,32 @@ class Same:
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
-    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
+    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
+    row.
+    """
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return rank_tasks(session, model, sent, session.scalars(query).all())
 
 
 def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does the rest."""
-    older = and_(Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None))
+    """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does
+    the rest.
+    """
+    older = and_(
+        Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None)
+    )
     content = sent.directory.content
     known = older if content is None else or_(Task.content_sha256 == content, older)
     return and_(Task.model_id == model.id, known)
 
 
 def rank_tasks(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
-    """Return the tasks found with their standings: the one that answers first, then the others from the newest."""
-    found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
+    """Return the tasks found with their standings: the one that answers first, then the others from
+    the newest.
+    """
+    found = [
+        one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)
+    ]
     where = read_standings(session, model.id, found)
     held = {number for number, standing in where.items() if standing is Standing.HELD}
     held |= _held_versions(
@@ -90,13 +107,17 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
     if not numbers:
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
-    rows = session.execute(select(Version.task_number, Version.status).where(*mine).order_by(Version.number))
+    rows = session.execute(
+        select(Version.task_number, Version.status).where(*mine).order_by(Version.number)
+    )
     newest = {number: status for number, status in rows if number is not None}
     return {number for number, status in newest.items() if status == "held"}
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
-    """Return True where an archive was read by the same options; with others it may hold other labels."""
+    """Return True where an archive was read by the same options; with others it may hold other
+    labels.
+    """
     options = report.get("reading", {}).get("options", {})
     was = options, report.get("duplicates_policy", "keep")
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
@@ -108,7 +129,9 @@ def answer_of(same: Sequence[Same]) -> Same | None:
 
 
 def job_of(session: Session, same: Same) -> Job:
-    """Return the job that made what a task is now: the one under way, or the one that made its version."""
+    """Return the job that made what a task is now: the one under way, or the one that made its
+    version.
+    """
     if same.standing in (Standing.QUEUED, Standing.RUNNING):
         return retries.find_newest_job(session, same.task)
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
@@ -124,7 +147,9 @@ def to_json(same: Same, job: Job) -> Repeats:
 
 
 def next_turn(same: Sequence[Same], content: str | None) -> int | None:
-    """Return the number of a new task among those of its model with the same content, from 0; None: no digest."""
+    """Return the number of a new task among those of its model with the same content, from 0; None:
+    no digest.
+    """
     if content is None:
         return None
     turns = (one.task.content_turn for one in same)
@@ -132,7 +157,9 @@ def next_turn(same: Sequence[Same], content: str | None) -> int | None:
 
 
 def forget_digest(task: Task) -> None:
-    """Remove the digest of a task, which goes with its data: its batch is not recognised any more."""
+    """Remove the digest of a task, which goes with its data: its batch is not recognised
+    any more.
+    """
     task.content_sha256 = task.content_turn = None
 
 
@@ -153,7 +180,8 @@ def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float |
         return [f"This batch repeats {name}, which is {stands}: it is learned as a new task."]
     takes = "" if expected_s is None else f" about {expected_s:.0f} s of work and"
     return [
-        f"This batch repeats {name}, which is {stands}, and is learned once more as asked. That costs{takes} {size:,} "
-        "bytes of storage; its images weigh twice in what is kept of them, and every later version is measured on its "
-        "held-out images twice."
+        f"This batch repeats {name}, which is {stands}, and is learned once more as asked. That "
+        f"costs{takes} {size:,} "
+        "bytes of storage; its images weigh twice in what is kept of them, and every later version "
+        "is measured on its held-out images twice."
     ]

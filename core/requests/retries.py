@@ -110,12 +110,19 @@ def retry(
             quota.take_turn(session, model.owner_id, max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
-            raise WrongState(f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)})
+            raise WrongState(
+                f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)}
+            )
         # raises for a state that allows no retry, and else changes nothing
         state = find_next_state(open_one.state, Action.RETRY)
-        if job.state != State.SUCCEEDED and override is not None and override != job.recipe_override:
+        if (
+            job.state != State.SUCCEEDED
+            and override is not None
+            and override != job.recipe_override
+        ):
             raise WrongState(
-                f"The job is {state} already; its recipe cannot change now.", extra={"state": str(state)}
+                f"The job is {state} already; its recipe cannot change now.",
+                extra={"state": str(state)},
             )
         return build_job_response(session, open_one), False
 
@@ -129,8 +136,8 @@ def _retried_without_task(
     if job.kind == Kind.EXPORT:
         return run_again(session, actor, model, job, max_open_jobs, now)
     raise WrongState(
-        f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "
-        "send the request again.",
+        f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it "
+        "ends: send the request again.",
         extra={"state": str(job.state)},
     )
 
@@ -139,15 +146,17 @@ def _retry_task(again: Again) -> Job:
     task, job = again.task, again.job
     if task.standing == Standing.LEARNED:
         raise WrongState(
-            f"Task {task.number} is learned: version {again.model.head}, from which the line goes on, was taught it.",
+            f"Task {task.number} is learned: version {again.model.head}, from which the line goes "
+            f"on, was taught it.",
             extra={"state": str(job.state)},
         )
     if job.state == State.SUCCEEDED:
         status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
         if status != "held":
             raise WrongState(
-                f"The job has succeeded and its version is published. Task {task.number} is {task.standing}: learn it "
-                f"again with POST /v1/models/{again.model.name}/tasks/{task.number}/relearn.",
+                f"The job has succeeded and its version is published. Task {task.number} is "
+                f"{task.standing}: learn it again with POST "
+                f"/v1/models/{again.model.name}/tasks/{task.number}/relearn.",
                 extra={"state": str(job.state)},
             )
         return learn_again(again)
@@ -184,13 +193,17 @@ def _queue_again(again: Again) -> None:
     job.not_before = job.parent_version = job.anytime = None
     change_state(session, job, Action.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
-    record_action(session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id)
+    record_action(
+        session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id
+    )
 
 
 def _settle_findings(task: Task) -> None:
     """Record the findings that held a batch as settled: they neither hold nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
-    settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(task.report.get("settled", []))
+    settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
+        task.report.get("settled", [])
+    )
     task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
@@ -213,7 +226,10 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
     job_log.add_line(session, fresh.id, ("info", text), now)
     if task.held_out_deleted_at is not None:
-        text = "Its held-out images are gone: the new version is not measured on this task, and limits on it pass."
+        text = (
+            "Its held-out images are gone: the new version is not measured on this task, and "
+            "limits on it pass."
+        )
         job_log.add_line(session, fresh.id, ("warning", text), now)
     record_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
@@ -240,7 +256,9 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
 
 
 def _open_job(session: Session, task: Task) -> Job | None:
-    query = select(Job).where(Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id)
+    query = select(Job).where(
+        Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id
+    )
     return session.scalar(query.limit(1))
 
 

@@ -11,7 +11,9 @@ from core.requests.actor import Actor
 from core.requests.audit import record_action
 
 
-def run_again(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
+def run_again(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
     """Queue the job again; return True if there is new work to do.
 
     Args:

@@ -25,7 +25,8 @@ MOST = 20
 
 
 def bind_to_place(token: str, place: str) -> str:
-    """Return a token combined with the place where it is valid, as `digest_token` and `end` expect it.
+    """Return a token combined with the place where it is valid, as `digest_token` and `end` expect
+    it.
 
     Args:
         place: host and port, as the browser sends them in `Host`.
@@ -50,7 +51,9 @@ def begin(db: Database, secret: str, place: str) -> str:
     """
     prefix = keys.prefix_of(secret)
     if prefix is None:
-        raise NotAuthenticated("This is no Perennial key: it begins with pk_ and has 59 characters.")
+        raise NotAuthenticated(
+            "This is no Perennial key: it begins with pk_ and has 59 characters."
+        )
     with db.read() as session:  # a wrong guess takes no write lock
         _require_key(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)

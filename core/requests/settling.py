@@ -42,7 +42,9 @@ def go_on(
     with db.write() as session:
         row, task, where = _lock_task(session, actor, model, number)
         if where is not Standing.HELD:
-            raise _make_state_error(row, task, where, "Only a task whose version is held can be passed over")
+            raise _make_state_error(
+                row, task, where, "Only a task whose version is held can be passed over"
+            )
         now = db.now(session)
         line.skip_task(row, task, now)
         return _record_decision(session, actor, row, task, "task.continue", where, reason, now)
@@ -111,9 +113,13 @@ def relearn_task(
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_state_error(row, task, task_standing, _why_not(session, row, task, task_standing))
+            raise _make_state_error(
+                row, task, task_standing, _why_not(session, row, task, task_standing)
+            )
         now = db.now(session)
-        request = retries.Again(session, actor, catalogue, row, task, last, override, now, admission)
+        request = retries.Again(
+            session, actor, catalogue, row, task, last, override, now, admission
+        )
         new = retries.learn_again(request, "task.relearn")
         quota.take_turn(session, row.owner_id, max_open_jobs)
         return build_job_response(session, new), True
@@ -121,7 +127,9 @@ def relearn_task(
 
 def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
     """Say why a task cannot be learned again."""
-    if where is Standing.LEARNED and task.number in list_taught_tasks(line.head_of(session, model).manifest):
+    if where is Standing.LEARNED and task.number in list_taught_tasks(
+        line.head_of(session, model).manifest
+    ):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
         return "Its job is under way"
@@ -130,7 +138,9 @@ def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str
     return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 
 
-def _lock_task(session: Session, actor: Actor, model: str, number: int) -> tuple[Model, Task, Standing]:
+def _lock_task(
+    session: Session, actor: Actor, model: str, number: int
+) -> tuple[Model, Task, Standing]:
     """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
     query = select(Task).where(Task.model_id == row.id, Task.number == number)

@@ -50,7 +50,13 @@ Add = Callable[[Session, Model, float], Done[Answer]]
 
 
 def check_admission(
-    db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
+    db: Database,
+    actor: Actor,
+    model: str,
+    *,
+    max_open_jobs: int,
+    max_bytes: int,
+    length: int | None,
 ) -> None:
     """Check before a body is read that the model exists and its owner has room.
 
@@ -246,7 +252,11 @@ class Submission:
             policies = self.batch.duplicates_policy, self.batch.conflicts_policy
             report = batch_report.build_report(found, batch_in_model.names, *policies)
             again = self._warn_of_repeats(same, batch_in_model.expected_s)
-            warnings = [*resolved.warnings, *batch_report.list_warnings(found, batch_in_model.names), *again]
+            warnings = [
+                *resolved.warnings,
+                *batch_report.list_warnings(found, batch_in_model.names),
+                *again,
+            ]
             task = make_task(model, self.batch, task_id, report, warnings, now)
             task.content_turn = repeats.next_turn(same, task.content_sha256)
             job = jobs.new_job(model, task, override, resolved.recipe, now)
@@ -262,7 +272,9 @@ class Submission:
                 "sha256": self.batch.sha256,
                 "job": job.id,
             }
-            record_action(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
+            record_action(
+                session, self.actor, "task.submit", task.id, data, now=now, model=model.id
+            )
             response: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),
                 "job": shown_job(session, job, model),
@@ -293,7 +305,9 @@ class Submission:
                 delete_upload_rows(session, self.actor, spent, now)
                 stored_bytes.mark_outdated(session, spent.owner_id)
             if response.is_new:
-                quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=spent is not None)
+                quota.take_turn(
+                    session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
+                )
         if spent is not None:
             delete_pieces(self.store, spent)
         return response
@@ -316,7 +330,15 @@ class Submission:
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = stored_override(self.catalogue, self.batch.override)
             request = retries.Again(
-                session, self.actor, self.catalogue, model, same_task.task, job, override, now, self.admission
+                session,
+                self.actor,
+                self.catalogue,
+                model,
+                same_task.task,
+                job,
+                override,
+                now,
+                self.admission,
             )
             job, is_new = retries.learn_again(request), True
         session.flush()
@@ -332,7 +354,11 @@ class Submission:
         if self.batch.recipe is None:
             return False
         requested = resolve(
-            self.catalogue, model.scenario, model.recipe, self.batch.recipe, architecture=model.architecture
+            self.catalogue,
+            model.scenario,
+            model.recipe,
+            self.batch.recipe,
+            architecture=model.architecture,
         )
         return requested.recipe != job.recipe
 
@@ -363,7 +389,10 @@ class Submission:
         is_counted = spent is not None and spent.owner_id == owner_id
         if not is_counted:
             quota.require_room(db, owner_id, self.max_bytes, size)
-        with store_archive(db, self.store, key, self.batch.path, archives.find_used), db.write() as session:
+        with (
+            store_archive(db, self.store, key, self.batch.path, archives.find_used),
+            db.write() as session,
+        ):
             hit_failpoint("submit-stored")
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, self.repeat, now)
@@ -376,7 +405,9 @@ class Submission:
                 delete_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
-                quota.take_room(session, model.owner_id, self.max_bytes, size if done.needs_archive else 0)
+                quota.take_room(
+                    session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
+                )
             elif not done.needs_archive:
                 stored_bytes.mark_outdated(session, owner_id)
             if done.is_new:
@@ -414,7 +445,9 @@ class Submission:
             known_names = batch_report.known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
-            expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
+            expected_s = find_expected_s(
+                session, self.catalogue, model, plan.resolved.recipe, *images
+            )
             row = _read_columns(model)
             repeated_json = None
             if answered is not None:
@@ -448,11 +481,15 @@ class Submission:
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
 
     def _read_past(self, session: Session, model: Model) -> _Past:
-        """Read the images of earlier batches and the tasks with the same content, in one statement."""
+        """Read the images of earlier batches and the tasks with the same content, in one
+        statement.
+        """
         mine = Task.model_id == model.id
         sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
         has_same = repeats.is_same(model, self.batch.sent)
-        rows = session.execute(select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))).all()
+        rows = session.execute(
+            select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))
+        ).all()
         same = [row[2] for row in rows if row[2] is not None]
         # PostgreSQL returns a sum as a Decimal.
         learned, held_out = int(rows[0][0] or 0), int(rows[0][1] or 0)

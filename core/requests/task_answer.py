@@ -31,7 +31,9 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
         Result.model_id == model.id,
         Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
         Result.task.in_([t.number for t in found]),
-        tuple_(Result.version, Result.task).in_([*published_cells, *((latest, t.number) for t in found)]),
+        tuple_(Result.version, Result.task).in_(
+            [*published_cells, *((latest, t.number) for t in found)]
+        ),
     )
     for cell in session.execute(query):
         if cell.total:
@@ -44,7 +46,9 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
         if version is not None and latest is not None:
             # This holds after a deletion too: earlier cells remain, and later versions have none.
             now = cells.get((latest, task.number))
-        items.append(to_json(model, task, newest.get(task.id), where[task.number], learned, now, version))
+        items.append(
+            to_json(model, task, newest.get(task.id), where[task.number], learned, now, version)
+        )
     return items
 
 

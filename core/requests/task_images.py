@@ -1,7 +1,8 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_part` uses only the
-database. The other functions read the blob, so they run where an API process does its heavy work.
+They are read from the task's dataset by memory map, once the blob is verified. `find_part` uses
+only the database. The other functions read the blob, so they run where an API process does its
+heavy work.
 """
 
 import hashlib
@@ -94,7 +95,11 @@ def list_images(
             fields=[{"field": "class", "message": "unknown"}],
         )
     _, labels = _open_arrays(blobs, part)
-    rows = np.arange(len(labels)) if label is None else np.flatnonzero(labels == part.labels.index(label))
+    rows = (
+        np.arange(len(labels))
+        if label is None
+        else np.flatnonzero(labels == part.labels.index(label))
+    )
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
     return {
         "items": [{"index": row, "label": part.labels[labels[row]]} for row in page_rows[:limit]],
@@ -111,7 +116,9 @@ def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
     """
     images, _ = _open_arrays(blobs, part)
     if row >= len(images):
-        raise NotFound(f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on.")
+        raise NotFound(
+            f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on."
+        )
     return render_image(images[row])
 
 
@@ -124,7 +131,8 @@ def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
     images, _ = _open_arrays(blobs, part)
     if max(rows) >= len(images):
         raise Invalid(
-            f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is none of them.",
+            f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is "
+            f"none of them.",
             fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
         )
     return render_sheet(images[list(rows)])
@@ -169,11 +177,13 @@ def _find_digest(model: Model, task: Task, split: Split) -> str:
         )
         part_name = "training" if is_train else "held-out"
         raise Gone(
-            f"The {part_name} images of task {task.number} went on {format_rfc3339(deleted_at)}: {why}."
+            f"The {part_name} images of task {task.number} went on {format_rfc3339(deleted_at)}: "
+            f"{why}."
         )
     if sha256 is None:
         raise WrongState(
-            f"Task {task.number} has no images yet: its batch is decoded when its job begins, or was rejected then.",
+            f"Task {task.number} has no images yet: its batch is decoded when its job begins, or "
+            f"was rejected then.",
             extra={"state": task.standing or "queued"},
         )
     return sha256

@@ -49,7 +49,9 @@ def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
         return build_task_response(session, row, _find_task(session, row, number))
 
 
-def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
+def delete_data(
+    db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int
+) -> None:
     """Delete a task's images: archive, training part and held-out part.
 
     Repeating the call changes nothing. Replayed images are dropped by the next version, and later
@@ -80,10 +82,18 @@ def _mark_deleted(
         Keys and digests, or None if a job was claimed meanwhile and the caller must try again.
     """
     unlocked_model = find_model(session, actor, model)
-    leased = (Job.model_id == unlocked_model.id, Job.place.is_not(None), Job.state.in_(sorted(LEASED)))
-    locked_job = session.scalars(select(Job).where(*leased).with_for_update(key_share=True)).one_or_none()
+    leased = (
+        Job.model_id == unlocked_model.id,
+        Job.place.is_not(None),
+        Job.state.in_(sorted(LEASED)),
+    )
+    locked_job = session.scalars(
+        select(Job).where(*leased).with_for_update(key_share=True)
+    ).one_or_none()
     row = find_model(session, actor, unlocked_model.id, lock=True)
-    if session.scalar(select(Job.id).where(*leased)) != (locked_job.id if locked_job is not None else None):
+    if session.scalar(select(Job.id).where(*leased)) != (
+        locked_job.id if locked_job is not None else None
+    ):
         return None  # claimed since: lock it too
     task = _find_task(session, row, number)
     if task.data_deleted_at is not None:
@@ -99,7 +109,11 @@ def _mark_deleted(
     now = db.now(session)
     if locked_job is not None and locked_job.state == State.RUNNING:
         change_state(
-            session, locked_job, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"}
+            session,
+            locked_job,
+            Action.RELEASE,
+            now,
+            {"reason": f"the data of task {number} was deleted"},
         )
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
@@ -107,7 +121,9 @@ def _mark_deleted(
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
-    deliveries.record_event(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
+    deliveries.record_event(
+        session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
+    )
     data: AuditData = {"model": row.id, "number": number}
     record_action(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     digests = {d for d in task.digests if d}

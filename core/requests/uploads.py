@@ -162,7 +162,10 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
             actor.filter_visible(Upload.owner_id), Upload.expires_at > db.now(session)
         )
         uploads: Page[Upload] = read_page(session, query, Upload.id, limit, cursor, descending=True)
-        return {"items": [build_response(row) for row in uploads.rows], "next_cursor": uploads.next_cursor}
+        return {
+            "items": [build_response(row) for row in uploads.rows],
+            "next_cursor": uploads.next_cursor,
+        }
 
 
 def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
@@ -183,8 +186,8 @@ def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writi
             raise _make_offset_error(row, offset)
         if row.held_until is not None and row.held_until > now:
             raise UploadLocked(
-                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where it is, and "
-                "go on there.",
+                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where "
+                "it is, and go on there.",
                 retry_after_s=2,
             )
         _require_few_pieces(session, row)
@@ -219,7 +222,9 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
     quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
 
-def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms) -> State:
+def append(
+    db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms
+) -> State:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
 
     Raises:
@@ -269,7 +274,9 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
         store.delete(key)
 
 
-def find_upload(session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False) -> Upload:
+def find_upload(
+    session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False
+) -> Upload:
     """Return the upload of that id, if the caller sees it and it has not expired.
 
     Args:
@@ -283,7 +290,9 @@ def find_upload(session: Session, actor: Actor, upload: str, now: float, *, lock
         Upload.id == upload, actor.filter_visible(Upload.owner_id), Upload.expires_at > now
     )
     row = (
-        session.scalars(query.with_for_update() if lock else query).first() if is_id(upload, "upl") else None
+        session.scalars(query.with_for_update() if lock else query).first()
+        if is_id(upload, "upl")
+        else None
     )
     if row is None:
         raise _make_missing_error(upload)
@@ -329,14 +338,19 @@ def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
 
     Call this last in the transaction, since it locks the owner's row.
     """
-    session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
+    session.execute(
+        select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
+    )
     mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
     if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
         return
-    oldest = list(session.scalars(select(Upload.id).where(*mine).order_by(Upload.id).limit(_LISTED)))
+    oldest = list(
+        session.scalars(select(Upload.id).where(*mine).order_by(Upload.id).limit(_LISTED))
+    )
     raise TooManyRequests(
-        f"You have {most} uploads that are neither submitted nor removed, the most that one owner may have: submit "
-        f"some, or DELETE them at /v1/uploads/{{id}}; GET /v1/uploads lists all. The oldest are {', '.join(oldest)}.",
+        f"You have {most} uploads that are neither submitted nor removed, the most that one owner "
+        f"may have: submit some, or DELETE them at /v1/uploads/{{id}}; GET /v1/uploads lists all. "
+        f"The oldest are {', '.join(oldest)}.",
         extra={"uploads": oldest},
     )
 
@@ -346,20 +360,21 @@ def _require_few_pieces(session: Session, row: Upload) -> None:
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
     if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
         raise Invalid(
-            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin anew with pieces of "
-            f"{LEAST_BYTES} bytes or more."
+            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin anew "
+            f"with pieces of {LEAST_BYTES} bytes or more."
         )
 
 
 def _make_offset_error(row: Upload, offset: int) -> OffsetMismatch:
     return OffsetMismatch(
-        f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: go on there.",
+        f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: "
+        f"go on there.",
         extra={"offset": row.offset, "length": row.length},
     )
 
 
 def _make_missing_error(upload: str) -> NotFound:
     return NotFound(
-        f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has expired."
-        " Begin one by POST /v1/uploads."
+        f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has "
+        "expired. Begin one by POST /v1/uploads."
     )

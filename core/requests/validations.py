@@ -38,7 +38,9 @@ def begin(submission: Submission) -> Done[JobOut]:
         log_line = job_log.line_to_check(job, sum(class_counts.values()), len(class_counts))
         job_rows.record_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
-        record_action(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
+        record_action(
+            session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id
+        )
         return Done(build_job_response(session, job), job.id)
 
     return submission.commit(batch_in_model, key, add_job)

@@ -74,7 +74,8 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     """
     if model.base_job is not None:
         raise WrongState(
-            f"Model {model.name!r} has no version yet: job {model.base_job} brings the weights of its base.",
+            f"Model {model.name!r} has no version yet: job {model.base_job} brings the weights of "
+            f"its base.",
             extra={"state": "fetching"},
         )
     number: int | None
@@ -97,11 +98,15 @@ def find_version(session: Session, model: Model, version: str) -> Version:
 
 def newest_published(session: Session, model_id: str) -> int | None:
     """Return the number that `latest` stands for; only the newest versions are read to find it."""
-    query = select(Version.number).where(Version.model_id == model_id, Version.status == "published")
+    query = select(Version.number).where(
+        Version.model_id == model_id, Version.status == "published"
+    )
     return session.scalar(query.order_by(Version.number.desc()).limit(1))
 
 
-def list_versions(db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None) -> VersionPage:
+def list_versions(
+    db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None
+) -> VersionPage:
     """Return a page of versions by ascending number, without fields that grow with the model.
 
     `get_version` returns all fields of one version.
@@ -164,7 +169,12 @@ def list_results(
         query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
         results: Page[Result] = read_page(session, query, Result.task, limit, cursor)
         items: list[TaskResult] = [
-            {"task": one.task, "correct": one.correct, "total": one.total, "per_class": one.per_class}
+            {
+                "task": one.task,
+                "correct": one.correct,
+                "total": one.total,
+                "per_class": one.per_class,
+            }
             for one in results.rows
         ]
         return {"items": items, "next_cursor": results.next_cursor}
@@ -184,7 +194,9 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
         if (note or None) != row.note:
             row.note = note or None
             data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
-            record_action(session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id)
+            record_action(
+                session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id
+            )
             session.flush()
         return to_json(session, owner, [row])[0]
 
@@ -218,12 +230,16 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
         stored = session.get(Part, (row.id, part))
         if stored is None:
             names = ", ".join(
-                p.name for p in _find_parts(session, [row.id])[row.id] if p.type not in PRIVATE_TYPES
+                p.name
+                for p in _find_parts(session, [row.id])[row.id]
+                if p.type not in PRIVATE_TYPES
             )
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
         if stored.type in PRIVATE_TYPES:
             content = "images" if stored.type in IMAGE_TYPES else "features"
-            raise Invalid(f"The part {part!r} holds {content} of the training data and cannot be downloaded.")
+            raise Invalid(
+                f"The part {part!r} holds {content} of the training data and cannot be downloaded."
+            )
         damage.refuse_marked_parts(session, row, {Blobs.make_key(stored.sha256): stored.name})
         return PartFile(
             stored.sha256,
@@ -240,7 +256,9 @@ def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list
     first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
     rows = _read_accuracies(session, model, [v.number for v in versions])
     measured = measurements.of_versions(session, model.id, [v.number for v in versions])
-    return [_build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions]
+    return [
+        _build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions
+    ]
 
 
 def _build_version(
@@ -283,7 +301,11 @@ def _build_version(
 def _find_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
     """Return the parts of each version by version id, in the manifest's order."""
     parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
-    query = select(Part).where(Part.version_id.in_(ids)).order_by(Part.version_id, Part.position, Part.name)
+    query = (
+        select(Part)
+        .where(Part.version_id.in_(ids))
+        .order_by(Part.version_id, Part.position, Part.name)
+    )
     for part in session.scalars(query):
         parts_by_version[part.version_id].append(part)
     return parts_by_version
@@ -298,7 +320,8 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
             select(Part.sha256, func.min(Version.number))
             .join(Version, Version.id == Part.version_id)
             .where(
-                Version.model_id == model.id, by_model(Part.sha256).in_(sorted_digests[start : start + 500])
+                Version.model_id == model.id,
+                by_model(Part.sha256).in_(sorted_digests[start : start + 500]),
             )
             .group_by(Part.sha256)
         )
@@ -306,7 +329,9 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
     return first_holders
 
 
-def _read_accuracies(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
+def _read_accuracies(
+    session: Session, model: Model, numbers: Sequence[int]
+) -> dict[int, list[float | None]]:
     """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
     learned = select(Version.task_number).where(
         Version.model_id == model.id, Version.task_number.is_not(None)

@@ -83,5 +83,7 @@ def _find_delivery(session: Session, hook: Webhook, delivery: str) -> Delivery:
     query = select(Delivery).where(Delivery.id == delivery, Delivery.webhook_id == hook.id)
     row = session.scalars(query).one_or_none()
     if row is None:
-        raise NotFound(f"{hook.id} has no delivery {delivery[:60]!r}: it never had, or it is kept no longer.")
+        raise NotFound(
+            f"{hook.id} has no delivery {delivery[:60]!r}: it never had, or it is kept no longer."
+        )
     return row

@@ -105,7 +105,9 @@ def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
         return build_responses(session, [find(session, actor, webhook)])[0]
 
 
-def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
+def change(
+    db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange
+) -> WebhookOut:
     """Change a webhook's `url`, `format`, `events`, `model` (null for all models) or `enabled`.
 
     Waiting deliveries go to the new address in the new format.
@@ -123,13 +125,17 @@ def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: 
         row, now = find(session, actor, webhook, lock=True), db.now(session)
         row.url = url or row.url
         row.format = patch.get("format") or row.format
-        row.events = row.events if (events := patch.get("events")) is None else _check_events(events)
+        row.events = (
+            row.events if (events := patch.get("events")) is None else _check_events(events)
+        )
         if "model" in patch:
             row.model_id = _model_of(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
             _set_enabled(session, row, enabled, now)
         session.flush()
-        changed = sorted(name for name, value in patch.items() if name != "enabled" and value is not None)
+        changed = sorted(
+            name for name, value in patch.items() if name != "enabled" and value is not None
+        )
         _record_change(session, actor, row, patch, changed, now)
         return build_responses(session, [row])[0]
 
@@ -145,7 +151,9 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
         host = public_address.target_of(row.url).host
-        record_action(session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id)
+        record_action(
+            session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id
+        )
 
 
 def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
@@ -182,7 +190,9 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
         waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
         if waiting is None:
             require_room(session, row)
-            waiting = deliveries.add_for_webhook(session, row, TEST, deliveries.test_payload(row, now), now)
+            waiting = deliveries.add_for_webhook(
+                session, row, TEST, deliveries.test_payload(row, now), now
+            )
         record_action(session, actor, "webhook.test", row.id, {}, now=now, model=row.model_id)
         return build_delivery_detail(actor, waiting)
 
@@ -208,7 +218,8 @@ def require_enabled(row: Webhook) -> None:
     """
     if row.disabled_at is not None:
         raise WrongState(
-            f'{row.id} is disabled, and nothing is sent to it. PATCH /v1/webhooks/{row.id} {{"enabled": true}} first.',
+            f"{row.id} is disabled, and nothing is sent to it. PATCH /v1/webhooks/{row.id} "
+            f'{{"enabled": true}} first.',
             extra={"state": "disabled"},
         )
 
@@ -221,15 +232,18 @@ def require_room(session: Session, row: Webhook) -> None:
     """
     if deliveries.count_pending(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
-            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the "
-            "receivers that do not answer. GET /v1/webhooks shows how many wait at each."
+            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or "
+            "disable the receivers that do not answer. GET /v1/webhooks shows how many wait at "
+            "each."
         )
 
 
 def build_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
     """Return webhooks as responses show them, in four queries for any number."""
     ids = [row.id for row in rows]
-    counts = select(Delivery.webhook_id, func.count()).where(Delivery.webhook_id.in_(ids), deliveries.WAITS)
+    counts = select(Delivery.webhook_id, func.count()).where(
+        Delivery.webhook_id.in_(ids), deliveries.WAITS
+    )
     waiting = {id_: count for id_, count in session.execute(counts.group_by(Delivery.webhook_id))}
     newest = (
         select(Delivery.number)
@@ -240,15 +254,22 @@ def build_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOu
     )
     tried = select(Delivery).where(Delivery.number.in_(select(newest).where(Webhook.id.in_(ids))))
     last = {one.webhook_id: one for one in session.scalars(tried)}
-    of = select(Model.id, Model.name).where(Model.id.in_({row.model_id for row in rows if row.model_id}))
+    of = select(Model.id, Model.name).where(
+        Model.id.in_({row.model_id for row in rows if row.model_id})
+    )
     names = {id_: name for id_, name in session.execute(of)}
     return [
-        _to_json(row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id)) for row in rows
+        _to_json(row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id))
+        for row in rows
     ]
 
 
-def _to_json(row: Webhook, model_name: str | None, pending: int, last: Delivery | None) -> WebhookOut:
-    state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since else "enabled"
+def _to_json(
+    row: Webhook, model_name: str | None, pending: int, last: Delivery | None
+) -> WebhookOut:
+    state = (
+        "disabled" if row.disabled_at is not None else "failing" if row.failing_since else "enabled"
+    )
     return {
         "id": row.id,
         "owner": row.owner_id,
@@ -288,7 +309,9 @@ def _check_url(settings: Settings, url: str) -> public_address.Target:
     """
     try:
         target = public_address.target_of(url)
-        public_address.resolve_allowed(target, public_address.parse_networks(settings.webhook_allow))
+        public_address.resolve_allowed(
+            target, public_address.parse_networks(settings.webhook_allow)
+        )
     except public_address.Refused as refused:
         raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None
     return target
@@ -302,9 +325,12 @@ def _check_events(events: Sequence[str]) -> list[str]:
     """
     unknown = [event for event in events if event not in EVENTS]
     if unknown or not events:
-        problem = f"There is no event {unknown[0][:40]!r}" if unknown else "A webhook needs an event"
+        problem = (
+            f"There is no event {unknown[0][:40]!r}" if unknown else "A webhook needs an event"
+        )
         raise Invalid(
-            f"{problem}: take some of {', '.join(EVENTS)}.", fields=[{"field": "events", "message": problem}]
+            f"{problem}: take some of {', '.join(EVENTS)}.",
+            fields=[{"field": "events", "message": problem}],
         )
     return [event for event in EVENTS if event in events]
 
@@ -315,7 +341,9 @@ def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -
         return None
     model_row = find_model(session, actor, model)
     if model_row.owner_id != row.owner_id:
-        raise Invalid("A webhook is told of its own owner's models alone: make one for the other owner.")
+        raise Invalid(
+            "A webhook is told of its own owner's models alone: make one for the other owner."
+        )
     return model_row.id
 
 
@@ -330,12 +358,21 @@ def _set_enabled(session: Session, row: Webhook, enabled: bool, now: float) -> N
 
 
 def _record_change(
-    session: Session, actor: Actor, row: Webhook, patch: WebhookChange, changed: list[str], now: float
+    session: Session,
+    actor: Actor,
+    row: Webhook,
+    patch: WebhookChange,
+    changed: list[str],
+    now: float,
 ) -> None:
     """Add a change of a webhook to the audit trail."""
     if "model" in patch and "model" not in changed:
         changed.append("model")
-    data: Any = {"changed": changed, "events": row.events, "host": public_address.target_of(row.url).host}
+    data: Any = {
+        "changed": changed,
+        "events": row.events,
+        "host": public_address.target_of(row.url).host,
+    }
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
     record_action(session, actor, "webhook.change", row.id, data, now=now, model=row.model_id)
@@ -346,12 +383,15 @@ def _take_place(session: Session, row: Webhook, most: int) -> None:
 
     Call this last in the transaction, since it locks the owner's row.
     """
-    session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
+    session.execute(
+        select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
+    )
     mine = select(Webhook.id).where(Webhook.owner_id == row.owner_id, Webhook.id != row.id)
     other_ids = list(session.scalars(mine.order_by(Webhook.id)))
     if len(other_ids) >= most:
         raise TooManyRequests(
-            f"You have {most} webhooks, the most that one owner may have: DELETE one at /v1/webhooks/{{id}}, or let one"
+            f"You have {most} webhooks, the most that one owner may have: DELETE one at "
+            f"/v1/webhooks/{{id}}, or let one"
             " be told of more.",
             extra={"webhooks": other_ids[:_LISTED]},
         )

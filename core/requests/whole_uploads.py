@@ -48,7 +48,9 @@ def find_whole(db: Database, actor: Actor, upload: str) -> Whole:
                 f"/v1/uploads/{row.id} from Upload-Offset {row.offset} on.",
                 extra={"offset": row.offset, "length": row.length},
             )
-        pieces = tuple((chunk.key, chunk.sha256) for chunk in chunks.list_by_upload(session, row.id))
+        pieces = tuple(
+            (chunk.key, chunk.sha256) for chunk in chunks.list_by_upload(session, row.id)
+        )
         return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
 
 
@@ -65,7 +67,8 @@ def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> It
     except StoreCorrupt as error:
         read(db, actor, upload.id)  # raises NotFound if the upload has been removed meanwhile
         raise StoreCorrupt(
-            f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and upload the file again.",
+            f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and "
+            f"upload the file again.",
             extra=error.extra,
         ) from error
 
@@ -90,4 +93,6 @@ def delete_pieces(store: Store, upload: Whole) -> None:
         for key, _ in upload.pieces:
             store.delete(key)
     except PerennialError as error:
-        log.warning("pieces of a spent upload are left to the sweep", upload=upload.id, error=error.detail)
+        log.warning(
+            "pieces of a spent upload are left to the sweep", upload=upload.id, error=error.detail
+        )

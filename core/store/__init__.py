@@ -46,5 +46,7 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
                 " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
             )
         patience = REQUEST_PATIENCE if waited_for else None
-        return TimedStore(S3Store(address, settings.store_access_key, settings.secret_key, patience=patience))
+        return TimedStore(
+            S3Store(address, settings.store_access_key, settings.secret_key, patience=patience)
+        )
     raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

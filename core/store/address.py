@@ -38,11 +38,17 @@ class S3Address:
         parts = urlsplit(url)
         if "@" in parts.netloc:
             raise ValueError(
-                "PERENNIAL_STORE_URL must not hold keys: use PERENNIAL_STORE_ACCESS_KEY and _SECRET_KEY."
+                "PERENNIAL_STORE_URL must not hold keys: use PERENNIAL_STORE_ACCESS_KEY and "
+                "_SECRET_KEY."
             )
         bucket, _, prefix = parts.path.removeprefix("/").partition("/")
         prefix = prefix.strip("/")
-        if parts.scheme != "s3" or not parts.hostname or not _BUCKET.fullmatch(bucket) or parts.fragment:
+        if (
+            parts.scheme != "s3"
+            or not parts.hostname
+            or not _BUCKET.fullmatch(bucket)
+            or parts.fragment
+        ):
             raise ValueError(f"PERENNIAL_STORE_URL must be {_FORM}.")
         if prefix:
             try:
@@ -54,7 +60,9 @@ class S3Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         secure, region = options.pop("secure", "1"), options.pop("region", "us-east-1")
         if options or secure not in ("0", "1") or not _REGION.fullmatch(region):
-            raise ValueError(f"PERENNIAL_STORE_URL knows the options secure=0|1 and region: {_FORM}.")
+            raise ValueError(
+                f"PERENNIAL_STORE_URL knows the options secure=0|1 and region: {_FORM}."
+            )
         return cls(parts.netloc, bucket, f"{prefix}/" if prefix else "", secure == "1", region)
 
     def __str__(self) -> str:

@@ -184,7 +184,9 @@ class Blobs:
                 if _is_sound_copy(sha256, cached):
                     _record_use(cached)
                     return cached
-                _log.warning("a cached blob was damaged and is fetched again", extra={"sha256": sha256})
+                _log.warning(
+                    "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
+                )
                 cached.unlink(missing_ok=True)
             self._download(sha256, cached)
         return cached

@@ -49,8 +49,8 @@ class FolderStore:
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
         target = self._locate_object(key)
-        # The source is opened outside of `_translate_errors`: a missing source is the caller's error, not an
-        # outage.
+        # The source is opened outside of `_translate_errors`: a missing source is the caller's
+        # error, not an outage.
         with path.open("rb") as source, self._translate_errors():
             if move and os.fstat(source.fileno()).st_dev == self._read_device():
                 os.fsync(source.fileno())
@@ -80,7 +80,9 @@ class FolderStore:
             try:
                 handle = path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                raise StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key}) from None
+                raise StoreCorrupt(
+                    f"The stored object {key} is missing.", extra={"object": key}
+                ) from None
         size = os.fstat(handle.fileno()).st_size
         end = size if length is None else min(size, offset + length)
         return self._read_chunks(handle, key, offset, end)
@@ -130,7 +132,9 @@ class FolderStore:
         with self._translate_errors():
             try:
                 with os.scandir(self.root / folder) as entries:
-                    children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                    children = [
+                        (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries
+                    ]
             except (FileNotFoundError, NotADirectoryError):
                 return
         for name, is_folder in sorted(children):
@@ -227,7 +231,9 @@ class FolderStore:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn the disk's errors (full, read-only, not permitted, input/output) into `Unavailable`."""
+        """Turn the disk's errors (full, read-only, not permitted, input/output) into
+        `Unavailable`.
+        """
         try:
             yield
         except OSError as error:
@@ -250,9 +256,13 @@ def _copy_file(source: BinaryIO, target: BinaryIO) -> None:
     remaining = os.fstat(source.fileno()).st_size
     while remaining > 0:
         try:
-            copied = os.copy_file_range(source.fileno(), target.fileno(), min(remaining, _COPY_BYTES))
+            copied = os.copy_file_range(
+                source.fileno(), target.fileno(), min(remaining, _COPY_BYTES)
+            )
         except OSError:  # not supported between these file systems; sendfile reports any real error
-            copied = os.sendfile(target.fileno(), source.fileno(), None, min(remaining, _COPY_BYTES))
+            copied = os.sendfile(
+                target.fileno(), source.fileno(), None, min(remaining, _COPY_BYTES)
+            )
         if copied == 0:
             raise OSError(0, "the source became shorter while it was stored")
         remaining -= copied

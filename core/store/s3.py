@@ -84,7 +84,8 @@ class Patience:
                 backoff_max=5.0,
                 status_forcelist=_RETRIED_STATUS,
                 allowed_methods=None,  # every S3 call used here is safe to repeat
-                respect_retry_after_header=False,  # a server must not choose how long a request hangs
+                # A server must not choose how long a request hangs
+                respect_retry_after_header=False,
                 raise_on_status=False,
             ),
             maxsize=16,
@@ -125,7 +126,12 @@ class S3Store:
     """
 
     def __init__(
-        self, address: S3Address, access_key: str, secret_key: str, *, patience: Patience | None = None
+        self,
+        address: S3Address,
+        access_key: str,
+        secret_key: str,
+        *,
+        patience: Patience | None = None,
     ) -> None:
         self.address = address
         self._patience = patience or Patience()
@@ -161,7 +167,12 @@ class S3Store:
                     # One part at a time: memory stays at two parts, and no thread outlives an
                     # error.
                     written = self._client.put_object(
-                        self.address.bucket, name, handle, size, part_size=part, num_parallel_uploads=1
+                        self.address.bucket,
+                        name,
+                        handle,
+                        size,
+                        part_size=part,
+                        num_parallel_uploads=1,
                     )
                     return written.etag or ""
                 except S3Error as error:
@@ -178,7 +189,9 @@ class S3Store:
                 raise _build_missing_error(key)
             return iter(())
         response = self._start_download(key, name, offset, length)
-        return iter(()) if response is None else self._read_chunks(key, name, offset, length, response)
+        return (
+            iter(()) if response is None else self._read_chunks(key, name, offset, length, response)
+        )
 
     def _start_download(
         self, key: str, name: str, offset: int, length: int | None
@@ -220,7 +233,9 @@ class S3Store:
                     time.sleep(self._patience.pause_s * 2**failures)
                     resumed = self._start_download(key, name, offset, end - offset)
                     if resumed is None or resumed.headers.get("etag") != etag:
-                        raise StoreCorrupt(f"The stored object {key} changed while it was read.") from error
+                        raise StoreCorrupt(
+                            f"The stored object {key} changed while it was read."
+                        ) from error
                     response, whole_since = resumed, offset
                     continue
                 offset += len(chunk)
@@ -326,7 +341,9 @@ class S3Store:
         with self._translate_errors():  # the client has these calls, but no public name for them
             # No key has a bar. The empty delimiter that the client sends by default hides
             # everything on some servers.
-            listing = self._client._list_multipart_uploads(bucket, delimiter="|", prefix=self.address.prefix)
+            listing = self._client._list_multipart_uploads(
+                bucket, delimiter="|", prefix=self.address.prefix
+            )
             for upload in listing.uploads:
                 begun, upload_id = upload.initiated_time, upload.upload_id
                 if begun is None or upload_id is None or begun > oldest:
@@ -359,7 +376,9 @@ class S3Store:
             reason = f"HTTP status {_read_status(error)}"
         else:
             reason = type(error).__name__
-        return Unavailable(f"The object store at {self.address.endpoint} failed: {reason}.", retry_after_s=5)
+        return Unavailable(
+            f"The object store at {self.address.endpoint} failed: {reason}.", retry_after_s=5
+        )
 
     def _no_bucket(self) -> Unavailable:
         return Unavailable(

@@ -125,7 +125,9 @@ def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
 def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
     shares = [right / images for right, images in (better, worse)]
     sizes = (better[1], worse[1])
-    spread = sum(share * (1 - share) / size for share, size in zip(shares, sizes, strict=True)) ** 0.5
+    spread = (
+        sum(share * (1 - share) / size for share, size in zip(shares, sizes, strict=True)) ** 0.5
+    )
     return bool(shares[0] - shares[1] > SPREADS * spread)
 
 
@@ -140,11 +142,14 @@ def _find_conditions(
     larger = _find_larger(session, model, tasks) if last and can_move else None
     if larger is not None and is_far_below(last[-1], larger):
         text = (
-            f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out images of all tasks "
-            f"right; a linear discriminant on the features of model {larger.model}, which learned the same batches "
-            f"on a larger base, gets {larger.right:,} of {larger.images:,}."
+            f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out "
+            f"images of all tasks right; a linear discriminant on the features of model "
+            f"{larger.model}, which learned the same batches on a larger base, gets "
+            f"{larger.right:,} of {larger.images:,}."
         )
-        conditions.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
+        conditions.append(
+            _Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}")
+        )
     if is_falling(last):
         fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
@@ -176,7 +181,11 @@ def _read_given(session: Session, model: Model, version: Version) -> set[str]:
 
 def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
     numbers = list_taught_tasks(version.manifest)
-    query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
     return list(session.scalars(query))
 
 
@@ -193,7 +202,9 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
         if not images:
             break
         last.insert(0, Accuracy(number, sum(cell.correct for cell in cells), images))
-        parent = select(Version.parent).where(Version.model_id == model.id, Version.number == number)
+        parent = select(Version.parent).where(
+            Version.model_id == model.id, Version.number == number
+        )
         number = session.scalar(parent)
     return last
 
@@ -239,8 +250,8 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     if new is not None:
         path = f"/v1/models/{model.name}/rebase"
         return (
-            f"Its move to a larger base has begun with model {new}: compare both with GET {path}, and let production "
-            f"move with POST {path}/finish."
+            f"Its move to a larger base has begun with model {new}: compare both with GET {path}, "
+            f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
@@ -252,9 +263,13 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     )
 
 
-def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]) -> str:
+def _say_worst(
+    session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
+) -> str:
     """Return a request for more images of the class with the lowest accuracy."""
-    query = select(Result.per_class).where(Result.model_id == model.id, Result.version == version.number)
+    query = select(Result.per_class).where(
+        Result.model_id == model.id, Result.version == version.number
+    )
     counts: dict[str, list[int]] = {}
     for per_class in session.scalars(query):
         for label, (right, images) in per_class.items():
@@ -264,7 +279,8 @@ def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks
     if not judged_classes:
         return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
     worst = min(
-        judged_classes, key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label)
+        judged_classes,
+        key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label),
     )
     right, images = judged_classes[worst]
     return (
@@ -280,24 +296,31 @@ def _describe_confusion(
     own = [task for task in tasks if pair.task in (0, task.number)]
     more = _say_images(model, job, own, pair.labels, version.created_at)
     text = (
-        f"Version {version.number} takes {one} and {other} for each other: it answers {pair.taken[0]} of "
-        f"{pair.images[0]} held-out images of {one} with {other}, and {pair.taken[1]} of {pair.images[1]} the other "
-        f"way round. {more} If both are one thing, start a model whose batches give them one label: labels that were "
-        "learned cannot be merged."
+        f"Version {version.number} takes {one} and {other} for each other: it answers "
+        f"{pair.taken[0]} of {pair.images[0]} held-out images of {one} with {other}, and "
+        f"{pair.taken[1]} of {pair.images[1]} the other way round. {more} If both are one thing, "
+        "start a model whose batches give them one label: labels that were learned cannot be "
+        "merged."
     )
     return _Condition(f"confused:{pair.task}:{one}|{other}", text)
 
 
-def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float) -> str:
+def _say_images(
+    model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
+) -> str:
     """Return a request for as many images of some classes as were learned, with the expected
     seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
     counted_labels = words.join_words([f"{count:,} of {label}" for label, count in counts.items()])
     text = (
-        f"Send as many more images as it has learned, {counted_labels}: POST /v1/models/{model.name}/tasks."
+        f"Send as many more images as it has learned, {counted_labels}: POST "
+        f"/v1/models/{model.name}/tasks."
     )
     last = next((task for task in tasks if task.number == job.task_number), None)
     if last is None or not last.n_train or job.started_at is None:
         return text
     seconds = (now - job.started_at) / last.n_train * sum(counts.values())
-    return f"{text} By the seconds of this batch, learning them takes about {max(1, round(seconds)):,} s."
+    return (
+        f"{text} By the seconds of this batch, learning them takes about "
+        f"{max(1, round(seconds)):,} s."
+    )

@@ -90,7 +90,9 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
 
 def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
     """Return the keys by which predictions on tasks can be read."""
-    query = select(Task.number, Task.answers_key).where(Task.model_id == model_id, Task.number.in_(tasks))
+    query = select(Task.number, Task.answers_key).where(
+        Task.model_id == model_id, Task.number.in_(tasks)
+    )
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
@@ -115,7 +117,9 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
         )
 
 
-def fill_parent_cells(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
+def fill_parent_cells(
+    session: Session, model: Model, parent: int, kept: Kept, found: JobResult
+) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
     new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
     for (version, task), stored in kept.items():
@@ -139,6 +143,10 @@ def new_bytes(session: Session, model: Model, kept: Kept) -> int:
     Call this before cells refer to it.
     """
     blobs = {stored.sha256: stored.bytes for stored in kept.values()}
-    query = select(Result.answers).where(Result.model_id == model.id, Result.answers.in_(blobs)).distinct()
+    query = (
+        select(Result.answers)
+        .where(Result.model_id == model.id, Result.answers.in_(blobs))
+        .distinct()
+    )
     stored_digests = set(session.scalars(query))
     return sum(size for sha256, size in blobs.items() if sha256 not in stored_digests)

@@ -79,7 +79,11 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
                 step=step,
                 correct=validation.correct,
             )
-            metric = {"name": "anytime", "step": step, "value": validation.correct / validation.total}
+            metric = {
+                "name": "anytime",
+                "step": step,
+                "value": validation.correct / validation.total,
+            }
             session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     except LeaseLost:
         for name in files:  # no other claim uses these objects, and they were never registered

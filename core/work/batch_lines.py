@@ -19,8 +19,14 @@ MAX_PATH = 100
 def describe_decoded(made: Ingested) -> list[Line]:
     """Return lines about the images to learn from, those left out, and warnings."""
     total = made.n_train + made.n_held_out
-    content = f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
-    held_out = f"{made.n_held_out:,} held out to measure" if made.n_held_out else "none held out to measure"
+    content = (
+        f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
+    )
+    held_out = (
+        f"{made.n_held_out:,} held out to measure"
+        if made.n_held_out
+        else "none held out to measure"
+    )
     summary: Line = ("info", f"Decoded {content}: {made.n_train:,} to learn from, {held_out}.")
     return [summary, *left_out(made.report), *(("warning", text) for text in made.warnings)]
 
@@ -33,14 +39,18 @@ def left_out(report: Mapping[str, Any]) -> list[Line]:
         examples = _list_examples(report.get("rejected") or [], count)
         log_lines.append(("warning", f"{_format_count(count, 'image')} rejected: {examples}."))
     if ignored := int(report.get("ignored") or 0):
-        log_lines.append(("info", f"{_format_count(ignored, 'file')} ignored: not an image of a class."))
+        log_lines.append(
+            ("info", f"{_format_count(ignored, 'file')} ignored: not an image of a class.")
+        )
     if duplicates := int(report.get("duplicates") or 0):
         text = "image repeats another one" if duplicates == 1 else "images repeat others"
         log_lines.append(("info", f"{duplicates:,} {text} of the batch, byte for byte."))
     if alike := int(report.get("near_conflicts_count") or 0):
         text = "image looks like one" if alike == 1 else "images look like others"
         log_lines.append(("info", f"{alike:,} {text} under another label; see the task's report."))
-    log_lines += [("info", _make_sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]]
+    log_lines += [
+        ("info", _make_sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]
+    ]
     return log_lines
 
 
@@ -55,7 +65,9 @@ def _list_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
     named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
     more = count - len(named)
     if more:
-        named.append(f"and {more:,} more, see the task's report" if named else "see the task's report")
+        named.append(
+            f"and {more:,} more, see the task's report" if named else "see the task's report"
+        )
     return "; ".join(named)
 
 

@@ -34,7 +34,13 @@ class _Task(NamedTuple):
 
 
 def compare_with_earlier(
-    db: Database, blobs: Blobs, model: Model, before: int | None, made: Ingested, *, near: bool = True
+    db: Database,
+    blobs: Blobs,
+    model: Model,
+    before: int | None,
+    made: Ingested,
+    *,
+    near: bool = True,
 ) -> Ingested:
     """Return the batch with a report of contradictions and near duplicates in earlier tasks.
 
@@ -54,9 +60,15 @@ def compare_with_earlier(
     def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
         together: list[tuple[int, Traces]] = []
         for task in tasks:
-            traces = None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
+            traces = (
+                None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
+            )
             if task.is_learned and model.scenario != "task":
-                if batch_traces.pixels is not None and traces is not None and traces.pixels is not None:
+                if (
+                    batch_traces.pixels is not None
+                    and traces is not None
+                    and traces.pixels is not None
+                ):
                     together.append((task.number, traces))
                 else:
                     not_compared.append(task.number)
@@ -70,7 +82,10 @@ def compare_with_earlier(
     earlier = iterate_earlier(_iterate_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
-        data = {**data, "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier)}
+        data = {
+            **data,
+            "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier),
+        }
     else:
         for _ in earlier:
             pass
@@ -83,19 +98,28 @@ def compare_with_earlier(
     }
     summary = describe_conflicts(report)
     other_warnings = [text for text in made.warnings if text != describe_conflicts(made.report)]
-    return replace(made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings)
+    return replace(
+        made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
+    )
 
 
 def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
     """Yield tasks that still have images or hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
-    query = select(Task).where(Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None))
+    query = select(Task).where(
+        Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None)
+    )
     if before is not None:
         query = query.where(Task.number < before)
     query = query.order_by(Task.number.desc()).limit(MOST_TASKS)
     with db.read() as session:
-        rows = session.scalars(query.options(load_only(Task.number, Task.traces_sha256, Task.standing)))
-        tasks = [_Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED) for task in rows]
+        rows = session.scalars(
+            query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
+        )
+        tasks = [
+            _Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
+            for task in rows
+        ]
     yield from tasks
 
 

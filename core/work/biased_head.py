@@ -18,14 +18,18 @@ _KEPT_IMAGES = frozenset({"buffer", "exemplars"})
 _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
 
 
-def find_warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
+def find_warning(
+    model: Model, version: int, found: JobResult, part_types: Collection[str]
+) -> str | None:
     """Return the warning; None if no baseline is ahead of the version by more than the margin and
     chance.
 
     Args:
         part_types: types of the parts that the version stores.
     """
-    baselines = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
+    baselines = {
+        by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))
+    }
     ahead = {by: baseline for by, baseline in baselines.items() if _is_ahead(baseline)}
     if not ahead:
         return None
@@ -33,8 +37,8 @@ def find_warning(model: Model, version: int, found: JobResult, part_types: Colle
     advice = _format_advice(model, version, found, part_types)
     return (
         f"The features of version {version} tell the classes apart better than its head does: "
-        f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the same "
-        f"{best.all[1]:,} held-out "
+        f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the "
+        f"same {best.all[1]:,} held-out "
         f"images. {advice}"
     )
 
@@ -46,7 +50,9 @@ def _is_ahead(baseline: Baseline) -> bool:
     return bool(theirs - own > max(MARGIN, SPREADS * spread))
 
 
-def _format_advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
+def _format_advice(
+    model: Model, version: int, found: JobResult, part_types: Collection[str]
+) -> str:
     """Return the request that helps. Another method needs a model of its own.
 
     It knows nothing of the earlier tasks, so it cannot continue this one.
@@ -62,12 +68,13 @@ def _format_advice(model: Model, version: int, found: JobResult, part_types: Col
     again = "Or start" if sentences else "Start"
     if plain:
         sentences.append(
-            f"{again} a model from these features with method `analytic`, and send it the batches again: "
-            f"{Step('POST', '/v1/models', body=build_successor_request(model, version))}."
+            f"{again} a model from these features with method `analytic`, and send it the batches "
+            f"again: {Step('POST', '/v1/models', body=build_successor_request(model, version))}."
         )
     else:
         sentences.append(
-            f"{again} a model with method `analytic`, which has no such bias, and send it the batches again."
+            f"{again} a model with method `analytic`, which has no such bias, and send it the "
+            f"batches again."
         )
     return " ".join(sentences)
 

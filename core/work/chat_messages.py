@@ -79,7 +79,9 @@ def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
     of_job = noun == "job" and job_id is not None
     message.link = _build_page_url(
         public_url,
-        f"jobs/{quote(job_id or '', safe='')}" if of_job else f"models/{quote(model_id or '', safe='')}",
+        f"jobs/{quote(job_id or '', safe='')}"
+        if of_job
+        else f"models/{quote(model_id or '', safe='')}",
     )
     return message
 
@@ -99,13 +101,17 @@ def _describe_version(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of a version, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
-        message = Message(f"{name}: version {number} is held by its gate; production stays where it is.")
+        message = Message(
+            f"{name}: version {number} is held by its gate; production stays where it is."
+        )
         message.command = f"perennial models show {shlex.quote(name)}"
     else:
         message = Message(f"{name}: version {number} is published.")
     checks = data["gate"]["checks"] if "gate" in data else []
     failed = [check for check in checks if not check["passed"]]
-    message.reasons = [_describe_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]]
+    message.reasons = [
+        _describe_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]
+    ]
     if len(failed) > MOST_REASONS:
         message.reasons.append(f"and {len(failed) - MOST_REASONS} more checks")
     return message
@@ -138,7 +144,9 @@ def _describe_export(type: str, name: str, data: WebhookData) -> Message:
     """Describe a finished export."""
     version, format = data.get("version"), data.get("format", "")
     message = Message(f"{name}: version {version} can be downloaded as {format}.")
-    message.command = f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
+    message.command = (
+        f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
+    )
     return message
 
 
@@ -202,13 +210,21 @@ def _format_teams(message: Message) -> dict[str, Any]:
         "body": body,
     }
     if message.link is not None:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open the page", "url": message.link}]
-    return {"type": "message", "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}]}
+        card["actions"] = [
+            {"type": "Action.OpenUrl", "title": "Open the page", "url": message.link}
+        ]
+    return {
+        "type": "message",
+        "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}],
+    }
 
 
 def _build_paragraph(text: str, **style: str) -> dict[str, Any]:
     """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
-    return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": _cut_line(text), **style}]}
+    return {
+        "type": "RichTextBlock",
+        "inlines": [{"type": "TextRun", "text": _cut_line(text), **style}],
+    }
 
 
 def _cut_line(text: str) -> str:
@@ -231,4 +247,7 @@ _DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
     "task": _describe_deletion,
     "export": _describe_export,
 }
-_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {"slack": _format_slack, "teams": _format_teams}
+_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {
+    "slack": _format_slack,
+    "teams": _format_teams,
+}

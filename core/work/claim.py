@@ -7,8 +7,8 @@ others and do not wait for a decision. All of them wait for the base of their mo
 (`Model.base_job`). A job without a place in the lineage waits for none of these.
 
 A worker takes only jobs that it can run: a job that needs a CUDA device, or was begun on one, waits
-for a worker with one (`fits_offer`). `core.work.turns` decides which owner is served, and which of the
-owner's jobs. All times come from the database's clock.
+for a worker with one (`fits_offer`). `core.work.turns` decides which owner is served, and which of
+the owner's jobs. All times come from the database's clock.
 """
 
 from typing import Any, NamedTuple, cast
@@ -201,9 +201,14 @@ def _lock_next_job(
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
     for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
-        owner_jobs = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run)
+        owner_jobs = select(Job).where(
+            Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
+        )
         # If another worker is just claiming that job, look at the owner's next ones.
-        for query in (select(Job).where(Job.id == next_, may_run), owner_jobs.order_by(Job.id).limit(1)):
+        for query in (
+            select(Job).where(Job.id == next_, may_run),
+            owner_jobs.order_by(Job.id).limit(1),
+        ):
             job = session.scalars(_HELD[dialect](query)).one_or_none()
             if job is not None:
                 return job, overtakes and job.id == next_
@@ -304,7 +309,9 @@ def complete_stop(db: Database, claim: Claim) -> State:
     with db.write() as session:
         job = lock_claimed_job(session, claim)
         is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return _move_job(session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session))
+        return _move_job(
+            session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session)
+        )
 
 
 def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
@@ -432,7 +439,9 @@ def reap_expired(db: Database, before: float | None = None) -> list[str]:
         now = db.now(session)
         limit = now if before is None else before
         query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
-        for job in session.execute(query.with_for_update(skip_locked=True, key_share=True)).scalars():
+        for job in session.execute(
+            query.with_for_update(skip_locked=True, key_share=True)
+        ).scalars():
             _end_lost_attempt(session, job, now, f"The worker {job.worker} stopped reporting.")
             ids.append(job.id)
     return ids
@@ -450,7 +459,9 @@ def reap_worker(db: Database, worker: str) -> list[str]:
         # Wait for a locked row: nobody looks for this worker again.
         jobs = session.scalars(query.with_for_update(key_share=True)).all()
         for job in jobs:
-            _end_lost_attempt(session, job, now, f"The worker {worker} ended without giving the job back.")
+            _end_lost_attempt(
+                session, job, now, f"The worker {worker} ended without giving the job back."
+            )
         return [job.id for job in jobs]
 
 
@@ -473,8 +484,12 @@ def _end_with_error(db: Database, claim: Claim, action: Action, problem: JobErro
         return _move_job(session, job, action, db.now(session), {"error": problem})
 
 
-def _move_job(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
-    """Apply `core.db.jobs.change_state`, and update the lineage if the job ended without a version."""
+def _move_job(
+    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
+) -> State:
+    """Apply `core.db.jobs.change_state`, and update the lineage if the job ended without a
+    version.
+    """
     state = change_state(session, job, action, now, data)
     if state in ENDED:
         line.record_job_end(session, job, now)

@@ -25,10 +25,11 @@ def warn_collapsed(
     now, before = say_shares(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     return (
-        f"The features of version {version.number} have collapsed: a linear discriminant on them gets {now} held-out "
-        f"images of earlier tasks right, on those of version {number}, the last good version, {before}. "
-        f"{_go_on(version, number, path, production)} Then send the batch with a smaller learning rate or a method "
-        f"that leaves the features as they are, or start a model on the features of version {number}: "
+        f"The features of version {version.number} have collapsed: a linear discriminant on them "
+        f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
+        f"last good version, {before}. {_go_on(version, number, path, production)} Then send the "
+        f"batch with a smaller learning rate or a method that leaves the features as they are, or "
+        f"start a model on the features of version {number}: "
         f"{Step('POST', '/v1/models', body=build_successor_request(model, number))}."
     )
 
@@ -36,8 +37,14 @@ def warn_collapsed(
 def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
     move = {"version": good, "reason": LEFT_OPEN}
     if production == good and not version.gate["passed"]:
-        return f"Go on from version {good}, which stays in production: discard this batch or learn it again."
+        return (
+            f"Go on from version {good}, which stays in production: discard this batch or learn "
+            f"it again."
+        )
     if production is not None and production > good:
         back = Step("POST", f"{path}/rollback", body=move)
         return f"Go on from version {good}: roll production back to it with {back}."
-    return f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which moves the line to it."
+    return (
+        f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which "
+        f"moves the line to it."
+    )

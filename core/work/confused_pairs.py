@@ -45,7 +45,9 @@ def count_confused(found: ResultFolder[JobResult]) -> list[ConfusedPair]:
         ranked = open_ranked_answers(found.folder / file.file) if file.version == "new" else None
         if ranked is None or not len(ranked.rows):
             continue
-        both, counts = np.unique(np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True)
+        both, counts = np.unique(
+            np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True
+        )
         pairs = Counter(dict(zip(map(tuple, both.T.tolist()), counts.tolist(), strict=True)))
         counts_by_task.setdefault(file.task if heads else 0, Counter()).update(pairs)
     confused = [

@@ -85,15 +85,23 @@ def iterate_named(db: Database) -> Iterator[Named]:
         for key, size, sha256, model, number in session.execute(query):
             yield Named(str(key), size, sha256, f"archive of task {number} of {model}")
         columns = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
-        uploads = select(*columns).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
+        uploads = (
+            select(*columns).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
+        )
         for row in session.execute(uploads):
-            yield Named(str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}")
+            yield Named(
+                str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}"
+            )
         pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
-        for key, size, sha256, upload, at in session.execute(pieces.execution_options(yield_per=_ROWS)):
+        for key, size, sha256, upload, at in session.execute(
+            pieces.execution_options(yield_per=_ROWS)
+        ):
             yield Named(key, size, sha256, f"piece of {upload} from byte {at} on")
         for kind in ("snapshot", "anytime"):
             state = getattr(Job, kind)
-            states = select(Job.id, state).where(state.is_not(None)).execution_options(yield_per=_ROWS)
+            states = (
+                select(Job.id, state).where(state.is_not(None)).execution_options(yield_per=_ROWS)
+            )
             for job, value in session.execute(states):
                 for name, (sha256, size) in value.files.items():
                     yield Named(value.key + name, size, sha256, f"{kind} of {job}")
@@ -103,20 +111,36 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
-        select(Part.sha256, Part.bytes, Part.name, *versions).join(Version).where(Part.deleted_at.is_(None))
+        select(Part.sha256, Part.bytes, Part.name, *versions)
+        .join(Version)
+        .where(Part.deleted_at.is_(None))
     )
-    for sha256, size, name, number, model in session.execute(parts.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.make_key(sha256), size, sha256, f"part {name} of version {number} of {model}")
+    for sha256, size, name, number, model in session.execute(
+        parts.execution_options(yield_per=_ROWS)
+    ):
+        yield Named(
+            Blobs.make_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
+        )
     exports = select(Export.sha256, Export.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.make_key(sha256), size, sha256, f"download of version {number} of {model}")
+        yield Named(
+            Blobs.make_key(sha256), size, sha256, f"download of version {number} of {model}"
+        )
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
         yield Named(Blobs.make_key(sha256), size, sha256, base)
-    totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(Model.totals_sha256.is_not(None))
-    for totals_sha256, totals_bytes, model in session.execute(totals.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.make_key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}")
-    predictions = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
+    totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
+        Model.totals_sha256.is_not(None)
+    )
+    for totals_sha256, totals_bytes, model in session.execute(
+        totals.execution_options(yield_per=_ROWS)
+    ):
+        yield Named(
+            Blobs.make_key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}"
+        )
+    predictions = select(
+        Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id
+    )
     stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
@@ -127,9 +151,13 @@ def _named_blobs(session: Session) -> Iterator[Named]:
         (Task.traces_sha256, Task.held_out_deleted_at, "hashes"),
         (Task.features_sha256, Task.held_out_deleted_at, "features of the held-out part"),
     ):
-        tasks = select(column, Task.number, Task.model_id).where(column.is_not(None), deleted.is_(None))
+        tasks = select(column, Task.number, Task.model_id).where(
+            column.is_not(None), deleted.is_(None)
+        )
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
-            yield Named(Blobs.make_key(str(digest)), None, digest, f"{content} of task {number} of {model}")
+            yield Named(
+                Blobs.make_key(str(digest)), None, digest, f"{content} of task {number} of {model}"
+            )
 
 
 def check(db: Database, store: Store, settings: Settings, *, verify: bool = False) -> list[Drift]:
@@ -147,7 +175,9 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
     ]
 
 
-def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: list[Drift]) -> None:
+def repair(
+    db: Database, store: Store, blobs: Blobs, settings: Settings, found: list[Drift]
+) -> None:
     """Repair what is safe to repair; afterwards `check` reports the rest.
 
     A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
@@ -194,7 +224,9 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
             sound.add(reference.key)
         if kind is not None and _is_still_wrong(db, store, reference, kind):
             reported.add(reference.key)
-            yield Drift(kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0))
+            yield Drift(
+                kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0)
+            )
 
 
 def _is_still_wrong(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
@@ -242,7 +274,9 @@ def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iter
     with db.read() as session:
         limit = db.now(session) - LATE_S
     for removal in dry_run(db, store, settings, late_s=LATE_S):
-        if removal.modified < limit and (removal.modified == 0.0 or store.stat(removal.object) is not None):
+        if removal.modified < limit and (
+            removal.modified == 0.0 or store.stat(removal.object) is not None
+        ):
             yield Drift("overdue", removal.object, removal.reason, removal.bytes)
 
 
@@ -292,7 +326,9 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
             damage.clear_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
-            damage.mark_damaged(session, key, kind, "" if info is None else info.tag, db.now(session))
+            damage.mark_damaged(
+                session, key, kind, "" if info is None else info.tag, db.now(session)
+            )
 
 
 def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
@@ -300,5 +336,10 @@ def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) 
     with db.write() as session:
         job = job_rows.lock_job(session, key.split("/")[1])
         state = getattr(job, kind, None)
-        if job is not None and state is not None and job.state not in LEASED and key.startswith(state.key):
+        if (
+            job is not None
+            and state is not None
+            and job.state not in LEASED
+            and key.startswith(state.key)
+        ):
             setattr(job, kind, None)

@@ -48,7 +48,12 @@ class Deliverer:
     """
 
     def __init__(
-        self, db: Database, settings: Settings, *, lease_s: float = LEASE_S, resolve: Resolver | None = None
+        self,
+        db: Database,
+        settings: Settings,
+        *,
+        lease_s: float = LEASE_S,
+        resolve: Resolver | None = None,
     ) -> None:
         self._db, self._settings, self._lease_s, self._resolve = db, settings, lease_s, resolve
         self._allow = parse_networks(settings.webhook_allow)
@@ -85,13 +90,17 @@ class Deliverer:
         places = AT_ONCE - len(serving)
         if places <= 0:
             return 0
-        leases = deliveries.lease_webhooks(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
+        leases = deliveries.lease_webhooks(
+            self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s
+        )
         if leases:
             hit_failpoint("delivery-claimed")
         for lease in leases:
             with self._changed:
                 self._serving.add(lease)
-            threading.Thread(target=self._serve_webhook, args=(lease,), name="delivery", daemon=True).start()
+            threading.Thread(
+                target=self._serve_webhook, args=(lease,), name="delivery", daemon=True
+            ).start()
         return len(leases)
 
     def _run(self) -> None:
@@ -121,7 +130,10 @@ class Deliverer:
             DELIVERY_SECONDS.labels(kind).observe(outcome.seconds)
             if outcome.error is not None:
                 log.info(
-                    "delivery failed", webhook=lease.webhook_id, delivery=outgoing.id, status=outcome.status
+                    "delivery failed",
+                    webhook=lease.webhook_id,
+                    delivery=outgoing.id,
+                    status=outcome.status,
                 )
         deliveries.release_webhook(self._db, lease)
 
@@ -162,7 +174,9 @@ class Deliverer:
             WebhooksUnavailable: the secrets cannot be made here.
         """
         key, now = webhook_secret.load_key(self._settings), int(time.time())
-        secrets = [webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations]
+        secrets = [
+            webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations
+        ]
         if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
             raise webhook_secret.another_key()
         signed = (webhook_secret.sign_body(one, outgoing.id, now, body) for one in secrets)
@@ -193,5 +207,8 @@ def explain_refusal(status: int) -> str | None:
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:
-        return f"The receiver answered {status}: redirects are not followed; name the address where it is."
+        return (
+            f"The receiver answered {status}: redirects are not followed; name the address "
+            f"where it is."
+        )
     return f"The receiver answered {status}."

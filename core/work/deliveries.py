@@ -88,7 +88,11 @@ class Outcome:
 
 
 def lease_webhooks(
-    db: Database, serving: Collection[Lease], places: int, slow_places: int, lease_s: float = LEASE_S
+    db: Database,
+    serving: Collection[Lease],
+    places: int,
+    slow_places: int,
+    lease_s: float = LEASE_S,
 ) -> list[Lease]:
     """Lease webhooks with due deliveries, those served longest ago first.
 
@@ -109,7 +113,9 @@ def lease_webhooks(
     with db.write() as session:
         now = db.now(session)
         query = (
-            select(Webhook).where(Webhook.id.in_(candidates), *_build_due_filter(now)).order_by(Webhook.id)
+            select(Webhook)
+            .where(Webhook.id.in_(candidates), *_build_due_filter(now))
+            .order_by(Webhook.id)
         )
         # Skip a webhook that another worker is just taking, and take the others.
         for hook in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
@@ -159,7 +165,12 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
         if hook is None or row is None:
             return
         row.attempts += 1
-        row.sent_at, row.status, row.error, row.answer = now, outcome.status, outcome.error, outcome.answer
+        row.sent_at, row.status, row.error, row.answer = (
+            now,
+            outcome.status,
+            outcome.error,
+            outcome.answer,
+        )
         hook.last_s = outcome.seconds
         if outcome.error is None:
             _finish_delivery(row, DELIVERED, now)
@@ -172,7 +183,9 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             row.next_at = now + RETRY_S[row.attempts - 1] * (1 + JITTER * random.random())
         if outcome.status == 410:
             _finish_delivery(row, FAILED, now)
-            _disable_webhook(session, hook, "The receiver answered 410: it wants nothing any more.", now)
+            _disable_webhook(
+                session, hook, "The receiver answered 410: it wants nothing any more.", now
+            )
         elif now - hook.failing_since >= GIVE_UP_S:
             _disable_webhook(session, hook, "Every attempt of five days has failed.", now)
 
@@ -181,7 +194,9 @@ def forget_old(db: Database, days: float) -> None:
     """Remove deliveries finished `days` days ago, and old ones waiting at a disabled webhook."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S
-    disabled = select(Webhook.id).where(Webhook.id == Delivery.webhook_id, Webhook.disabled_at < before)
+    disabled = select(Webhook.id).where(
+        Webhook.id == Delivery.webhook_id, Webhook.disabled_at < before
+    )
     over = or_(Delivery.finished_at < before, and_(WAITS, exists(disabled)))
     query = select(Delivery.number).where(Delivery.created_at < before, over).limit(_DELETED)
     while True:
@@ -198,7 +213,9 @@ def _find_candidates(
     """Return ids of webhooks to take: few of each owner, those served longest ago first."""
     webhook_ids: list[str] = []
     slow = or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S)
-    quick = and_(Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S))
+    quick = and_(
+        Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S)
+    )
     for kind, limit in ((quick, places), (slow, min(slow_places, places))):
         query = select(Webhook.id, Webhook.owner_id).where(*_build_due_filter(now), kind)
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
@@ -235,7 +252,9 @@ def _lock_leased(session: Session, lease: Lease) -> Webhook | None:
 
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
-    query = select(Delivery).where(Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _in_turn())
+    query = select(Delivery).where(
+        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _in_turn()
+    )
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
@@ -273,4 +292,6 @@ def _disable_webhook(session: Session, hook: Webhook, why: str, now: float) -> N
     """Disable a webhook, and record it in the audit trail."""
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}
-    session.add(Audit(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about))
+    session.add(
+        Audit(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about)
+    )

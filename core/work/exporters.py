@@ -42,7 +42,9 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
     """
     with db.write() as session:
         lock_claimed_job(session, claim)
-        references.lock_exclusive(session)  # one at a time, so that jobs of the same moment see each other
+        references.lock_exclusive(
+            session
+        )  # one at a time, so that jobs of the same moment see each other
         leased = Job.state.in_(sorted(str(state) for state in LEASED))
         exporting_jobs = (
             select(func.count())
@@ -59,6 +61,14 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
 def end_turn(db: Database, claim: Claim) -> None:
     """Mark the job's export as ended, and let waiting exports look again at once."""
     with db.write() as session:
-        session.execute(update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None))
-        waiting = (Job.kind == str(Kind.EXPORT), Job.state == str(State.QUEUED), Job.id != claim.job_id)
-        session.execute(update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None))
+        session.execute(
+            update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
+        )
+        waiting = (
+            Job.kind == str(Kind.EXPORT),
+            Job.state == str(State.QUEUED),
+            Job.id != claim.job_id,
+        )
+        session.execute(
+            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
+        )

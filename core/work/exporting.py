@@ -91,7 +91,9 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
     return [(number, sha256) for number, sha256 in session.execute(query) if sha256 is not None]
 
 
-def prepare_export(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
+def prepare_export(
+    db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path
+) -> Path:
     """Fetch the files that the process reads, and write its specification into `folder`.
 
     Return the file.
@@ -107,7 +109,9 @@ def prepare_export(db: Database, blobs: Blobs, settings: Settings, asked: Wanted
                 LocalPart(name=name, type=type_, path=blobs.fetch_file(sha256))
                 for name, type_, sha256 in asked.parts
             ],
-            held_out=[HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in asked.held_out],
+            held_out=[
+                HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in asked.held_out
+            ],
             out=folder / "out",
             threads=settings.threads,
             sure_from=None if asked.sure is None else asked.sure["threshold"],

@@ -51,13 +51,19 @@ def compare_features(session: Session, model: Model, job: Job, found: JobResult)
         return _build_missing("it is the first version of its line")
     if found.baseline_lda is None:
         return _build_missing(
-            "the features of the version were not measured: too few held-out images, or too many features"
+            "the features of the version were not measured: too few held-out images, or too many "
+            "features"
         )
     ancestors = _read_ancestors(session, model, numbers)
     if not ancestors:
         return _build_missing("the features of no version before it were measured")
-    shares = [share for one in ancestors if (share := count_share(model.scenario, found, one)) is not None]
-    why = f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks and classes"
+    shares = [
+        share for one in ancestors if (share := count_share(model.scenario, found, one)) is not None
+    ]
+    why = (
+        f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks "
+        f"and classes"
+    )
     return {"ancestors": shares, "missing": None if shares else why}
 
 
@@ -89,13 +95,16 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
         *of_these, Measurement.name == FEATURES, Measurement.task == ALL_TASKS
     )
     collapsed = {
-        version for version, detail in session.execute(counted) if find_last_good(detail) is not None
+        version
+        for version, detail in session.execute(counted)
+        if find_last_good(detail) is not None
     }
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(tasks)
     )
     heads = {
-        number: None if manifest.heads else manifest.classes for number, manifest in session.execute(query)
+        number: None if manifest.heads else manifest.classes
+        for number, manifest in session.execute(query)
     }
     return [
         Ancestor(number, heads[number], tasks[number], number not in collapsed)
@@ -124,7 +133,10 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
     right = sum(mine[task][0] for task in both)
     if n_known is not None and later is not None:
         right += sum(
-            count for task in both for row, count in later.get(task, {}).items() if int(row) >= n_known
+            count
+            for task in both
+            for row, count in later.get(task, {}).items()
+            if int(row) >= n_known
         )
     images = sum(mine[task][1] for task in both)
     right_before, images_before = (sum(ancestor.tasks[task][i] for task in both) for i in (0, 1))

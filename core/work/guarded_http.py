@@ -75,7 +75,10 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
         max_keepalive_connections=0,
     )
     try:
-        with pool, pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response:
+        with (
+            pool,
+            pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response,
+        ):
             return Answer(response.status, _read_first_bytes(response.iter_stream()))
     except Refused as refused:
         raise NotSent(str(refused)) from None
@@ -95,7 +98,9 @@ def _read_first_bytes(pieces: Iterable[bytes]) -> str:
         content += piece
         if len(content) >= ANSWER_BYTES:
             break
-    return content[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return (
+        content[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    )
 
 
 def _describe_error(error: OSError) -> str:
@@ -129,7 +134,9 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> "_Stream":
         del host, port, timeout, local_address, socket_options
         failed = OSError()
-        for address in resolve_allowed(self._target, self._way.allow, self._way.resolve)[:_ADDRESSES]:
+        for address in resolve_allowed(self._target, self._way.allow, self._way.resolve)[
+            :_ADDRESSES
+        ]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
@@ -171,12 +178,16 @@ class _Stream(httpcore2.NetworkStream):
         self._socket.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> "_Stream":
         try:
             self._socket.settimeout(_seconds_left(self._deadline))
             return _Stream(
-                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
+                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
+                self._deadline,
             )
         except OSError:
             self.close()

@@ -57,7 +57,10 @@ def store_features(blobs: Blobs, found: ResultFolder[JobResult]) -> dict[int, St
 
 
 def write_features(
-    session: Session, model: Model, parts: Iterable[tuple[str, str]], stored: Mapping[int, StoredFeatures]
+    session: Session,
+    model: Model,
+    parts: Iterable[tuple[str, str]],
+    stored: Mapping[int, StoredFeatures],
 ) -> int:
     """Record stored features in the rows of tasks whose held-out images are still there.
 

@@ -32,7 +32,9 @@ def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {}
     for (name, entry), (theirs, tensor) in zip(expected.items(), checkpoint.items(), strict=False):
         if list(tensor.shape) != entry["shape"]:
-            raise ValueError(f"{theirs} has the shape {list(tensor.shape)}, and {name} {entry['shape']}")
+            raise ValueError(
+                f"{theirs} has the shape {list(tensor.shape)}, and {name} {entry['shape']}"
+            )
         tensors[name] = tensor
     return tensors
 

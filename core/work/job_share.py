@@ -81,7 +81,9 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
     smallest = LEAST_SHARE * (sum(expected.values()) or 1.0)
-    return {name: round(max(smallest, seconds, SHORTEST_S), 3) for name, seconds in expected.items()}, True
+    return {
+        name: round(max(smallest, seconds, SHORTEST_S), 3) for name, seconds in expected.items()
+    }, True
 
 
 def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
@@ -95,7 +97,9 @@ def _bounded_ratio(now: float, then: float) -> float:
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 
-def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
+def _read_last(
+    session: Session, job: Job
+) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
     """Return costs by phase, recipe and number of images of the newest comparable job that
     succeeded.
 
@@ -108,7 +112,9 @@ def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping
         Job.id != job.id,
     )
     method = dict(job.recipe).get("method")
-    for progress, recipe, task_id in session.execute(query.order_by(Job.id.desc()).limit(LOOKED_AT)):
+    for progress, recipe, task_id in session.execute(
+        query.order_by(Job.id.desc()).limit(LOOKED_AT)
+    ):
         costs = Progress.from_json(progress or {}).costs
         if costs and recipe.get("method") == method:
             return costs, recipe, _images_of(session, task_id)
@@ -116,7 +122,9 @@ def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping
 
 
 def _images_of(session: Session, task_id: str | None) -> int:
-    classes = None if task_id is None else session.scalar(select(Task.classes).where(Task.id == task_id))
+    classes = (
+        None if task_id is None else session.scalar(select(Task.classes).where(Task.id == task_id))
+    )
     return sum((classes or {}).values())
 
 
@@ -127,7 +135,9 @@ def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Pr
     """
     costs = dict(before.costs or {})
     if before.phase is not None and before.heard_at is not None and before.fence == fence:
-        costs[before.phase] = round(costs.get(before.phase, 0.0) + max(0.0, now - before.heard_at), 3)
+        costs[before.phase] = round(
+            costs.get(before.phase, 0.0) + max(0.0, now - before.heard_at), 3
+        )
     return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
 
 
@@ -155,7 +165,9 @@ def with_share(before: Progress, newest: Progress) -> Progress:
         elif of_phase and spent >= LEAST_S:
             phase_left = spent * (1 - of_phase) / of_phase
         else:
-            phase_left = cost * pace * (1 - of_phase) if newest.eta_s is None else float(newest.eta_s)
+            phase_left = (
+                cost * pace * (1 - of_phase) if newest.eta_s is None else float(newest.eta_s)
+            )
         left = round(phase_left + pace * sum(expected[name] for name in later), 1)
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
@@ -165,7 +177,9 @@ def _counted_share(progress: Progress) -> float:
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
 
-def _compute_pace(newest: Progress, past: list[str], phase: str | None, of_phase: float) -> float | None:
+def _compute_pace(
+    newest: Progress, past: list[str], phase: str | None, of_phase: float
+) -> float | None:
     """Return actual seconds per expected second of this job; None: not known yet.
 
     Args:
@@ -173,7 +187,10 @@ def _compute_pace(newest: Progress, past: list[str], phase: str | None, of_phase
         of_phase: share of that phase that is done.
     """
     expected, costs = newest.expected or {}, newest.costs or {}
-    planned, spent = sum(expected[name] for name in past), sum(costs.get(name, 0.0) for name in past)
+    planned, spent = (
+        sum(expected[name] for name in past),
+        sum(costs.get(name, 0.0) for name in past),
+    )
     if phase is not None:
         planned, spent = planned + expected[phase] * of_phase, spent + costs.get(phase, 0.0)
     if planned and spent >= LEAST_S:

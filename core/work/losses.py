@@ -95,7 +95,9 @@ class _Tally:
         right_before = (old == part.ranked.targets) & counted
         masks = (counted, right_before, negative & counted, positive & counted)
         size = len(part.names)
-        by_class = np.stack([np.bincount(part.ranked.targets[mask], minlength=size) for mask in masks], 1)
+        by_class = np.stack(
+            [np.bincount(part.ranked.targets[mask], minlength=size) for mask in masks], 1
+        )
         for row in np.flatnonzero(by_class[:, 0]).tolist():
             key = (part.apart, row)
             before = self.counts.setdefault(key, [0, 0, 0, 0])
@@ -107,7 +109,9 @@ class _Tally:
                 labels = (part.names[int(old[index])], part.names[int(new[index])])
                 label = part.names[int(part.ranked.targets[index])]
                 pictures.append(
-                    LostImage(task=part.task, index=index, label=label, before=labels[0], now=labels[1])
+                    LostImage(
+                        task=part.task, index=index, label=label, before=labels[0], now=labels[1]
+                    )
                 )
 
     def merge(self, other: "_Tally") -> None:
@@ -130,7 +134,9 @@ class _Tally:
 
         def rank_class(key: _Key) -> tuple[float, str]:
             images, before, negative, positive = self.counts[key]
-            rank = (before - negative + positive) / images if by_recall else float(positive - negative)
+            rank = (
+                (before - negative + positive) / images if by_recall else float(positive - negative)
+            )
             return rank, self.labels[key]
 
         keys = sorted(self.counts, key=rank_class)
@@ -246,7 +252,12 @@ def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int
     Of equal ones, it is the newest.
     """
     published = (Version.model_id == model.id, Version.status == "published", Version.number > 0)
-    last = select(Version.number).where(*published).order_by(Version.number.desc()).limit(LAST_VERSIONS)
+    last = (
+        select(Version.number)
+        .where(*published)
+        .order_by(Version.number.desc())
+        .limit(LAST_VERSIONS)
+    )
     query = select(Result.task, Result.version, Result.correct).where(
         Result.model_id == model.id,
         Result.version.in_(list(session.scalars(last))),
@@ -304,7 +315,9 @@ class _Comparison:
             "drifted": self._describe_drift(),
             "new": new_classes,
             "known": known_classes,
-            "visible": vars(find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)),  # type: ignore[typeddict-item]
+            "visible": vars(
+                find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)
+            ),  # type: ignore[typeddict-item]
         }
 
     def _open_part(self, task: int) -> _Part | None:
@@ -365,13 +378,19 @@ class _Comparison:
         old, n_known = old_predictions
         best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
-        self._forgotten.add_task(part, old, best, right & ~still_right, still_right & ~right, all_images)
+        self._forgotten.add_task(
+            part, old, best, right & ~still_right, still_right & ~right, all_images
+        )
         self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
         fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
-        self._confused.add_task(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
+        self._confused.add_task(
+            part, old, part.ranked.rows, right & fresh, now & ~right, all_images
+        )
 
     def _compare_with_best(self, part: _Part) -> None:
-        """Count a task's images that turned wrong or right against the best of the last versions."""
+        """Count a task's images that turned wrong or right against the best of the last
+        versions.
+        """
         version = self._facts.best.get(part.task)
         old_predictions = None if version is None else self._rows_of(version, part)
         if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
@@ -392,7 +411,9 @@ class _Comparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _describe_tally(self, tally: _Tally, against: int | None, *, by_recall: bool = False) -> LossCount:
+    def _describe_tally(
+        self, tally: _Tally, against: int | None, *, by_recall: bool = False
+    ) -> LossCount:
         if against is None:
             return _build_missing(None, "production is version 0, which was taught nothing")
         if not tally.counts:
@@ -422,9 +443,16 @@ class _Comparison:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge(self._drifts[counts["task"]][0])
-        why = "no earlier task has held-out images of two classes" if self._forgotten.counts else None
-        described = drifted.build_count(None) if tasks else _build_missing(None, why or self._why_nothing())
-        totals = {name: sum(counts[name] for counts in tasks) for name in ("images", "negative", "positive")}
+        why = (
+            "no earlier task has held-out images of two classes" if self._forgotten.counts else None
+        )
+        described = (
+            drifted.build_count(None) if tasks else _build_missing(None, why or self._why_nothing())
+        )
+        totals = {
+            name: sum(counts[name] for counts in tasks)
+            for name in ("images", "negative", "positive")
+        }
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
     def _brings_classes(self) -> bool:
@@ -445,19 +473,25 @@ class _Comparison:
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
         new_tally, known_tally = _Tally(), _Tally()
-        new_tally.add_task(part, predicted, predicted, predicted != targets, predicted == targets, is_new)
+        new_tally.add_task(
+            part, predicted, predicted, predicted != targets, predicted == targets, is_new
+        )
         old_predictions = None if production is None else self._rows_of(production, part)
         if old_predictions is not None:
             old, size = old_predictions
             best = part.ranked.best_of(size)
             right, still_right = old == targets, best == targets
-            known_tally.add_task(part, old, best, right & ~still_right, still_right & ~right, targets < size)
+            known_tally.add_task(
+                part, old, best, right & ~still_right, still_right & ~right, targets < size
+            )
         no_known = "production does not answer the batch's images"
         return (
             new_tally.build_count(None)
             if new_tally.counts
             else _build_missing(None, "the batch has no held-out images of new classes"),
-            known_tally.build_count(against) if known_tally.counts else _build_missing(against, no_known),
+            known_tally.build_count(against)
+            if known_tally.counts
+            else _build_missing(against, no_known),
         )
 
 

@@ -39,10 +39,14 @@ def write_measured(
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
     measured = {(cell.version, cell.task): cell for cell in results if cell.task not in deleted}
-    new_cells = [cell for (measured_version, _), cell in measured.items() if measured_version == "new"]
+    new_cells = [
+        cell for (measured_version, _), cell in measured.items() if measured_version == "new"
+    ]
     best = best_before(session, parent, [cell.task for cell in new_cells])
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new_cells}
-    rows = [_build_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells]
+    rows = [
+        _build_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells
+    ]
     rows += _build_older_rows(
         session, model, {"base": 0, "parent": parent.number}, measured.values(), answers
     )
@@ -72,7 +76,9 @@ def _build_older_rows(
     )
     existing = {(version, task) for version, task in session.execute(query)}
     return [
-        _build_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in existing
+        _build_row(model, key[0], cell, None, answers)
+        for key, cell in older.items()
+        if key not in existing
     ]
 
 

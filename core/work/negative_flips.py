@@ -57,7 +57,11 @@ class Beside:
             rows.append(Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(flipped)))
         if losses is not None:
             count = losses["forgotten"]
-            net = (count["negative"] - count["positive"]) / count["images"] if count["images"] else None
+            net = (
+                (count["negative"] - count["positive"]) / count["images"]
+                if count["images"]
+                else None
+            )
             rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
             best = find_best(self.features)
@@ -83,7 +87,9 @@ class _Told:
 
 def production_of(session: Session, model_id: str) -> int | None:
     """Return the number of the version in production."""
-    return session.scalar(select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION))
+    return session.scalar(
+        select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
+    )
 
 
 def compare_with_production(
@@ -93,12 +99,16 @@ def compare_with_production(
     beside = _count_flips(db, blobs, claim, found)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        features = compare_features(session, session.get_one(Model, job.model_id), job, found.document)
+        features = compare_features(
+            session, session.get_one(Model, job.model_id), job, found.document
+        )
     losses = count_losses(db, blobs, claim, found, beside.production)
     return replace(beside, losses=losses, features=features)
 
 
-def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
+def _count_flips(
+    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
+) -> Beside:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -107,11 +117,16 @@ def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[J
         is_limited = limits_of(model, job).get("max_negative_flips") is not None
         if not is_limited or not number:  # version 0 was taught nothing that could be lost
             return Beside(number, None)
-        tasks = {task.number: task for task in session.scalars(select(Task).where(Task.model_id == model.id))}
+        tasks = {
+            task.number: task
+            for task in session.scalars(select(Task).where(Task.model_id == model.id))
+        }
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return Beside(number, _by_parent(number, found.document, retained_tasks))
-        version = select(Version.manifest).where(Version.model_id == model.id, Version.number == number)
+        version = select(Version.manifest).where(
+            Version.model_id == model.id, Version.number == number
+        )
         manifest: Manifest = session.scalars(version).one()
         measured_tasks = _find_measured_tasks(session, model, number, tasks)
     return Beside(number, _by_answers(blobs, number, manifest, measured_tasks, found))
@@ -123,7 +138,9 @@ def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
 
 
-def _find_measured_tasks(session: Session, model: Model, number: int, tasks: dict[int, Task]) -> list[_Told]:
+def _find_measured_tasks(
+    session: Session, model: Model, number: int, tasks: dict[int, Task]
+) -> list[_Told]:
     """Return the tasks for which production's predictions are stored."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
@@ -131,7 +148,11 @@ def _find_measured_tasks(session: Session, model: Model, number: int, tasks: dic
     measured_tasks = []
     for task_number, digest in session.execute(query):
         task = tasks[task_number]
-        if digest is not None and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+        if (
+            digest is not None
+            and task.held_out_sha256 is not None
+            and task.held_out_deleted_at is None
+        ):
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
             place = Place(number, task_number, task.answers_key)
             measured_tasks.append(_Told(task_number, labels, task.held_out_sha256, digest, place))
@@ -142,7 +163,11 @@ def _by_answers(
     blobs: Blobs, number: int, manifest: Manifest, told: list[_Told], found: ResultFolder[JobResult]
 ) -> Production:
     """Count flips by the stored predictions of production and those of the result."""
-    mine = {file.task: found.folder / file.file for file in found.document.answers if file.version == "new"}
+    mine = {
+        file.task: found.folder / file.file
+        for file in found.document.answers
+        if file.version == "new"
+    }
     heads = {head.task: head.classes for head in found.document.heads}
     total = Flips()
     for task in told:

@@ -57,8 +57,8 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         folder: the job's own local folder; `out/` under it is for the result.
 
     Raises:
-        Invalid: the job's training data was deleted, or this code cannot use its recipe. The caller fails the job
-            (kind `data`).
+        Invalid: the job's training data was deleted, or this code cannot use its recipe. The caller
+            fails the job (kind `data`).
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
@@ -68,7 +68,9 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         model = session.get_one(Model, job.model_id)
         task = session.get_one(Task, job.task_id)
         if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
-            raise Invalid(f"The training part of task {task.number} was deleted; upload the batch again.")
+            raise Invalid(
+                f"The training part of task {task.number} was deleted; upload the batch again."
+            )
         base, parent = (line.version_of(session, model, number) for number in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _read_tasks(session, model.id, list_taught_tasks(parent.manifest))
@@ -89,7 +91,9 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         }
         marked = damage.find_marked(session, derived)
         totals = None if totals in marked else totals
-        stored_answers = {number: of for number, of in stored_answers.items() if of.sha256 not in marked}
+        stored_answers = {
+            number: of for number, of in stored_answers.items() if of.sha256 not in marked
+        }
         features = {number: digest for number, digest in features.items() if digest not in marked}
         digests = [
             part.sha256
@@ -116,7 +120,11 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
             history=[
                 _fetch_earlier_task(
-                    blobs, earlier, stored_answers.get(earlier.number), features.get(earlier.number), folder
+                    blobs,
+                    earlier,
+                    stored_answers.get(earlier.number),
+                    features.get(earlier.number),
+                    folder,
                 )
                 for earlier in tasks
                 if earlier.number != task.number
@@ -143,12 +151,18 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
 def _list_settled(report: BatchReport) -> list[FindingKind]:
     """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
     them."""
-    settled_kinds: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    settled_kinds: set[FindingKind] = (
+        {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    )
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
 def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
-    query = select(Task).where(Task.model_id == model_id, Task.number.in_(numbers)).order_by(Task.number)
+    query = (
+        select(Task)
+        .where(Task.model_id == model_id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
     return list(session.execute(query).scalars())
 
 
@@ -170,7 +184,9 @@ def _find_totals(model: Model, parent: Version, parts: list[Part], asked: Recipe
     return model.totals_sha256
 
 
-def _local_parent(blobs: Blobs, parent: Version, parts: list[Part], totals: str | None) -> SpecVersion:
+def _local_parent(
+    blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
+) -> SpecVersion:
     """Return the parent with its parts as local files, and totals in place of the parts they sum
     up."""
     path = None if totals is None else _fetch_if_sound(blobs, totals)

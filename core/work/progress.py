@@ -75,7 +75,9 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             content = replace_non_finite(event.dump_content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _apply_event(newest, type(event).from_json(content))
-                progress_data = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
+                progress_data = content = newest.model_dump(
+                    include=set(_FIELDS), exclude_unset=True
+                )
                 rows.append({"type": "progress", "data": content})
             else:
                 rows.append({"type": event.event, "data": content})
@@ -96,11 +98,14 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
         # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
         event_rows = [
-            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows
+            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row
+            for row in rows
         ]
         if event_rows:
             # One statement for all: the ORM would ask for the id of each.
-            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows])
+            session.execute(
+                insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows]
+            )
 
 
 def _is_quiet(before: Progress, now: float) -> bool:
@@ -157,7 +162,9 @@ def _apply_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progr
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
-            name: value for name, value in progress.get_given_fields().items() if name in _OF_THE_JOB
+            name: value
+            for name, value in progress.get_given_fields().items()
+            if name in _OF_THE_JOB
         }
         progress = Progress(**carried_fields)
     changed = {name: value for name, value in event.get_given_fields().items() if name in _FIELDS}

@@ -64,7 +64,9 @@ class _Stored:
 
     def to_stored_part(self) -> StoredPart:
         """Return the part as the manifest lists it."""
-        return StoredPart(name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes)
+        return StoredPart(
+            name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
     return None if row is None else Published(*row)
 
 
-def _try_publish(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
+def _try_publish(
+    db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside
+) -> Published | None:
     """Publish in one transaction.
 
     Return None, without any change, if production is not the compared version.
@@ -205,7 +209,9 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
             blobs.put_file(files[sha256])
 
 
-def _store_measurements(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
+def _store_measurements(
+    session: Session, model: Model, version: Version, made: _Made, beside: Beside
+) -> int:
     """Store measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
@@ -214,7 +220,13 @@ def _store_measurements(session: Session, model: Model, version: Version, made: 
     cells = answers.filter_retained(session, model, made.answers.kept)
     size = answers.new_bytes(session, model, cells)
     write_measured(
-        session, model, version, document.results, document, _find_deleted_tasks(session, model), cells
+        session,
+        model,
+        version,
+        document.results,
+        document,
+        _find_deleted_tasks(session, model),
+        cells,
     )
     answers.write_keys(session, model, made.answers, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
@@ -225,7 +237,13 @@ def _store_measurements(session: Session, model: Model, version: Version, made: 
 
 
 def _end_job(
-    session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
+    session: Session,
+    model: Model,
+    job: Job,
+    task: Task,
+    version: Version,
+    warnings: list[str],
+    now: float,
 ) -> None:
     """End the job: its state, its log lines, and the audit row."""
     for text in version.warnings:  # the job process has logged its own warnings
@@ -242,17 +260,26 @@ def _end_job(
     line.record_publish(session, model, version, now, job=job.id)
 
 
-def _format_outcome(model: Model, task: Task, version: Version, production: int | None) -> job_log.Line:
+def _format_outcome(
+    model: Model, task: Task, version: Version, production: int | None
+) -> job_log.Line:
     """Return the log line about the outcome of the job."""
     if version.status == "published":
         if version.number == production:
             return (
                 "info",
-                f"Version {version.number} is published and in production.{_format_visible_losses(version)}",
+                f"Version {version.number} is published and in "
+                f"production.{_format_visible_losses(version)}",
             )
         if model.production_follows:
-            return "info", f"Version {version.number} is published and not in production: it knows one class."
-        text = "is published and not in production, which stays where a person put it: see the model's `warnings`."
+            return (
+                "info",
+                f"Version {version.number} is published and not in production: it knows one class.",
+            )
+        text = (
+            "is published and not in production, which stays where a person put it: see the "
+            "model's `warnings`."
+        )
         return "info", f"Version {version.number} {text}"
     stops = f"{words.explain_stop(model, task, version)} {words.SETTLED_BY}"
     next_ = stops if task.stops else words.went_on(model, task, task.standing == "learned")

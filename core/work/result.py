@@ -45,9 +45,13 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     result = _read_folder(folder, JobResult)
     for cell in result.document.results:
         if not 0 <= cell.correct <= cell.total:
-            raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
+            raise ValueError(
+                f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}."
+            )
     document = result.document
-    files = [one.file for one in document.answers] + [one.file for one in document.held_out_features]
+    files = [one.file for one in document.answers] + [
+        one.file for one in document.held_out_features
+    ]
     for file in [*files, *([] if document.totals is None else [document.totals])]:
         if not _is_inside(folder, file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
@@ -68,7 +72,9 @@ def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
         text = (folder / "result.json").read_text()
         document = kind.from_json(json.loads(text, parse_constant=_not_finite))
     except (FileNotFoundError, ValidationError) as error:
-        raise ValueError(f"The job left no complete result: {type(error).__name__} {error}.") from error
+        raise ValueError(
+            f"The job left no complete result: {type(error).__name__} {error}."
+        ) from error
     parts = [_check_part(folder, part) for part in document.parts]
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
@@ -86,7 +92,9 @@ def _check_part(folder: Path, part: ResultPart) -> PartFile:
         ValueError: it is not.
     """
     if not _PART.fullmatch(part.name) or not _is_inside(folder, part.file):
-        raise ValueError(f"The job's part {part.name!r} ({part.file!r}) is not a file of its result.")
+        raise ValueError(
+            f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
+        )
     return PartFile(part.name, part.type, (folder / part.file).resolve())
 
 

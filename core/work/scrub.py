@@ -63,7 +63,12 @@ class Scrubber:
     """
 
     def __init__(
-        self, db: Database, store: Store, settings: Settings, worker: str, pause: Callable[[float], bool]
+        self,
+        db: Database,
+        store: Store,
+        settings: Settings,
+        worker: str,
+        pause: Callable[[float], bool],
     ) -> None:
         self._db = db
         self._store = store
@@ -227,7 +232,9 @@ class Scrubber:
                 damage.clear_marks(session, [key])
 
     def _drop_blobs(self, digests: list[str]) -> None:
-        retention.drop_unused(self._db, Blobs(self._store, self._settings.make_folder("cache")), digests)
+        retention.drop_unused(
+            self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
+        )
 
     def _wait_for_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
@@ -258,7 +265,8 @@ def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
             return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _Named(Blobs.make_key(digest), digest) for digest in references.list_used_after(session, last, _BATCH)
+        _Named(Blobs.make_key(digest), digest)
+        for digest in references.list_used_after(session, last, _BATCH)
     ]
 
 

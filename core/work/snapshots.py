@@ -60,7 +60,9 @@ def _list_origins(session: Session, job: Job) -> list[str]:
     Before format 1, the origin had the code version instead of the format: that of the job's
     parent, unless an update came between the two.
     """
-    query = select(Version).where(Version.model_id == job.model_id, Version.number == job.parent_version)
+    query = select(Version).where(
+        Version.model_id == job.model_id, Version.number == job.parent_version
+    )
     parent = session.scalars(query).one_or_none()
     code = None if parent is None else parent.manifest.code_version
     return [compute_origin(job), *([] if code is None else [_compute_digest(job, code=code)])]
@@ -94,7 +96,12 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
         with db.write() as session:
             job = lock_claimed_job(session, claim)
             job.snapshot = StoredSnapshot(
-                key=key, files=files, fence=claim.fence, number=number, origin=compute_origin(job), **where
+                key=key,
+                files=files,
+                fence=claim.fence,
+                number=number,
+                origin=compute_origin(job),
+                **where,
             )
             job.strikes = 0
             job.resume_on = _resume_on(job, claim)
@@ -136,7 +143,10 @@ def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tup
         if not _NAME.fullmatch(file.name) or not file.is_file():
             raise ValueError(f"A state of a job holds plain files only, not {file.name!r}.")
         with file.open("rb") as handle:
-            stored[file.name] = hashlib.file_digest(handle, "sha256").hexdigest(), file.stat().st_size
+            stored[file.name] = (
+                hashlib.file_digest(handle, "sha256").hexdigest(),
+                file.stat().st_size,
+            )
         store.put_file(key + file.name, file)
     return stored
 

@@ -88,7 +88,9 @@ def build_steps(
     """
     return {
         "expired event or idempotency record": lambda: _sweep_rows(db, settings),
-        "delivery of a webhook that is over": lambda: deliveries.forget_old(db, settings.delivery_days),
+        "delivery of a webhook that is over": lambda: deliveries.forget_old(
+            db, settings.delivery_days
+        ),
         "snapshot of a job that is over, or superseded": lambda: _sweep_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
@@ -125,11 +127,15 @@ def run_sweep(
     Errors of database and store in an outage pass through, and the next round continues. For
     arguments see `build_steps`.
     """
-    for step in build_steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
+    for step in build_steps(
+        db, store, blobs, settings, grace_days=grace_days, whole=whole
+    ).values():
         step()
     spool.remove_abandoned(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
-    unfinished.remove_old(downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes)
+    unfinished.remove_old(
+        downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
+    )
     _sweep_copies(db, blobs)
     store.remove_strays()
 
@@ -141,12 +147,20 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
-        session.execute(delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S))
-        session.execute(delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S))
+        session.execute(
+            delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S)
+        )
+        session.execute(
+            delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S)
+        )
 
 
 def _sweep_states(
-    db: Database, store: Store, settings: Settings, kind: Literal["snapshot", "anytime"], prefix: str
+    db: Database,
+    store: Store,
+    settings: Settings,
+    kind: Literal["snapshot", "anytime"],
+    prefix: str,
 ) -> None:
     """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
 
@@ -169,7 +183,9 @@ def _sweep_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif State(job.state) not in TERMINAL or _is_retriable(db, session, job, settings.failed_days):
+            elif State(job.state) not in TERMINAL or _is_retriable(
+                db, session, job, settings.failed_days
+            ):
                 removable = _find_superseded(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
@@ -201,7 +217,11 @@ def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool
     model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
     if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
         return False
-    erased = select(Task.id).where(Task.model_id == model.id, Task.data_deleted_at > job.created_at).limit(1)
+    erased = (
+        select(Task.id)
+        .where(Task.model_id == model.id, Task.data_deleted_at > job.created_at)
+        .limit(1)
+    )
     if session.execute(erased).first() is not None:
         return False  # replayed images of that task may be in it
     return job.finished_at >= db.now(session) - days * retention.DAY_S
@@ -230,11 +250,19 @@ def _tasks_with_files(db: Database) -> list[str]:
         over = Task.train_until <= db.now(session)
         query = union(
             select(Task.id).where(archives),
-            select(Task.id).where(Task.model_id.in_(no_train), train, over, ~Task.stops, ~unfinished),
             select(Task.id).where(
-                Task.model_id.in_(no_train), train, Task.train_until.is_(None), ~Task.stops, ~unfinished
+                Task.model_id.in_(no_train), train, over, ~Task.stops, ~unfinished
             ),
-            select(Task.id).where(Task.model_id.in_(select(Model.id).where(deleted)), train, ~unfinished),
+            select(Task.id).where(
+                Task.model_id.in_(no_train),
+                train,
+                Task.train_until.is_(None),
+                ~Task.stops,
+                ~unfinished,
+            ),
+            select(Task.id).where(
+                Task.model_id.in_(select(Model.id).where(deleted)), train, ~unfinished
+            ),
             select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
         )
         return list(session.execute(query).scalars())
@@ -247,7 +275,9 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
-        if session.scalar(open_one.limit(1)) is not None and all(State(j.state) in TERMINAL for j in jobs):
+        if session.scalar(open_one.limit(1)) is not None and all(
+            State(j.state) in TERMINAL for j in jobs
+        ):
             return  # it is being learned again since: a retry takes the lock on the task's row
         model = session.get_one(Model, task.model_id)
         status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
@@ -301,7 +331,9 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
         assert deleted_at is not None, "the query asks for no others"
         digests: list[str] = []
         with db.write() as session:
-            newer = select(Version.id).where(Version.model_id == model_id, Version.created_at > deleted_at)
+            newer = select(Version.id).where(
+                Version.model_id == model_id, Version.created_at > deleted_at
+            )
             if session.execute(newer.where(Version.status == "published").limit(1)).first() is None:
                 continue
             # A claim locks the model's row while it fixes the parent, so no job starts from such a

@@ -36,7 +36,22 @@ from core.store import Blobs, ObjectInfo, Store
 from core.work import sweep
 
 _COPIED = (
-    *(Owner, Model, Task, Job, Event, Version, Part, Export, Result, Base, Alias, Idempotency, Upload, Chunk),
+    *(
+        Owner,
+        Model,
+        Task,
+        Job,
+        Event,
+        Version,
+        Part,
+        Export,
+        Result,
+        Base,
+        Alias,
+        Idempotency,
+        Upload,
+        Chunk,
+    ),
 )
 """Tables that a sweep reads, in the order of their references."""
 _COUNTED = (Event, Idempotency, Part, Export, Upload)
@@ -85,7 +100,9 @@ def dry_run(
         try:
             noted = _Noted(store)
             blobs = Blobs(noted, folder / "cache")
-            steps = sweep.build_steps(copy, noted, blobs, settings, grace_days=grace_days, whole=True)
+            steps = sweep.build_steps(
+                copy, noted, blobs, settings, grace_days=grace_days, whole=True
+            )
             rows = copy.count_rows()
             for reason, step in steps.items():
                 step()
@@ -128,7 +145,9 @@ class _Copy(Database):
         """Return the number of rows of each table that a sweep deletes from."""
         with self.read() as session:
             return {
-                table.__tablename__: session.execute(select(func.count()).select_from(table)).scalar_one()
+                table.__tablename__: session.execute(
+                    select(func.count()).select_from(table)
+                ).scalar_one()
                 for table in _COUNTED
             }
 

@@ -33,7 +33,9 @@ class Turn(NamedTuple):
     overtakes: bool
 
 
-def in_order(session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]) -> list[Turn]:
+def in_order(
+    session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
+) -> list[Turn]:
     """Return the turns of owners with a job that may run, in the order of service.
 
     Args:
@@ -57,10 +59,16 @@ def in_order(session: Session, may_run: ColumnElement[bool], priorities: Mapping
     for owner, claimed_at, overtook, *oldest_jobs in session.execute(
         select(Owner.id, Owner.claimed_at, Owner.overtook, *oldest)
     ):
-        jobs = [(priorities[kind], job) for kind, job in zip(priorities, oldest_jobs, strict=True) if job]
+        jobs = [
+            (priorities[kind], job)
+            for kind, job in zip(priorities, oldest_jobs, strict=True)
+            if job
+        ]
         if jobs:
             oldest_job = min(job for _, job in jobs)
             next_ = oldest_job if overtook else min(jobs)[1]
-            able.append((running.get(owner, 0), claimed_at or 0.0, Turn(owner, next_, next_ != oldest_job)))
+            able.append(
+                (running.get(owner, 0), claimed_at or 0.0, Turn(owner, next_, next_ != oldest_job))
+            )
     able.sort(key=lambda row: (row[0], row[1], row[2].job))
     return [next_turn for _, _, next_turn in able]

@@ -65,7 +65,8 @@ def validate_archive(
 
     Raises:
         StoreCorrupt: the stored archive is damaged.
-        Rejected: the batch is unusable; `extra["report"]` says why. The caller calls `claim.reject`.
+        Rejected: the batch is unusable; `extra["report"]` says why. The caller calls
+            `claim.reject`.
         LeaseLost: the claim is no longer the job's; nothing was changed.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
@@ -75,7 +76,9 @@ def validate_archive(
         policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
-    archive = Archive(task.archive_key, task.sha256, task.media_type, task.report, list(task.classes))
+    archive = Archive(
+        task.archive_key, task.sha256, task.media_type, task.report, list(task.classes)
+    )
     begin = time.monotonic()
     made = decode_batch(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
@@ -177,7 +180,9 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
     with db.write() as session:
         references.lock_exclusive(session)
         task = session.get_one(Task, task_id, with_for_update=True)
-        other_tasks = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        other_tasks = (
+            select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        )
         if session.execute(other_tasks).first() is None:
             store.delete(archive_key)
             hit_failpoint("archive-deleted")
@@ -197,7 +202,8 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
         unknown = sorted(set(made.classes) - set(model.classes))
         if unknown:
             raise Rejected(
-                f"This model knows a fixed list of classes; the batch also has {', '.join(unknown[:20])}.",
+                f"This model knows a fixed list of classes; the batch also has "
+                f"{', '.join(unknown[:20])}.",
                 extra={"report": made.report},
             )
     task.classes = dict(made.classes)
@@ -212,7 +218,9 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
     return task
 
 
-def _local_archive(db: Database, store: Store, model_id: str, archive: Archive, folder: Path) -> Path:
+def _local_archive(
+    db: Database, store: Store, model_id: str, archive: Archive, folder: Path
+) -> Path:
     """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
     copy.
 

@@ -49,6 +49,8 @@ def find_warnings(
         warning_text = biased_head.find_warning(
             model, version.number, found, {part.type for part in found.parts}
         )
-    advice = advise_once(session, model, version, job, confused, says_other=warning_text is not None)
+    advice = advise_once(
+        session, model, version, job, confused, says_other=warning_text is not None
+    )
     one_class = words.one_class(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]

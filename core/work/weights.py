@@ -16,7 +16,9 @@ WAIT_S = 10.0
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, most: int) -> Weights | None:
+def stored_or_mine(
+    db: Database, blobs: Blobs, claim: Claim, repository: str, most: int
+) -> Weights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
     Args:
@@ -39,7 +41,9 @@ def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, mo
             raise PutOff("another job brings the same weights", WAIT_S)
         fetching = select(func.count()).where(Weights.job_id.in_(under_way))
         if (session.scalar(fetching) or 0) >= most:
-            raise PutOff(f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S)
+            raise PutOff(
+                f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
+            )
         if row is None:
             row = Weights(repository=repository)
             session.add(row)
@@ -51,5 +55,11 @@ def end_turn(db: Database, claim: Claim) -> None:
     """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
-        waiting = (Job.kind == str(Kind.FETCH), Job.state == str(State.QUEUED), Job.id != claim.job_id)
-        session.execute(update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None))
+        waiting = (
+            Job.kind == str(Kind.FETCH),
+            Job.state == str(State.QUEUED),
+            Job.id != claim.job_id,
+        )
+        session.execute(
+            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
+        )

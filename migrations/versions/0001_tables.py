@@ -22,7 +22,10 @@ def upgrade() -> None:
     op.create_table(
         "audit",
         sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
         ),
         sa.Column("at", sa.Float(precision=53), nullable=False),
         sa.Column("owner_id", sa.String(length=40), nullable=False),
@@ -108,7 +111,9 @@ def upgrade() -> None:
         sa.Column("next_version", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("deleted_at", sa.Float(precision=53), nullable=True),
-        sa.CheckConstraint("scenario IN ('data', 'task', 'class')", name=op.f("ck_models_scenario")),
+        sa.CheckConstraint(
+            "scenario IN ('data', 'task', 'class')", name=op.f("ck_models_scenario")
+        ),
         sa.ForeignKeyConstraint(["owner_id"], ["owners.id"], name=op.f("fk_models_owner_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
     )
@@ -125,7 +130,10 @@ def upgrade() -> None:
     op.create_table(
         "alias_moves",
         sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
         ),
         sa.Column("model_id", sa.String(length=40), nullable=False),
         sa.Column("alias", sa.String(length=63), nullable=False),
@@ -140,7 +148,9 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     with op.batch_alter_table("alias_moves", schema=None) as batch_op:
-        batch_op.create_index("ix_alias_moves_model_id_alias_id", ["model_id", "alias", "id"], unique=False)
+        batch_op.create_index(
+            "ix_alias_moves_model_id_alias_id", ["model_id", "alias", "id"], unique=False
+        )
 
     op.create_table(
         "aliases",
@@ -241,7 +251,10 @@ def upgrade() -> None:
     op.create_table(
         "events",
         sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
         ),
         sa.Column("job_id", sa.String(length=40), nullable=False),
         sa.Column("type", sa.String(length=16), nullable=False),
@@ -282,7 +295,9 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(["version_id"], ["versions.id"], name=op.f("fk_exports_version_id")),
+        sa.ForeignKeyConstraint(
+            ["version_id"], ["versions.id"], name=op.f("fk_exports_version_id")
+        ),
         sa.PrimaryKeyConstraint("version_id", "format", name=op.f("pk_exports")),
     )
     with op.batch_alter_table("exports", schema=None) as batch_op:

@@ -1,4 +1,6 @@
-"""Sweeps and sums of what models have go over indexes; owners carry their sums, null until they are measured."""
+"""Sweeps and sums of what models have go over indexes; owners carry their sums, null until they are
+measured.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,9 +1,11 @@
-"""The line of a model: where each task stands, which version the next one starts from, what a person has to settle.
+"""The line of a model: where each task stands, which version the next one starts from, what a
+person has to settle.
 
-Old rows get what they would have now: `manifest.tasks` along the parents; the head that production names, which follows
-unless its last move was by hand and back; tasks that production was not taught though a version of them was published
-are rolled back; a held version stops the line where no later one was published. A held version that a person once put
-in production is published, with the reason that he gave, as it is now.
+Old rows get what they would have now: `manifest.tasks` along the parents; the head that production
+names, which follows unless its last move was by hand and back; tasks that production was not taught
+though a version of them was published are rolled back; a held version stops the line where no later
+one was published. A held version that a person once put in production is published, with the reason
+that he gave, as it is now.
 """
 
 import json
@@ -55,7 +57,9 @@ def _columns() -> tuple[tuple[str, "sa.Column[Any]"], ...]:
         return sa.Column(name, sa.JSON(), nullable=False, server_default="[]")
 
     real = sa.Float(precision=53)
-    days = sa.Column("training_data_days", real, nullable=False, server_default=str(TRAINING_DATA_DAYS))
+    days = sa.Column(
+        "training_data_days", real, nullable=False, server_default=str(TRAINING_DATA_DAYS)
+    )
     return (
         ("models", days),
         ("models", text("on_held", "stop")),
@@ -85,14 +89,15 @@ def upgrade() -> None:
         op.create_index(name, table, columns, sqlite_where=words, postgresql_where=condition)
     op.drop_index("ix_jobs_state_created_at", "jobs")
     connection = op.get_bind()
-    connection.execute(sa.text(f"UPDATE jobs SET again = true WHERE retry_of IS NOT NULL AND {UNFINISHED}"))  # noqa: S608
+    retried = f"retry_of IS NOT NULL AND {UNFINISHED}"
+    connection.execute(sa.text(f"UPDATE jobs SET again = true WHERE {retried}"))  # noqa: S608
     for (model,) in connection.execute(sa.text("SELECT id FROM models ORDER BY id")).all():
         _fill(connection, model)
 
 
 def downgrade() -> None:
-    """Take back; `manifest.tasks` stays, which older code does not read, and what a person published stays
-    published."""
+    """Take back; `manifest.tasks` stays, which older code does not read, and what a person
+    published stays published."""
     for name, table, _, _ in reversed(INDEXES):
         op.drop_index(name, table)
     op.create_index("ix_jobs_state_created_at", "jobs", list(QUEUE))
@@ -105,7 +110,11 @@ def _index_unfinished(column: str) -> None:
     op.drop_index("ix_jobs_unfinished", "jobs")
     where = sa.text(UNFINISHED)
     op.create_index(
-        "ix_jobs_unfinished", "jobs", ["model_id", column], sqlite_where=where, postgresql_where=where
+        "ix_jobs_unfinished",
+        "jobs",
+        ["model_id", column],
+        sqlite_where=where,
+        postgresql_where=where,
     )
 
 
@@ -118,14 +127,19 @@ def _fill(connection: sa.Connection, model: str) -> None:
     versions = list(
         _rows(
             connection,
-            "SELECT id, number, parent, task_number, status FROM versions WHERE model_id = :m ORDER BY number",
+            "SELECT id, number, parent, task_number, status FROM versions WHERE model_id = :m "
+            "ORDER BY number",
             m=model,
         )
     )
     taught = _taught(versions)
     _put(connection, "manifest", "tasks", [(v.id, taught[v.number]) for v in versions])
     production = next(
-        _rows(connection, "SELECT version FROM aliases WHERE model_id = :m AND name = 'production'", m=model),
+        _rows(
+            connection,
+            "SELECT version FROM aliases WHERE model_id = :m AND name = 'production'",
+            m=model,
+        ),
         None,
     )
     head = production.version if production is not None else 0
@@ -151,9 +165,13 @@ def _publish_overruled(connection: sa.Connection, model: str) -> None:
     query = (
         "SELECT v.id, a.actor, a.reason FROM alias_moves a"
         " JOIN versions v ON v.model_id = a.model_id AND v.number = a.version"
-        " WHERE a.model_id = :m AND a.alias = 'production' AND a.cause = 'set' AND v.status = 'held' ORDER BY a.id"
+        " WHERE a.model_id = :m AND a.alias = 'production' AND a.cause = 'set' AND v.status = "
+        "'held' ORDER BY a.id"
     )
-    found = {row.id: {"key": row.actor, "reason": row.reason} for row in _rows(connection, query, m=model)}
+    found = {
+        row.id: {"key": row.actor, "reason": row.reason}
+        for row in _rows(connection, query, m=model)
+    }
     _put(connection, "gate", "overruled", list(found.items()))
     for version in found:
         connection.execute(
@@ -165,11 +183,14 @@ def _put(connection: sa.Connection, column: str, key: str, values: list[tuple[st
     """Set a key of a JSON column of versions, given by id."""
     changed = {
         "sqlite": f"json_set({column}, '$.{key}', json(:value))",
-        "postgresql": f"CAST({column} AS jsonb) || jsonb_build_object('{key}', CAST(:value AS jsonb))",
+        "postgresql": f"CAST({column} AS jsonb) || jsonb_build_object('{key}', CAST(:value AS "
+        f"jsonb))",
     }[connection.dialect.name]
     if values:
         statement = sa.text(f"UPDATE versions SET {column} = {changed} WHERE id = :id")  # noqa: S608
-        connection.execute(statement, [{"id": id_, "value": json.dumps(value)} for id_, value in values])
+        connection.execute(
+            statement, [{"id": id_, "value": json.dumps(value)} for id_, value in values]
+        )
 
 
 def _follows(connection: sa.Connection, model: str, head: int, versions: list[Any]) -> bool:
@@ -180,7 +201,8 @@ def _follows(connection: sa.Connection, model: str, head: int, versions: list[An
     last = next(
         _rows(
             connection,
-            "SELECT cause FROM alias_moves WHERE model_id = :m AND alias = 'production' ORDER BY id DESC LIMIT 1",
+            "SELECT cause FROM alias_moves WHERE model_id = :m AND alias = 'production' ORDER BY "
+            "id DESC LIMIT 1",
             m=model,
         ),
         None,
@@ -195,7 +217,10 @@ def _stand(connection: sa.Connection, model: str, versions: list[Any], covered: 
         jobs.setdefault(job.task_number, []).append(job)
     newest_published = max((v.number for v in versions if v.status == "published"), default=0)
     now = time.time()
-    query = "SELECT id, number, created_at, train_sha256, train_deleted_at FROM tasks WHERE model_id = :m"
+    query = (
+        "SELECT id, number, created_at, train_sha256, train_deleted_at FROM tasks WHERE "
+        "model_id = :m"
+    )
     for task in _rows(connection, query, m=model):
         of_task = jobs.get(task.number, [])
         standing = _standing(
@@ -211,8 +236,8 @@ def _stand(connection: sa.Connection, model: str, versions: list[Any], covered: 
         dated = kept and standing in ("learned", "rolled_back", "skipped")
         connection.execute(
             sa.text(
-                "UPDATE tasks SET standing = :standing, standing_at = :at, stops = :stops, train_until = :until"
-                " WHERE id = :id"
+                "UPDATE tasks SET standing = :standing, standing_at = :at, stops = :stops, "
+                "train_until = :until WHERE id = :id"
             ),
             {
                 "standing": standing,

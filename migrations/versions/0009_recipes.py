@@ -1,8 +1,9 @@
-"""Recipes without what says nothing: nulls of models' recipes, nulls of impossible names in overrides, huge audit rows.
+"""Recipes without what says nothing: nulls of models' recipes, nulls of impossible names in
+overrides, huge audit rows.
 
-A patch was once stored as it came, with nulls of any name and any length, and kept in the audit trail. What a recipe
-means does not change: a null in it counted as not said. In an override of one batch a null resets, so there only names
-longer than any that exists go.
+A patch was once stored as it came, with nulls of any name and any length, and kept in the audit
+trail. What a recipe means does not change: a null in it counted as not said. In an override of one
+batch a null resets, so there only names longer than any that exists go.
 """
 
 import json
@@ -27,7 +28,13 @@ def upgrade() -> None:
     null = "CAST({} AS TEXT) LIKE '%null%'"
     _rewrite(connection, "models", "recipe", null.format("recipe"), lambda recipe: _said(recipe, 0))
     override = "recipe_override"
-    _rewrite(connection, "jobs", override, null.format(override), lambda recipe: _said(recipe, LONGEST_NAME))
+    _rewrite(
+        connection,
+        "jobs",
+        override,
+        null.format(override),
+        lambda recipe: _said(recipe, LONGEST_NAME),
+    )
     long = f"length(CAST(data AS TEXT)) > {MAX_AUDIT_BYTES}"
     _rewrite(connection, "audit", "data", long, _shortened)
 
@@ -39,10 +46,15 @@ def downgrade() -> None:
 def _rewrite(connection: sa.Connection, table: str, column: str, where: str, change: Any) -> None:
     """Change a JSON column of the rows that `where` leaves, a few hundred at a time."""
     last: Any = "" if table != "audit" else 0
-    query = f"SELECT id, CAST({column} AS TEXT) FROM {table} WHERE {where} AND id > :last ORDER BY id LIMIT {ROWS}"  # noqa: S608
+    rows = f"{where} AND id > :last ORDER BY id LIMIT {ROWS}"
+    query = f"SELECT id, CAST({column} AS TEXT) FROM {table} WHERE {rows}"  # noqa: S608
     while found := connection.execute(sa.text(query), {"last": last}).all():
         last = found[-1][0]
-        values = [{"id": id_, "value": json.dumps(change(json.loads(text)))} for id_, text in found if text]
+        values = [
+            {"id": id_, "value": json.dumps(change(json.loads(text)))}
+            for id_, text in found
+            if text
+        ]
         type_ = "JSON" if connection.dialect.name == "postgresql" else "TEXT"
         statement = f"UPDATE {table} SET {column} = CAST(:value AS {type_}) WHERE id = :id"  # noqa: S608
         connection.execute(sa.text(statement), values)

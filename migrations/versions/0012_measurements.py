@@ -1,8 +1,9 @@
-"""Measurements as rows: what manifests told of a version's figures, and what its row of the accuracy matrix says.
+"""Measurements as rows: what manifests told of a version's figures, and what its row of the
+accuracy matrix says.
 
-The figures of a manifest become rows, one per task where they are told by task; in the manifest stays null.
-Each cell of the matrix learns the best accuracy of the version's ancestors since they learned the task, and
-each version its primary accuracy and its forgetting.
+The figures of a manifest become rows, one per task where they are told by task; in the manifest
+stays null. Each cell of the matrix learns the best accuracy of the version's ancestors since they
+learned the task, and each version its primary accuracy and its forgetting.
 """
 
 import json
@@ -51,7 +52,10 @@ def downgrade() -> None:
     for id_, model, number, text in _rows(
         connection, "SELECT id, model_id, number, CAST(manifest AS TEXT) FROM versions ORDER BY id"
     ):
-        query = "SELECT name, task, value, CAST(detail AS TEXT) FROM measurements WHERE model_id = :m AND version = :v"
+        query = (
+            "SELECT name, task, value, CAST(detail AS TEXT) FROM measurements WHERE model_id = "
+            ":m AND version = :v"
+        )
         found = [
             (name, task, value if detail is None else json.loads(detail))
             for name, task, value, detail in _rows(connection, query, m=model, v=number)
@@ -85,13 +89,18 @@ def _fill(connection: sa.Connection, model: str, scenario: str) -> None:
     last_child = {parent: number for number, parent in _rows(connection, line, m=model)}
     best_of: dict[int, dict[int, float]] = {}  # of versions that still have children
     query = (
-        "SELECT id, number, parent, CAST(manifest AS TEXT) FROM versions WHERE model_id = :m ORDER BY number"
+        "SELECT id, number, parent, CAST(manifest AS TEXT) FROM versions WHERE model_id = :m "
+        "ORDER BY number"
     )
     for id_, number, parent, text in connection.execute(sa.text(query), {"m": model}).all():
         manifest = json.loads(text)
         rows = _apart(manifest)
         if rows:
-            _put(connection, id_, {key: None if key in NAMES else value for key, value in manifest.items()})
+            _put(
+                connection,
+                id_,
+                {key: None if key in NAMES else value for key, value in manifest.items()},
+            )
         before = best_of.get(parent, {})
         cells = _cells(connection, model, number)
         _set_best(connection, model, number, before.keys() & cells.keys(), before)
@@ -106,20 +115,31 @@ def _fill(connection: sa.Connection, model: str, scenario: str) -> None:
 
 def _cells(connection: sa.Connection, model: str, version: int) -> dict[int, tuple[int, int]]:
     query = "SELECT task, correct, total FROM results WHERE model_id = :m AND version = :v"
-    return {task: (correct, total) for task, correct, total in _rows(connection, query, m=model, v=version)}
+    return {
+        task: (correct, total)
+        for task, correct, total in _rows(connection, query, m=model, v=version)
+    }
 
 
-def _best(tasks: list[int], cells: dict[int, tuple[int, int]], before: dict[int, float]) -> dict[int, float]:
+def _best(
+    tasks: list[int], cells: dict[int, tuple[int, int]], before: dict[int, float]
+) -> dict[int, float]:
     """What the children of a version are measured by: of each task that it was taught."""
-    own = {task: cells[task][0] / cells[task][1] for task in tasks if task in cells and cells[task][1]}
+    own = {
+        task: cells[task][0] / cells[task][1] for task in tasks if task in cells and cells[task][1]
+    }
     return before | {task: max(accuracy, before.get(task, 0.0)) for task, accuracy in own.items()}
 
 
 def _set_best(
     connection: sa.Connection, model: str, version: int, tasks: set[int], best: dict[int, float]
 ) -> None:
-    statement = "UPDATE results SET best = :best WHERE model_id = :m AND version = :v AND task = :task"
-    values = [{"best": best[task], "m": model, "v": version, "task": task} for task in sorted(tasks)]
+    statement = (
+        "UPDATE results SET best = :best WHERE model_id = :m AND version = :v AND task = :task"
+    )
+    values = [
+        {"best": best[task], "m": model, "v": version, "task": task} for task in sorted(tasks)
+    ]
     if values:
         connection.execute(sa.text(statement), values)
 
@@ -172,7 +192,9 @@ def _apart(manifest: dict[str, Any]) -> list[tuple[str, int, float | None, Any]]
             rest, by_task = _curves_apart(document)
         elif name in BY_TASK:
             rest, by_task = {**document, BY_TASK[name]: {}}, document[BY_TASK[name]]
-        rows.append((name, 0, _number(rest, VALUE.get(name)), rest if isinstance(rest, dict) else None))
+        rows.append(
+            (name, 0, _number(rest, VALUE.get(name)), rest if isinstance(rest, dict) else None)
+        )
         key = "mean" if name == "adp" else None
         rows += [(name, int(task), _number(told, key), told) for task, told in by_task.items()]
     return rows
@@ -180,7 +202,9 @@ def _apart(manifest: dict[str, Any]) -> list[tuple[str, int, float | None, Any]]
 
 def _curves_apart(adp: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     curve, means = adp["curve"], adp["mean"]
-    tasks = dict.fromkeys(means) | dict.fromkeys(task for point in curve for task in point["accuracy"])
+    tasks = dict.fromkeys(means) | dict.fromkeys(
+        task for point in curve for task in point["accuracy"]
+    )
     return {"curve": [{**point, "accuracy": {}} for point in curve]}, {
         task: {"mean": means.get(task), "curve": [point["accuracy"].get(task) for point in curve]}
         for task in tasks
@@ -211,7 +235,9 @@ def _curves_together(curve: list[dict[str, Any]], told: dict[str, Any]) -> dict[
     points = [
         {
             **point,
-            "accuracy": {task: of["curve"][i] for task, of in told.items() if of["curve"][i] is not None},
+            "accuracy": {
+                task: of["curve"][i] for task, of in told.items() if of["curve"][i] is not None
+            },
         }
         for i, point in enumerate(curve)
     ]

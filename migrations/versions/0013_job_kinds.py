@@ -1,8 +1,10 @@
-"""Jobs of other kinds than learning: without a task, beside the line of their model, with a report of their own.
+"""Jobs of other kinds than learning: without a task, beside the line of their model, with a report
+of their own.
 
-Older jobs are all of the kind `learn`. SQLite cannot make a column nullable; its stored schema is edited
-instead, as its documentation describes for changes that leave the rows as they are: a copy of the table would
-take long with a million jobs, and cannot be put in the place of one that others refer to.
+Older jobs are all of the kind `learn`. SQLite cannot make a column nullable; its stored schema is
+edited instead, as its documentation describes for changes that leave the rows as they are: a copy
+of the table would take long with a million jobs, and cannot be put in the place of one that others
+refer to.
 """
 
 import re
@@ -35,7 +37,9 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("archive_key", sa.Text(), nullable=True))
     op.add_column("jobs", sa.Column("archive_sha256", sa.String(64), nullable=True))
     op.add_column("jobs", sa.Column("archive_bytes", sa.BigInteger(), nullable=True))
-    op.add_column("owners", sa.Column("overtook", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column(
+        "owners", sa.Column("overtook", sa.Boolean(), nullable=False, server_default=sa.false())
+    )
     _nullable(True)
     _one_leased(f"{LEASED} AND place IS NOT NULL")
     for name, columns, where in INDEXES:
@@ -79,7 +83,9 @@ def _nullable(nullable: bool) -> None:
     sql = connection.scalar(sa.text(f"SELECT sql FROM sqlite_master WHERE {table}"))  # noqa: S608
     columns = "|".join(NULLABLE)
     column_sql = rf"^(\s*(?:{columns}) [A-Z]+(?:\(\d+\))?)( NOT NULL)?(?=,)"
-    sql, changed = re.subn(column_sql, r"\1" if nullable else r"\1 NOT NULL", str(sql), flags=re.MULTILINE)
+    sql, changed = re.subn(
+        column_sql, r"\1" if nullable else r"\1 NOT NULL", str(sql), flags=re.MULTILINE
+    )
     if changed != len(NULLABLE):
         raise RuntimeError(f"The table jobs is not as expected: {sql}")
     version = connection.scalar(sa.text("PRAGMA schema_version"))

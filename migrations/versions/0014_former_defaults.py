@@ -1,4 +1,6 @@
-"""Recipes that name `si`, `lwf` or `dlcft` say their former defaults, which this release changes."""
+"""Recipes that name `si`, `lwf` or `dlcft` say their former defaults, which this release
+changes.
+"""
 
 from migrations.former_defaults import Former, remove_hyperparameter, write_former_defaults
 

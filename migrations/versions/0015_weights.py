@@ -25,12 +25,14 @@ def upgrade() -> None:
     )
     op.add_column("models", sa.Column("base_job", sa.String(40), nullable=True))
     where = sa.text("base_job IS NOT NULL")
-    op.create_index("ix_models_base_job", "models", ["id"], sqlite_where=where, postgresql_where=where)
+    op.create_index(
+        "ix_models_base_job", "models", ["id"], sqlite_where=where, postgresql_where=where
+    )
 
 
 def downgrade() -> None:
-    """Take back; jobs that fetch go, with their events, and models without a version 0 with their tasks and
-    jobs."""
+    """Take back; jobs that fetch go, with their events, and models without a version 0 with their
+    tasks and jobs."""
     waiting = "SELECT id FROM models WHERE base_job IS NOT NULL"
     gone = f"kind = 'fetch' OR model_id IN ({waiting})"
     op.execute(f"DELETE FROM events WHERE job_id IN (SELECT id FROM jobs WHERE {gone})")  # noqa: S608

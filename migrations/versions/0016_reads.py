@@ -1,7 +1,9 @@
-"""What clients read: notes, descriptions and tags, the ACC of each version, the model of an audit row, events by owner.
+"""What clients read: notes, descriptions and tags, the ACC of each version, the model of an audit
+row, events by owner.
 
-ACC is computed once of the cells that are there. Rows of the audit trail learn their model from what they are about.
-Events by owner begin now: of jobs from before, `GET /v1/jobs/{id}/events` tells.
+ACC is computed once of the cells that are there. Rows of the audit trail learn their model from
+what they are about. Events by owner begin now: of jobs from before, `GET /v1/jobs/{id}/events`
+tells.
 """
 
 import sqlalchemy as sa
@@ -35,9 +37,9 @@ def upgrade() -> None:
     op.add_column("audit", sa.Column("model_id", sa.String(40), nullable=True))
     op.execute("UPDATE audit SET model_id = object WHERE substr(object, 1, 4) = 'mdl_'")
     for table, prefix in (("tasks", "tsk_"), ("jobs", "job_"), ("versions", "ver_")):
+        model_of = f"SELECT model_id FROM {table} WHERE {table}.id = audit.object"  # noqa: S608
         op.execute(
-            f"UPDATE audit SET model_id = (SELECT model_id FROM {table} WHERE {table}.id = audit.object)"  # noqa: S608
-            f" WHERE substr(object, 1, 4) = '{prefix}'"
+            f"UPDATE audit SET model_id = ({model_of}) WHERE substr(object, 1, 4) = '{prefix}'"  # noqa: S608
         )
     for name, columns in AUDIT_INDEXES.items():
         op.create_index(name, "audit", columns)

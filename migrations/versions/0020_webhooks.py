@@ -40,7 +40,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_webhooks"),
     )
     op.create_index("ix_webhooks_owner_id", "webhooks", ["owner_id"])
-    op.create_index("ix_webhooks_due", "webhooks", ["due_at"], sqlite_where=_DUE, postgresql_where=_DUE)
+    op.create_index(
+        "ix_webhooks_due", "webhooks", ["due_at"], sqlite_where=_DUE, postgresql_where=_DUE
+    )
     op.create_table(
         "deliveries",
         sa.Column("number", _SERIAL, autoincrement=True, nullable=False),

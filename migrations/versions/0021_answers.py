@@ -18,7 +18,10 @@ def upgrade() -> None:
     where = {"sqlite_where": sa.text(_KEPT), "postgresql_where": sa.text(_KEPT)}
     op.create_index("ix_results_answers", "results", ["answers"], **where)
     op.create_index(
-        "ix_results_answers_of_a_task", "results", ["model_id", "task", "answers", "answers_bytes"], **where
+        "ix_results_answers_of_a_task",
+        "results",
+        ["model_id", "task", "answers", "answers_bytes"],
+        **where,
     )
 
 

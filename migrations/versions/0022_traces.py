@@ -9,7 +9,10 @@ branch_labels = None
 depends_on = None
 
 KEPT = sa.text("traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL")
-INDEXES = (("ix_tasks_traces_sha256", ["traces_sha256"]), ("ix_tasks_traces", ["model_id", "traces_bytes"]))
+INDEXES = (
+    ("ix_tasks_traces_sha256", ["traces_sha256"]),
+    ("ix_tasks_traces", ["model_id", "traces_bytes"]),
+)
 
 
 def upgrade() -> None:

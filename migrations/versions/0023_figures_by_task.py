@@ -1,7 +1,8 @@
-"""Figures by task lie in one row of a version, not in one for each task: a version of 1,000 tasks wrote 2,000 rows.
+"""Figures by task lie in one row of a version, not in one for each task: a version of 1,000 tasks
+wrote 2,000 rows.
 
-Those of `adp` stay rows: their means are read of many versions without the rest. No number passes through
-SQL: documents are put together and taken apart as texts.
+Those of `adp` stay rows: their means are read of many versions without the rest. No number passes
+through SQL: documents are put together and taken apart as texts.
 """
 
 from alembic import op

@@ -1,4 +1,6 @@
-"""Events of an owner are found by their type, so that a rare one is not looked for among all the others."""
+"""Events of an owner are found by their type, so that a rare one is not looked for among all the
+others.
+"""
 
 from alembic import op
 

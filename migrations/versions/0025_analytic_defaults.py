@@ -1,4 +1,5 @@
-"""Recipes that name `analytic` say its former defaults: a ridge on random features, which keeps sums alone.
+"""Recipes that name `analytic` say its former defaults: a ridge on random features, which keeps
+sums alone.
 
 Another projection could not continue the sums of earlier tasks.
 """

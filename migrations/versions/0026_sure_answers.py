@@ -12,7 +12,8 @@ depends_on = None
 def upgrade() -> None:
     """Apply."""
     op.add_column(
-        "models", sa.Column("answers", sa.JSON().with_variant(sa.dialects.postgresql.JSONB(), "postgresql"))
+        "models",
+        sa.Column("answers", sa.JSON().with_variant(sa.dialects.postgresql.JSONB(), "postgresql")),
     )
 
 

@@ -1,5 +1,5 @@
-"""A model may be made from another one, to move it to a better base: `rebased_from`, and since when it stands in its
-place."""
+"""A model may be made from another one, to move it to a better base: `rebased_from`, and since when
+it stands in its place."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,7 +17,11 @@ def upgrade() -> None:
     op.add_column("models", sa.Column("rebased_from", sa.String(40), nullable=True))
     op.add_column("models", sa.Column("rebased_at", sa.Float(53), nullable=True))
     op.create_index(
-        "ix_models_rebased_from", "models", ["rebased_from", "id"], sqlite_where=MADE, postgresql_where=MADE
+        "ix_models_rebased_from",
+        "models",
+        ["rebased_from", "id"],
+        sqlite_where=MADE,
+        postgresql_where=MADE,
     )
 
 

@@ -1,5 +1,5 @@
-"""Jobs ask for a device, and workers report theirs: `device`, `gpus`, `resume_on` and `out_of_memory` of a job, and the
-table `workers`."""
+"""Jobs ask for a device, and workers report theirs: `device`, `gpus`, `resume_on` and
+`out_of_memory` of a job, and the table `workers`."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Apply; older jobs run anywhere, and their snapshots may be continued anywhere."""
-    op.add_column("jobs", sa.Column("out_of_memory", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column(
+        "jobs", sa.Column("out_of_memory", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.add_column("jobs", sa.Column("device", sa.String(4), nullable=False, server_default="any"))
     op.add_column("jobs", sa.Column("gpus", sa.BigInteger(), nullable=False, server_default="1"))
     op.add_column("jobs", sa.Column("resume_on", sa.String(4), nullable=True))

@@ -1,4 +1,6 @@
-"""Add `predict_keys`: what each key of scope predict asks, its limits, and what it has taken of them."""
+"""Add `predict_keys`: what each key of scope predict asks, its limits, and what it has taken of
+them.
+"""
 
 import sqlalchemy as sa
 from alembic import op

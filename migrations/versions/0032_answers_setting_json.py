@@ -1,4 +1,6 @@
-"""The column `models.answers` is JSON on PostgreSQL too, as all others; 0026 made it JSONB there."""
+"""The column `models.answers` is JSON on PostgreSQL too, as all others; 0026 made it JSONB
+there.
+"""
 
 import sqlalchemy as sa
 from alembic import op

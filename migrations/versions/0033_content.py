@@ -1,4 +1,6 @@
-"""Add `tasks.content_sha256` and `content_turn`, by which a batch that comes again is known; older tasks have none."""
+"""Add `tasks.content_sha256` and `content_turn`, by which a batch that comes again is known; older
+tasks have none.
+"""
 
 import sqlalchemy as sa
 from alembic import op

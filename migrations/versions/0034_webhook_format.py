@@ -11,7 +11,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Apply; older webhooks are sent payloads as they are."""
-    op.add_column("webhooks", sa.Column("format", sa.String(10), nullable=False, server_default="standard"))
+    op.add_column(
+        "webhooks", sa.Column("format", sa.String(10), nullable=False, server_default="standard")
+    )
 
 
 def downgrade() -> None:

@@ -1,6 +1,13 @@
-"""Recipes that name `analytic` say that classes have no offsets, which this release gives them by default."""
+"""Recipes that name `analytic` say that classes have no offsets, which this release gives them by
+default.
+"""
 
-from migrations.former_defaults import Former, remove_field, remove_hyperparameter, write_former_defaults
+from migrations.former_defaults import (
+    Former,
+    remove_field,
+    remove_hyperparameter,
+    write_former_defaults,
+)
 
 revision = "0035"
 down_revision = "0034"

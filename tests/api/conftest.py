@@ -37,7 +37,9 @@ KeyOf = Callable[..., dict[str, str]]
 
 @pytest.fixture(scope="session")
 def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds the catalogue of the present sources, written once for all processes of tests."""
+    """A folder that holds the catalogue of the present sources, written once for all processes of
+    tests.
+    """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
     lend_catalogue(lent)
     load_catalogue(Settings(data_dir=lent))
@@ -59,7 +61,9 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepare_folder(
     tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path
 ) -> Callable[[Path], Path]:
-    """Makes a folder the data folder of an API that has the first admin key and has served nothing yet."""
+    """Makes a folder the data folder of an API that has the first admin key and has served nothing
+    yet.
+    """
     first = tmp_path_factory.mktemp("first")
     shutil.copy(empty_database, first / "perennial.db")
     db = Database(f"sqlite:///{first}/perennial.db")

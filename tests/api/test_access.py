@@ -70,8 +70,15 @@ def test_another_owners_objects_are_404_and_the_admin_sees_them(
 ) -> None:
     mine, other = key_of("mine"), key_of("other")
     client.post("/v1/models", json=MODEL, headers=mine)
-    job = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine).json()["job"]["id"]
-    paths = ["/v1/models/birds", "/v1/models/birds/tasks", f"/v1/jobs/{job}", f"/v1/jobs/{job}/events"]
+    job = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine).json()[
+        "job"
+    ]["id"]
+    paths = [
+        "/v1/models/birds",
+        "/v1/models/birds/tasks",
+        f"/v1/jobs/{job}",
+        f"/v1/jobs/{job}/events",
+    ]
     for path in paths:
         assert client.get(path, headers=mine).status_code == 200
         assert client.get(path, headers=other).status_code == 404

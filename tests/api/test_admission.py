@@ -1,4 +1,6 @@
-"""What the API takes and starts: networks and jobs within their bounds, heavy work without holding up others."""
+"""What the API takes and starts: networks and jobs within their bounds, heavy work without holding
+up others.
+"""
 
 import json
 import threading
@@ -47,7 +49,10 @@ def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Setting
             assert words in detail
         assert answer.json()["needed"] > answer.json()["limit"] == 3_000_000_000
         small = {"batch_size": 4, "method": "finetune"}
-        assert model(client, architecture="resnet50", image={"size": 224}, recipe=small).status_code == 201
+        assert (
+            model(client, architecture="resnet50", image={"size": 224}, recipe=small).status_code
+            == 201
+        )
 
 
 def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
@@ -61,12 +66,17 @@ def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
             answer = client.post(path, content=body, headers=headers)
             assert answer.status_code == 422 and answer.json()["type"] == "/problems/job-too-large"
         assert client.get("/v1/models/birds/tasks").json()["items"] == []
-        assert client.patch("/v1/models/birds", json={"recipe": {"batch_size": 65_536}}).status_code == 422
+        assert (
+            client.patch("/v1/models/birds", json={"recipe": {"batch_size": 65_536}}).status_code
+            == 422
+        )
         assert client.post("/v1/models/birds/tasks", content=body).status_code == 202
 
 
 def test_without_bounds_everything_is_taken(settings: Settings) -> None:
-    with serving(settings.model_copy(update={"job_memory_bytes": 0, "max_parameters": 0})) as client:
+    with serving(
+        settings.model_copy(update={"job_memory_bytes": 0, "max_parameters": 0})
+    ) as client:
         assert model(client, architecture=HUGE, image={"size": 1024}).status_code == 201
 
 
@@ -81,11 +91,16 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(expected_base, "_compute_expected", lambda request: asked.append(request) or {})
+    monkeypatch.setattr(
+        expected_base, "_compute_expected", lambda request: asked.append(request) or {}
+    )
     empty = client.post("/v1/bases", params={"architecture": "resnet18"})
     assert empty.status_code == 422 and "The body is empty" in empty.json()["detail"]
     huge = {"architecture": json.dumps(HUGE), "image_size": 1024}
-    assert client.post("/v1/bases", params=huge, content=b"x").json()["type"] == "/problems/job-too-large"
+    assert (
+        client.post("/v1/bases", params=huge, content=b"x").json()["type"]
+        == "/problems/job-too-large"
+    )
     assert asked == []
 
 
@@ -104,7 +119,9 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
     def send(number: int) -> int:
         query = {"architecture": json.dumps({"name": "mlp", "hidden": [200 + number]})}
         headers = owners[number % 4]
-        return int(client.post("/v1/bases", params=query, content=b"x", headers=headers).status_code)
+        return int(
+            client.post("/v1/bases", params=query, content=b"x", headers=headers).status_code
+        )
 
     with ThreadPoolExecutor(12) as pool:
         assert set(pool.map(send, range(12))) == {422}
@@ -114,7 +131,9 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
 def test_lists_do_not_wait_for_downloads_that_are_made(
     client: TestClient, key_of: KeyOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """More downloads than the server has threads, each of which takes until the list was answered."""
+    """More downloads than the server has threads, each of which takes until the list was
+    answered.
+    """
     assert model(client).status_code == 201
     listed = threading.Event()
 
@@ -127,7 +146,9 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
     other = key_of("other")
     turns = client.app.state.export_work._turns  # type: ignore[attr-defined]
     with ThreadPoolExecutor(60) as pool:
-        downloads = [pool.submit(client.get, "/v1/models/birds/versions/0/download") for _ in range(60)]
+        downloads = [
+            pool.submit(client.get, "/v1/models/birds/versions/0/download") for _ in range(60)
+        ]
         while sum(len(asked) for asked in turns._waiting.values()) < 59:
             time.sleep(0.01)
         assert client.get("/v1/models", headers=other).status_code == 200

@@ -1,4 +1,6 @@
-"""The download of a job that is not over yet: the format of a version's, and typed answers where there is none."""
+"""The download of a job that is not over yet: the format of a version's, and typed answers where
+there is none.
+"""
 
 import hashlib
 import io
@@ -36,7 +38,9 @@ class Running:
         assert client.post("/v1/models", json=MODEL).status_code == 201
         self._app: Any = client.app
         self._folder = folder
-        self.id: str = client.post("/v1/models/birds/tasks", content=archive(a=3, b=3)).json()["job"]["id"]
+        self.id: str = client.post("/v1/models/birds/tasks", content=archive(a=3, b=3)).json()[
+            "job"
+        ]["id"]
         self.url = f"/v1/jobs/{self.id}/anytime/download"
 
     @property
@@ -57,7 +61,9 @@ class Running:
         parts = []
         for name, tensors in network.copy_parts().items():
             save_file(tensors, folder / "parts" / f"{name}.safetensors")
-            parts.append({"name": name, "type": name.partition(".")[0], "file": f"parts/{name}.safetensors"})
+            parts.append(
+                {"name": name, "type": name.partition(".")[0], "file": f"parts/{name}.safetensors"}
+            )
         document = {
             "parts": parts,
             "classes": ["a", "b"],
@@ -113,13 +119,17 @@ def test_it_is_loaded_by_its_own_model_card(
     card = (tmp_path / "unpacked" / "README.md").read_text()
     monkeypatch.chdir(tmp_path / "unpacked")
     scope: dict[str, Any] = {}
-    exec(compile(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0], "README.md", "exec"), scope)
+    exec(
+        compile(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0], "README.md", "exec"), scope
+    )
     x = torch.randn(3, 3, 8, 8)
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x), network(x), atol=1e-6)
 
 
-def test_the_card_says_that_it_is_an_unfinished_state_and_how_good(client: TestClient, job: Running) -> None:
+def test_the_card_says_that_it_is_an_unfinished_state_and_how_good(
+    client: TestClient, job: Running
+) -> None:
     job.start()
     job.better(15, step=34)
     with zipfile.ZipFile(io.BytesIO(client.get(job.url).content)) as file:
@@ -128,10 +138,16 @@ def test_the_card_says_that_it_is_an_unfinished_state_and_how_good(client: TestC
     assert f"An unfinished state of {job.id}" in plain and "after step 34" in plain
     assert "validation accuracy of 0.7500 (15 of 20 images" in plain
     assert config["version"] is None and config["classes"] == ["a", "b"]
-    assert config["anytime"] == {"job": job.id, "step": 34, "validation": {"correct": 15, "total": 20}}
+    assert config["anytime"] == {
+        "job": job.id,
+        "step": 34,
+        "validation": {"correct": 15, "total": 20},
+    }
 
 
-def test_it_is_made_once_and_answers_conditions_and_ranges(client: TestClient, started: Running) -> None:
+def test_it_is_made_once_and_answers_conditions_and_ranges(
+    client: TestClient, started: Running
+) -> None:
     whole = client.get(started.url)
     tag = whole.headers["etag"]
     assert client.get(started.url, headers={"If-None-Match": tag}).status_code == 304
@@ -146,7 +162,9 @@ def test_it_is_made_once_and_answers_conditions_and_ranges(client: TestClient, s
     assert not list((state.settings.data_dir / "spool").iterdir())
 
 
-def test_a_better_state_is_another_file_and_the_first_is_gone(client: TestClient, started: Running) -> None:
+def test_a_better_state_is_another_file_and_the_first_is_gone(
+    client: TestClient, started: Running
+) -> None:
     first = client.get(started.url)
     started.better(16)
     second = client.get(started.url, headers={"If-None-Match": first.headers["etag"]})
@@ -155,7 +173,9 @@ def test_a_better_state_is_another_file_and_the_first_is_gone(client: TestClient
     assert len([i for i in store.list("anytime/") if i.key.endswith(".zip")]) == 1
 
 
-def test_before_there_is_a_state_the_answer_is_to_ask_again(client: TestClient, job: Running) -> None:
+def test_before_there_is_a_state_the_answer_is_to_ask_again(
+    client: TestClient, job: Running
+) -> None:
     for _ in ("queued", "running"):
         answer = client.get(job.url)
         assert answer.status_code == 409 and answer.headers["retry-after"]
@@ -210,7 +230,9 @@ def test_a_state_that_was_replaced_meanwhile_is_a_503(client: TestClient, starte
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
 
 
-def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(client: TestClient, started: Running) -> None:
+def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(
+    client: TestClient, started: Running
+) -> None:
     state: Any = client.app.state  # type: ignore[attr-defined]
     key = next(i.key for i in state.store.list("anytime/") if i.key.endswith("head.safetensors"))
     state.store.put_bytes(key, b"damaged")
@@ -219,7 +241,9 @@ def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(client: TestClient, st
     assert not list((state.settings.data_dir / "spool").iterdir())
 
 
-def test_another_owner_finds_no_such_job(client: TestClient, started: Running, key_of: KeyOf) -> None:
+def test_another_owner_finds_no_such_job(
+    client: TestClient, started: Running, key_of: KeyOf
+) -> None:
     assert client.get(started.url, headers=key_of("stranger", "read")).status_code == 404
 
 
@@ -232,7 +256,9 @@ def test_a_deleted_model_takes_the_states_of_its_failed_jobs_with_it(
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
 
 
-def test_anytime_without_a_validation_part_is_a_422_that_says_what_to_do(client: TestClient) -> None:
+def test_anytime_without_a_validation_part_is_a_422_that_says_what_to_do(
+    client: TestClient,
+) -> None:
     answer = client.post("/v1/models", json={**MODEL, "recipe": {"anytime": True}})
     assert answer.status_code == 422
     said = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"

@@ -1,4 +1,5 @@
-"""A connection is bounded in what its client sends, in how long it takes, and in what it does not read.
+"""A connection is bounded in what its client sends, in how long it takes, and in what it does not
+read.
 
 The clock of the server's connections stands still unless a test puts it forward.
 """
@@ -71,7 +72,9 @@ class Site:
         self.clock = Timed.clocks[self.loop] = Clock(self.loop)
         self.released = threading.Event()
         self.released.set()
-        self._thread = threading.Thread(target=self.loop.run_until_complete, args=[self.server.serve()])
+        self._thread = threading.Thread(
+            target=self.loop.run_until_complete, args=[self.server.serve()]
+        )
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**LIMITS, **settings}.items():
                 patch.setenv(f"PERENNIAL_{name}", str(value))
@@ -104,7 +107,9 @@ class Site:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        """`/slow`: a piece, and the rest when it is released. `/endless`: 64 MB. Else the request."""
+        """`/slow`: a piece, and the rest when it is released. `/endless`: 64 MB. Else the
+        request.
+        """
         begin = {"type": "http.response.start", "status": 200, "headers": []}
         if scope["path"] in ("/slow", "/endless"):
             await send(begin)
@@ -174,7 +179,9 @@ def held(site: Site) -> Iterator[None]:
 
 def connect(port: int, source: str = "127.0.0.1") -> AbstractContextManager[socket.socket]:
     return closing(
-        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(source, 0))
+        socket.create_connection(
+            ("127.0.0.1", port), timeout=PATIENCE_S, source_address=(source, 0)
+        )
     )
 
 
@@ -211,7 +218,9 @@ def until(client: socket.socket, end: bytes) -> bytes:
 
 
 def send_what_is_taken(client: socket.socket, data: bytes) -> None:
-    with contextlib.suppress(ConnectionError):  # closed before all was sent: what was said comes next
+    with contextlib.suppress(
+        ConnectionError
+    ):  # closed before all was sent: what was said comes next
         client.sendall(data)
 
 
@@ -332,7 +341,9 @@ def test_stray_bytes_buy_a_new_connection_no_time(site: Site) -> None:
         CHUNKED + b"2\r\nab\n0\r\n\r\n",
     ],
 )
-def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(port: int, request_: bytes) -> None:
+def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(
+    port: int, request_: bytes
+) -> None:
     with connect(port) as client:
         client.sendall(request_)
         said = all_of(client)
@@ -355,7 +366,17 @@ def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(port: int, r
         [CHUNKED, b"5\r\nhello\r\n0\r\n" + b"X: y\r\n" * 50_000],
         [CHUNKED, b"5\r\nhello\r\n0\r\nX: " + b"y" * 300_000],
     ],
-    ids=["value", "name", "target", "lines", "101 lines", "extension", "size", "trailers", "trailer"],
+    ids=[
+        "value",
+        "name",
+        "target",
+        "lines",
+        "101 lines",
+        "extension",
+        "size",
+        "trailers",
+        "trailer",
+    ],
 )
 def test_what_is_no_body_has_a_limit(port: int, pieces: list[bytes]) -> None:
     with connect(port) as client:
@@ -403,7 +424,9 @@ def test_a_trailer_is_not_taken_for_a_header(site: Site) -> None:
 
 def test_requests_at_once_are_answered_in_their_order(port: int) -> None:
     with connect(port) as client:
-        client.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(5)))
+        client.sendall(
+            b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(5))
+        )
         said = until(client, b'"/4"')
     places = [said.index(b'"/%d"' % number) for number in range(5)]
     assert places == sorted(places)

@@ -41,18 +41,24 @@ def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 def house(
     loop: asyncio.AbstractEventLoop, *, most: int = 20, of_one: int = 3, proxies: str = ""
 ) -> Connections:
-    settings = Settings(max_connections=most, max_connections_per_address=of_one, trusted_proxies=proxies)
+    settings = Settings(
+        max_connections=most, max_connections_per_address=of_one, trusted_proxies=proxies
+    )
     return Connections(settings, loop)
 
 
-def enter(all_: Connections, address: str | None, times: int = 1, descriptor: int = 9) -> list[Guest]:
+def enter(
+    all_: Connections, address: str | None, times: int = 1, descriptor: int = 9
+) -> list[Guest]:
     guests = [Guest() for _ in range(times)]
     for guest in guests:
         all_.enter(guest, address, descriptor)
     return guests
 
 
-def test_one_address_may_have_so_many_and_another_still_comes_in(loop: asyncio.AbstractEventLoop) -> None:
+def test_one_address_may_have_so_many_and_another_still_comes_in(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     all_ = house(loop)
     enter(all_, "192.0.2.1", 3)
     with pytest.raises(TooManyConnections, match="3 connections") as refused:
@@ -87,7 +93,9 @@ def test_there_are_so_many_in_all(loop: asyncio.AbstractEventLoop) -> None:
         enter(all_, "192.0.2.9")
 
 
-def test_whoever_has_waited_longest_without_a_request_gives_way(loop: asyncio.AbstractEventLoop) -> None:
+def test_whoever_has_waited_longest_without_a_request_gives_way(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     all_ = house(loop, most=5, of_one=5)
     guests = [*enter(all_, "192.0.2.1", 2), *enter(all_, "192.0.2.2", 2), *enter(all_, "192.0.2.3")]
     guests[1].is_idle = guests[3].is_idle = True
@@ -97,9 +105,15 @@ def test_whoever_has_waited_longest_without_a_request_gives_way(loop: asyncio.Ab
         enter(all_, "192.0.2.8")
 
 
-def test_an_address_beyond_its_own_limit_takes_nobody_elses_place(loop: asyncio.AbstractEventLoop) -> None:
+def test_an_address_beyond_its_own_limit_takes_nobody_elses_place(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     all_ = house(loop, most=5, of_one=2)
-    for guest in [*enter(all_, "192.0.2.2", 2), *enter(all_, "192.0.2.3"), *enter(all_, "192.0.2.1", 2)]:
+    for guest in [
+        *enter(all_, "192.0.2.2", 2),
+        *enter(all_, "192.0.2.3"),
+        *enter(all_, "192.0.2.1", 2),
+    ]:
         guest.is_idle = True
     with pytest.raises(TooManyConnections):
         enter(all_, "192.0.2.1")
@@ -123,7 +137,9 @@ def test_one_address_never_has_all_places(loop: asyncio.AbstractEventLoop) -> No
         enter(all_, "192.0.2.1")
 
 
-def test_a_hundred_streams_of_one_office_have_room_by_default(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_hundred_streams_of_one_office_have_room_by_default(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     enter(Connections(Settings(), loop), "192.0.2.1", 200)
 
 
@@ -143,7 +159,9 @@ def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
     assert len(guests) == 10
 
 
-def test_whoever_is_no_trusted_proxy_is_counted_whatever_he_says(loop: asyncio.AbstractEventLoop) -> None:
+def test_whoever_is_no_trusted_proxy_is_counted_whatever_he_says(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     all_ = house(loop, proxies="10.0.0.0/8")
     assert not all_.enter(Guest(), "203.0.113.7", 9)
 
@@ -170,7 +188,9 @@ def test_the_refused_do_not_pile_up(loop: asyncio.AbstractEventLoop) -> None:
     assert stayed.count(True) == connections.MAX_LEAVING
 
 
-def test_what_is_due_is_looked_for_only_while_there_are_connections(loop: asyncio.AbstractEventLoop) -> None:
+def test_what_is_due_is_looked_for_only_while_there_are_connections(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     looks = count()
 
     class Looked(Guest):

@@ -1,4 +1,6 @@
-"""Pages of other origins: those that a setting names may ask for predictions, without cookies; nothing else of it."""
+"""Pages of other origins: those that a setting names may ask for predictions, without cookies;
+nothing else of it.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +35,9 @@ def open_to_pages(
 
 
 def cors_of(answer: Any) -> dict[str, str]:
-    return {name: value for name, value in answer.headers.items() if name.startswith("access-control")}
+    return {
+        name: value for name, value in answer.headers.items() if name.startswith("access-control")
+    }
 
 
 def test_a_preflight_says_what_a_page_may_send_and_the_same_for_every_model(
@@ -41,7 +45,11 @@ def test_a_preflight_says_what_a_page_may_send_and_the_same_for_every_model(
 ) -> None:
     answers = [
         open_to_pages.options(path, headers={"Origin": ORIGIN, "Authorization": "", **ASKED})
-        for path in (PREDICT, PREDICT.replace("birds", "nothing"), PREDICT.replace("production", "9"))
+        for path in (
+            PREDICT,
+            PREDICT.replace("birds", "nothing"),
+            PREDICT.replace("production", "9"),
+        )
     ]
     for answer in answers:
         assert answer.status_code == 204 and not answer.content
@@ -111,7 +119,9 @@ def test_a_session_answers_no_page_of_another_origin(open_to_pages: TestClient, 
     asked = {"Cookie": cookie, "Host": "127.0.0.1", "Content-Type": "image/png"}
     with TestClient(open_to_pages.app, raise_server_exceptions=False) as page:
         ours = {**asked, "Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
-        assert page.post(PREDICT, content=b"x", headers=ours).status_code == 409  # nothing was taught yet
+        assert (
+            page.post(PREDICT, content=b"x", headers=ours).status_code == 409
+        )  # nothing was taught yet
         theirs = {**asked, "Origin": ORIGIN} | ({"Sec-Fetch-Site": site} if site else {})
         answer = page.post(PREDICT, content=b"x", headers=theirs)
     assert answer.status_code == 403 and "access-control-allow-credentials" not in answer.headers
@@ -147,15 +157,29 @@ def test_origins_are_named_as_browsers_send_them(value: str, origins: set[str]) 
 @pytest.mark.parametrize(
     "value",
     [
-        *("*", "https://*.example", "null", "a.example", "https://a.example/", "https://a.example/page"),
-        *("ftp://a.example", "https://me@a.example", "https://a.example:0", "https://a.example:70000"),
+        *(
+            "*",
+            "https://*.example",
+            "null",
+            "a.example",
+            "https://a.example/",
+            "https://a.example/page",
+        ),
+        *(
+            "ftp://a.example",
+            "https://me@a.example",
+            "https://a.example:0",
+            "https://a.example:70000",
+        ),
         *("https://ä.example", "https://a.example https://b.example", "https://"),
     ],
 )
 def test_what_is_no_origin_is_refused_at_the_start_in_a_sentence(value: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Settings(predict_origins=value)
-    assert "PERENNIAL_PREDICT_ORIGINS lists whole origins, such as https://shop.example" in str(refused.value)
+    assert "PERENNIAL_PREDICT_ORIGINS lists whole origins, such as https://shop.example" in str(
+        refused.value
+    )
 
 
 def test_origins_without_keys_are_refused() -> None:

@@ -26,7 +26,10 @@ def test_a_damaged_table_is_told_with_its_name_and_what_to_do(settings: Settings
         wait_for_the_look(client)
         answer = client.get("/readyz")
         assert (answer.status_code, answer.json()["database"]) == (503, "corrupt")
-        assert "table audit" in answer.json()["detail"] and "perennial restore" in answer.json()["detail"]
+        assert (
+            "table audit" in answer.json()["detail"]
+            and "perennial restore" in answer.json()["detail"]
+        )
         refused = client.get("/v1/audit")
         assert (refused.status_code, refused.json()["type"]) == (500, "/problems/database-corrupt")
         assert client.get("/v1/models").status_code == 200
@@ -81,7 +84,9 @@ def test_on_a_full_disk_the_reserve_is_released_for_what_makes_room(
     client: TestClient, job: str, full: Path, kind: str
 ) -> None:
     client.get("/v1/models")
-    client.post("/v1/models", json={"name": "more", "scenario": "class", "architecture": "small-cnn"})
+    client.post(
+        "/v1/models", json={"name": "more", "scenario": "class", "architecture": "small-cnn"}
+    )
     assert full.exists()
     assert ask(client, kind, job).status_code in (200, 204)
     assert not full.exists()
@@ -104,7 +109,9 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
     assert ask(client, "cancel", job).status_code == 200
 
 
-def test_a_stranger_releases_nothing(client: TestClient, key_of: KeyOf, job: str, full: Path) -> None:
+def test_a_stranger_releases_nothing(
+    client: TestClient, key_of: KeyOf, job: str, full: Path
+) -> None:
     assert client.delete("/v1/models/birds", headers={"Authorization": ""}).status_code == 401
     assert client.delete("/v1/models/birds", headers=key_of("mine", "read")).status_code == 403
     assert full.exists()

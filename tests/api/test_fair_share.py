@@ -26,7 +26,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def play(scene: Scene, shared: int = 1, alone: int = 3) -> None:
-    asyncio.run(scene(FairShare(Settings(owner_requests_shared=shared, owner_requests_alone=alone))))
+    asyncio.run(
+        scene(FairShare(Settings(owner_requests_shared=shared, owner_requests_alone=alone)))
+    )
 
 
 async def settled() -> None:
@@ -201,7 +203,9 @@ def test_nothing_is_kept_of_owners_who_have_gone() -> None:
 
 @pytest.fixture
 def lists_meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Overlap]:
-    """Makes lists of models wait until so many are made at once, in slots that are kept however long it takes."""
+    """Makes lists of models wait until so many are made at once, in slots that are kept however
+    long it takes.
+    """
 
     def begin(least: int) -> Overlap:
         monkeypatch.setattr(fair_share, "HOLD_S", 1000.0)

@@ -9,13 +9,17 @@ from starlette.testclient import TestClient
 
 from tests.api.conftest import Make
 
-JARGON = re.compile(r"Input should|Extra inputs|constrained-|dict\[|\bNone\b|\bTrue\b|\bFalse\b|schema|'")
+JARGON = re.compile(
+    r"Input should|Extra inputs|constrained-|dict\[|\bNone\b|\bTrue\b|\bFalse\b|schema|'"
+)
 
 
 def refused(
     client: TestClient, body: dict[str, Any], method: str = "POST", path: str = "/v1/models"
 ) -> dict[str, str]:
-    """Message by field of a refused body, which is never told in terms of a programming language."""
+    """Message by field of a refused body, which is never told in terms of a programming
+    language.
+    """
     if path == "/v1/models":
         body = {"name": "a", "scenario": "class", **body}
     answer = client.request(method, path, json=body)
@@ -69,9 +73,11 @@ def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(shared: Te
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({"recipe": {"method": "der+"}}, "recipe.method.name", "unknown method; did you mean der++? one of a-gem, "),
+        ({"recipe": {"method": "der+"}}, "recipe.method.name", "unknown method; did you mean "
+            "der++? one of a-gem, "),
         ({"recipe": {"preset": "olor"}}, "recipe.preset", "unknown preset; did you mean olor-"),
-        ({"architecture": "resnet-18"}, "architecture.name", "unknown architecture; did you mean resnet18? one of "),
+        ({"architecture": "resnet-18"}, "architecture.name", "unknown architecture; did you mean "
+            "resnet18? one of "),
         ({"recipe": {"optimizer": {"name": "adamm"}}}, "recipe.optimizer.name",
          'must be one of sgd, adam, adamw; found "adamm"; did you mean adam'),
     ],
@@ -87,7 +93,8 @@ def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
     [
         ({"name": 5}, "name", "must be text; found 5"),
         ({"name": None}, "name", "must be text; found null"),
-        ({"scenario": "clas"}, "scenario", 'must be one of data, task, class; found "clas"; did you mean class?'),
+        ({"scenario": "clas"}, "scenario", 'must be one of data, task, class; found "clas"; did '
+            'you mean class?'),
         ({"image": {"size": "big"}}, "image.size", 'must be a whole number; found "big"'),
         ({"image": {"size": 4}}, "image.size", "must be at least 8; found 4"),
         ({"image": {"channels": 2}}, "image.channels", "must be one of 1, 3; found 2"),
@@ -100,7 +107,8 @@ def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
         ({"recipe": {"epochs": 0}}, "recipe.epochs", "must be at least 1; found 0"),
         ({"recipe": {"epochs": "ten"}}, "recipe.epochs", 'must be a whole number; found "ten"'),
         ({"recipe": {"optimizer": {"lr": -1}}}, "recipe.optimizer.lr", "must be above 0; found -1"),
-        ({"recipe": {"optimizer": {"clip": "x"}}}, "recipe.optimizer.clip", 'must be a number or null; found "x"'),
+        ({"recipe": {"optimizer": {"clip": "x"}}}, "recipe.optimizer.clip", 'must be a number or '
+            'null; found "x"'),
         ({"recipe": {"anytime": "yes"}}, "recipe.anytime", 'must be true or false; found "yes"'),
     ],
 )  # fmt: skip
@@ -128,7 +136,9 @@ def test_a_missing_field_is_named(shared: TestClient) -> None:
     assert answer.json()["detail"] == "name: is missing."
 
 
-def test_a_recipe_in_the_header_of_a_batch_is_told_the_same_way(client: TestClient, archive: Make) -> None:
+def test_a_recipe_in_the_header_of_a_batch_is_told_the_same_way(
+    client: TestClient, archive: Make
+) -> None:
     assert client.post("/v1/models", json={"name": "m", "scenario": "class"}).status_code == 201
     headers = {"Content-Type": "application/zip", "Perennial-Recipe": json.dumps({"lr": 0.1})}
     answer = client.post("/v1/models/m/tasks", content=archive(a=2, b=2), headers=headers)
@@ -159,7 +169,11 @@ def test_a_model_without_an_image_says_at_creation_that_pixels_are_lost(client: 
     assert "resized to 32 × 32 pixels where nothing else is said" in made["warnings"][0]
     assert '"base": "perennial/efficientnet-lite0"' in made["warnings"][0]
     assert client.get("/v1/models/a").json()["warnings"] == made["warnings"]
-    grey = client.post("/v1/models", json={"name": "b", "scenario": "class", "image": {"channels": 1}}).json()
+    grey = client.post(
+        "/v1/models", json={"name": "b", "scenario": "class", "image": {"channels": 1}}
+    ).json()
     assert "resized to 32 × 32 pixels" in grey["warnings"][0]
-    said = client.post("/v1/models", json={"name": "c", "scenario": "class", "image": {"size": 32}}).json()
+    said = client.post(
+        "/v1/models", json={"name": "c", "scenario": "class", "image": {"size": 32}}
+    ).json()
     assert not any("resized" in text for text in said["warnings"])

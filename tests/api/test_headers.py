@@ -1,4 +1,6 @@
-"""Every kind of answer carries the security headers; only pages for browsers let one run anything."""
+"""Every kind of answer carries the security headers; only pages for browsers let one run
+anything.
+"""
 
 import re
 
@@ -21,7 +23,9 @@ def check(answer: object, cache: str = "no-store", policy: str = STRICT) -> None
 
 @pytest.fixture
 def job(client: TestClient, archive: Make) -> str:
-    client.post("/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"})
+    client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+    )
     return client.post("/v1/models/birds/tasks", content=archive(a=2, b=2)).json()["job"]["id"]  # type: ignore[no-any-return]
 
 
@@ -40,14 +44,18 @@ def job(client: TestClient, archive: Make) -> str:
         ("GET", "/v1/models/shared/versions/0/download", 422),
     ],
 )
-def test_answers_and_problems_are_secured(shared: TestClient, method: str, path: str, status: int) -> None:
+def test_answers_and_problems_are_secured(
+    shared: TestClient, method: str, path: str, status: int
+) -> None:
     key = {"name": "k", "owner": "o", "scope": "read"}  # whose secret the answer holds
     answer = shared.request(method, path, json=key if method == "POST" else None)
     assert answer.status_code == status, answer.text
     check(answer)
 
 
-def test_an_unexpected_error_is_secured(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_secured(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("not to be told")
 

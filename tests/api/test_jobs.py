@@ -49,15 +49,20 @@ def test_a_job_is_read_with_a_strong_etag(client: TestClient, db: Database, job:
 
 
 @pytest.mark.parametrize(
-    ("form", "status"), [("{}", 304), ("W/{}", 304), ('"a", {}', 304), ("*", 304), ('"a"', 200), ("", 200)]
+    ("form", "status"),
+    [("{}", 304), ("W/{}", 304), ('"a", {}', 304), ("*", 304), ('"a"', 200), ("", 200)],
 )
-def test_if_none_match_takes_every_form(client: TestClient, job: str, form: str, status: int) -> None:
+def test_if_none_match_takes_every_form(
+    client: TestClient, job: str, form: str, status: int
+) -> None:
     tag = client.get(f"/v1/jobs/{job}").headers["etag"]
     answer = client.get(f"/v1/jobs/{job}", headers={"If-None-Match": form.format(tag)})
     assert answer.status_code == status
 
 
-@pytest.mark.parametrize("bad", ["job_x", "mdl_00000000000000000000000000", "job_" + "0" * 26, "x" * 500])
+@pytest.mark.parametrize(
+    "bad", ["job_x", "mdl_00000000000000000000000000", "job_" + "0" * 26, "x" * 500]
+)
 def test_an_unknown_job_is_404(shared: TestClient, bad: str) -> None:
     for path in ("", "/events", "/logs", "/metrics"):
         assert shared.get(f"/v1/jobs/{bad}{path}").status_code in (404, 422)
@@ -107,7 +112,10 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
         assert row.strikes == 0
     assert client.post(f"/v1/jobs/{job}/retry").status_code == 202
     assert client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 5}}).status_code == 409
-    assert client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 0}}).status_code in (409, 422)
+    assert client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 0}}).status_code in (
+        409,
+        422,
+    )
     assert client.post(f"/v1/jobs/{job}/retry", json={"speed": 1}).status_code == 422
 
 
@@ -124,7 +132,9 @@ def test_a_retry_needs_room_for_one_more_open_job(
     assert client.post(f"/v1/jobs/{job}/retry").json()["state"] == "queued"
 
 
-def test_a_held_version_is_retried_by_one_new_job(client: TestClient, db: Database, job: str) -> None:
+def test_a_held_version_is_retried_by_one_new_job(
+    client: TestClient, db: Database, job: str
+) -> None:
     drive(db, job, Action.VALIDATE, Action.START, Action.PUBLISH)
     assert client.post(f"/v1/jobs/{job}/retry").status_code == 409
     with db.write() as session:
@@ -159,7 +169,9 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
         for n in range(5):
             loss = {"name": "loss", "step": n, "value": n}
             session.add(Event(job_id=job, type="metric", data=loss, at=1.0))
-            session.add(Event(job_id=job, type="log", data={"level": "info", "message": f"m{n}"}, at=2.0))
+            session.add(
+                Event(job_id=job, type="log", data={"level": "info", "message": f"m{n}"}, at=2.0)
+            )
     seen, cursor = [], ""
     while cursor is not None:
         page = client.get(f"/v1/jobs/{job}/events?limit=3{cursor and '&cursor=' + cursor}").json()
@@ -167,7 +179,9 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
         cursor = page["next_cursor"]
     assert [e["id"] for e in seen] == sorted(e["id"] for e in seen)
     assert len(seen) == 12  # with the job's own two: accepted, and queued
-    assert {e["type"] for e in client.get(f"/v1/jobs/{job}/events?type=metric").json()["items"]} == {"metric"}
+    assert {
+        e["type"] for e in client.get(f"/v1/jobs/{job}/events?type=metric").json()["items"]
+    } == {"metric"}
     assert client.get(f"/v1/jobs/{job}/events?type=nonsense").status_code == 422
     logs = [line["message"] for line in client.get(f"/v1/jobs/{job}/logs").json()["items"]]
     assert logs[1:] == ["m0", "m1", "m2", "m3", "m4"]
@@ -176,7 +190,9 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
     assert points["next_cursor"]
 
 
-def test_a_jobs_metrics_are_its_losses_and_accuracies(client: TestClient, db: Database, job: str) -> None:
+def test_a_jobs_metrics_are_its_losses_and_accuracies(
+    client: TestClient, db: Database, job: str
+) -> None:
     cell = {"version": "new", "task": 1, "correct": 3, "total": 4}
     with db.write() as session:
         for kind, data in (
@@ -196,7 +212,9 @@ def test_a_jobs_metrics_are_its_losses_and_accuracies(client: TestClient, db: Da
     assert second == {"items": points[1:], "next_cursor": None}
 
 
-def test_a_page_of_events_has_an_etag_that_moves_with_it(client: TestClient, db: Database, job: str) -> None:
+def test_a_page_of_events_has_an_etag_that_moves_with_it(
+    client: TestClient, db: Database, job: str
+) -> None:
     path = f"/v1/jobs/{job}/events"
     tag = client.get(path).headers["etag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
@@ -218,7 +236,10 @@ def test_a_stream_ends_with_the_terminal_event_and_resumes_after_any(
     rest = client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": str(second)})
     assert [e["type"] for e in events(rest.text)] == ["log", "state"]
     assert events(rest.text)[-1]["data"]["state"] == "cancelled"
-    assert client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": "x"}).status_code == 422
+    assert (
+        client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": "x"}).status_code
+        == 422
+    )
 
 
 def test_a_stream_ends_after_its_time_and_sends_signs_of_life(
@@ -234,7 +255,9 @@ def test_a_stream_ends_after_its_time_and_sends_signs_of_life(
 
 def test_a_stream_of_some_types_still_ends(client: TestClient, job: str) -> None:
     client.post(f"/v1/jobs/{job}/cancel")
-    stream = client.get(f"/v1/jobs/{job}/events?type=metric", headers={"Accept": "text/event-stream"})
+    stream = client.get(
+        f"/v1/jobs/{job}/events?type=metric", headers={"Accept": "text/event-stream"}
+    )
     assert events(stream.text) == []
 
 
@@ -267,7 +290,13 @@ def test_health_needs_no_key_and_names_what_is_down(
 ) -> None:
     del client.headers["Authorization"]
     assert client.get("/healthz").json() == {"status": "ok"}
-    ready = {"status": "ready", "database": "up", "store": "up", "broker": "none", "workers": "none"}
+    ready = {
+        "status": "ready",
+        "database": "up",
+        "store": "up",
+        "broker": "none",
+        "workers": "none",
+    }
     assert client.get("/readyz").json() == ready
     monkeypatch.setattr(client.app.state.doorbell, "get_broker_status", lambda: "down")  # type: ignore[attr-defined]
     broker = client.get("/readyz")

@@ -66,7 +66,8 @@ def follow(
     seen: list[Any] = []
     wanted = {**headers, "Accept": "text/event-stream"}
     thread = threading.Thread(
-        target=lambda: seen.append(client.get(f"/v1/jobs/{job}/events", headers=wanted)), daemon=True
+        target=lambda: seen.append(client.get(f"/v1/jobs/{job}/events", headers=wanted)),
+        daemon=True,
     )
     thread.start()
     assert told.acquire(timeout=ENOUGH_S)
@@ -154,7 +155,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["revoked", "expired"])
-def ending(request: pytest.FixtureRequest, client: TestClient, key_of: KeyOf, clock: list[float]) -> Any:
+def ending(
+    request: pytest.FixtureRequest, client: TestClient, key_of: KeyOf, clock: list[float]
+) -> Any:
     """A fresh key of an owner, and what ends it."""
     if request.param == "revoked":
         mine = key_of("mine")
@@ -180,14 +183,20 @@ def test_an_upload_ends_in_the_middle_of_a_piece_when_its_key_ends(
     where = begun.headers["location"]
     kept = client.patch(where, content=b"k" * 100, headers={**mine, **PIECE, "Upload-Offset": "0"})
     assert kept.status_code == 204
-    cut = client.patch(where, content=pieces(end), headers={**mine, **PIECE, "Upload-Offset": "100"})
+    cut = client.patch(
+        where, content=pieces(end), headers={**mine, **PIECE, "Upload-Offset": "100"}
+    )
     assert cut.status_code == 401, cut.text
     for method in ("HEAD", "PATCH", "DELETE"):
         asked = client.request(method, where, headers={**mine, **PIECE, "Upload-Offset": "100"})
         assert asked.status_code == 401, method
-    other = key_of("mine")  # of the same owner: what was kept before is there, and the upload is free
+    other = key_of(
+        "mine"
+    )  # of the same owner: what was kept before is there, and the upload is free
     assert client.head(where, headers={**other, **PIECE}).headers["upload-offset"] == "100"
-    rest = client.patch(where, content=b"a" * SIZE, headers={**other, **PIECE, "Upload-Offset": "100"})
+    rest = client.patch(
+        where, content=b"a" * SIZE, headers={**other, **PIECE, "Upload-Offset": "100"}
+    )
     assert rest.status_code == 204
     assert list((settings.data_dir / "spool").iterdir()) == []
 
@@ -199,7 +208,9 @@ def test_a_batch_is_not_submitted_when_its_key_ends_while_it_comes(
     mine, end = ending
     body = archive(a=2, b=2)
     client.post(
-        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}, headers=mine
+        "/v1/models",
+        json={"name": "birds", "scenario": "class", "architecture": "small-cnn"},
+        headers=mine,
     )
 
     def sent() -> Iterator[bytes]:

@@ -25,7 +25,11 @@ def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: T
     assert made["recipe"]["optimizer"]["clip"] == 1.0
     assert made["aliases"] == {"production": 0, "latest": 0}
     assert made["created_at"].endswith("Z")
-    assert client.get("/v1/models/birds").json() == made == client.get(f"/v1/models/{made['id']}").json()
+    assert (
+        client.get("/v1/models/birds").json()
+        == made
+        == client.get(f"/v1/models/{made['id']}").json()
+    )
 
 
 def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestClient) -> None:
@@ -35,9 +39,13 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
     assert answer.json()["warnings"]
 
 
-def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(client: TestClient) -> None:
+def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(
+    client: TestClient,
+) -> None:
     wanted = {"method": "er", "merge": {"weight": 0.5}, "rebalance": {}, "features": "cached"}
-    made = client.post("/v1/models", json={"name": "fair", "scenario": "class", "recipe": wanted}).json()
+    made = client.post(
+        "/v1/models", json={"name": "fair", "scenario": "class", "recipe": wanted}
+    ).json()
     assert made["recipe"]["merge"] == {"weight": 0.5, "within": None}
     assert made["recipe"]["rebalance"] == {"epochs": 5, "lr": None}
     assert made["recipe"]["features"] == "cached"
@@ -81,7 +89,9 @@ def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(clien
         ({"keep_training_data": "yes"}, "keep_training_data"),
     ],
 )
-def test_a_wrong_field_is_422_and_named(shared: TestClient, fields: dict[str, object], field: str) -> None:
+def test_a_wrong_field_is_422_and_named(
+    shared: TestClient, fields: dict[str, object], field: str
+) -> None:
     answer = shared.post("/v1/models", json={"name": "birds", "scenario": "class", **fields})
     assert answer.status_code == 422, answer.text
     assert field in [e["field"] for e in answer.json()["errors"]], answer.text
@@ -108,14 +118,20 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
     assert changed["recipe"]["depth"] == 2
     assert changed["recipe"]["method"]["buffer"] == 100
     assert changed["gate"]["min_acc"] == 0.5
-    again = client.patch("/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}).json()
-    none = dict.fromkeys(("min_new_task", "max_predicted_loss_rise", "max_negative_flips", "min_coverage"))
+    again = client.patch(
+        "/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}
+    ).json()
+    none = dict.fromkeys(
+        ("min_new_task", "max_predicted_loss_rise", "max_negative_flips", "min_coverage")
+    )
     assert again["gate"] == {"max_forgetting": 0.1, "min_acc": 0.5, **none, **NEW_GATE}
     assert again["recipe"]["method"]["name"] == "analytic"
 
 
 def test_a_new_model_has_all_checks_and_each_can_be_switched_off(client: TestClient) -> None:
-    client.post("/v1/models", json={"name": "birds", "scenario": "class", "gate": {"drifted": None}})
+    client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "gate": {"drifted": None}}
+    )
     steps: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
         ({}, {**NEW_GATE, "drifted": None}),
         (
@@ -142,7 +158,11 @@ def test_a_model_from_before_one_check_keeps_its_gate_until_that_is_switched_on(
         session.get_one(Model, model).gate = before  # as it was stored then
     assert client.get("/v1/models/birds").json()["gate"]["features_collapsed"] is None
     gate = client.patch("/v1/models/birds", json={"gate": {"drifted": 0.5}}).json()["gate"]
-    assert {name: gate[name] for name in CHECKS} == {**before, "drifted": 0.5, "features_collapsed": None}
+    assert {name: gate[name] for name in CHECKS} == {
+        **before,
+        "drifted": 0.5,
+        "features_collapsed": None,
+    }
     gate = client.patch("/v1/models/birds", json={"gate": {"checks": "on"}}).json()["gate"]
     assert {name: gate[name] for name in CHECKS} == NEW_GATE
 
@@ -164,8 +184,12 @@ def test_a_promise_of_sure_answers_is_made_changed_and_taken_back(client: TestCl
     changed = client.patch("/v1/models/birds", json=both).json()
     assert changed["answers"] == both["answers"] and changed["gate"]["min_coverage"] == 0.5
     refused = client.patch("/v1/models/birds", json={"answers": None})
-    assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "gate.min_coverage"
-    back = client.patch("/v1/models/birds", json={"answers": None, "gate": {"min_coverage": None}}).json()
+    assert (
+        refused.status_code == 422 and refused.json()["errors"][0]["field"] == "gate.min_coverage"
+    )
+    back = client.patch(
+        "/v1/models/birds", json={"answers": None, "gate": {"min_coverage": None}}
+    ).json()
     assert back["answers"] is None and back["gate"]["min_coverage"] is None
     other = {"name": "sure", "scenario": "class", **both}
     assert client.post("/v1/models", json=other).json()["answers"] == {"precision": 0.98}
@@ -192,7 +216,12 @@ def test_a_model_of_random_weights_replays_by_default_at_the_rate_that_suits_the
 
 
 def test_a_null_preset_resets_to_that_of_random_weights(client: TestClient) -> None:
-    body = {"name": "net", "scenario": "class", "architecture": "small-cnn", "recipe": {"preset": "fast"}}
+    body = {
+        "name": "net",
+        "scenario": "class",
+        "architecture": "small-cnn",
+        "recipe": {"preset": "fast"},
+    }
     assert client.post("/v1/models", json=body).json()["recipe"]["method"]["name"] == "finetune"
     changed = client.patch("/v1/models/net", json={"recipe": {"preset": None}}).json()["recipe"]
     assert (changed["preset"], changed["method"]["name"]) == ("from-random", "der++")
@@ -200,13 +229,19 @@ def test_a_null_preset_resets_to_that_of_random_weights(client: TestClient) -> N
 
 def test_null_resets_a_recipe_to_what_its_base_needs(client: TestClient) -> None:
     recipe = {"method": "er", "optimizer": {"clip": 5.0, "lr": 0.01}}
-    made = client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe}).json()
+    made = client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe}
+    ).json()
     assert (made["recipe"]["method"]["name"], made["recipe"]["optimizer"]["clip"]) == ("er", 5.0)
     changed = client.patch("/v1/models/birds", json={"recipe": {"method": None}}).json()["recipe"]
     assert (changed["method"]["name"], changed["optimizer"]["clip"]) == ("analytic", 5.0)
-    changed = client.patch("/v1/models/birds", json={"recipe": {"optimizer": None}}).json()["recipe"]
+    changed = client.patch("/v1/models/birds", json={"recipe": {"optimizer": None}}).json()[
+        "recipe"
+    ]
     assert (changed["optimizer"]["clip"], changed["optimizer"]["lr"]) == (1.0, 0.03)
-    unbounded = client.patch("/v1/models/birds", json={"recipe": {"optimizer": {"clip": None}}}).json()
+    unbounded = client.patch(
+        "/v1/models/birds", json={"recipe": {"optimizer": {"clip": None}}}
+    ).json()
     assert unbounded["recipe"]["optimizer"]["clip"] is None
 
 
@@ -242,10 +277,14 @@ def test_a_method_with_advice_says_so_and_a_model_of_it_takes_it(client: TestCli
     listed = {item["name"]: item for item in client.get("/v1/methods?limit=100").json()["items"]}
     assert listed["dlcft"] == entry and listed["er"]["advice"] == {}
     recipe = {"method": "dlcft", "optimizer": {"lr": 0.0005}}
-    made = client.post("/v1/models", json={"name": "birds", "scenario": "task", "recipe": recipe}).json()
+    made = client.post(
+        "/v1/models", json={"name": "birds", "scenario": "task", "recipe": recipe}
+    ).json()
     optimizer = made["recipe"]["optimizer"]
     assert (optimizer["name"], optimizer["lr"], optimizer["weight_decay"]) == ("adam", 0.0005, 1e-5)
-    other = client.patch("/v1/models/birds", json={"recipe": {"method": "er"}}).json()["recipe"]["optimizer"]
+    other = client.patch("/v1/models/birds", json={"recipe": {"method": "er"}}).json()["recipe"][
+        "optimizer"
+    ]
     assert (other["name"], other["lr"], other["weight_decay"]) == ("sgd", 0.0005, 0)
 
 
@@ -282,7 +321,9 @@ def test_the_same_idempotency_key_makes_one_model(client: TestClient) -> None:
 def test_a_refused_request_does_not_use_up_its_idempotency_key(client: TestClient) -> None:
     headers = {"Idempotency-Key": "k1"}
     for name, status in (("A", 422), ("a", 201)):
-        answer = client.post("/v1/models", json={"name": name, "scenario": "class"}, headers=headers)
+        answer = client.post(
+            "/v1/models", json={"name": name, "scenario": "class"}, headers=headers
+        )
         assert answer.status_code == status
 
 
@@ -290,7 +331,9 @@ def test_two_owners_may_use_one_idempotency_key(client: TestClient, key_of: KeyO
     made = set()
     for owner in ("mine", "other"):
         headers = {**key_of(owner), "Idempotency-Key": "k"}
-        answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=headers)
+        answer = client.post(
+            "/v1/models", json={"name": "birds", "scenario": "class"}, headers=headers
+        )
         made.add(answer.json()["id"])
     assert len(made) == 2
 
@@ -322,7 +365,9 @@ def test_a_wrong_page_is_422(shared: TestClient, query: str) -> None:
     assert shared.get(f"/v1/models?{query}").status_code == 422
 
 
-def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(client: TestClient) -> None:
+def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(
+    client: TestClient,
+) -> None:
     body = {"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
     made = client.post("/v1/models", json=body).json()
     chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}

@@ -1,4 +1,6 @@
-"""`/openapi.json` names every field: of no value it says "an object" and no more, but for a few with reasons."""
+"""`/openapi.json` names every field: of no value it says "an object" and no more, but for a few
+with reasons.
+"""
 
 from typing import Any
 
@@ -11,7 +13,8 @@ FREE = {
     "ArchitectureIn[]": "the same, as a request has it",
     "MethodChoice[]": "a hyper-parameter; GET /v1/methods has their schemas",
     "RecipePatch.method[]": "the same, as a request has it",
-    "JsonValue": "a value inside of a JSON Schema, a hyper-parameter, or a number of a method's memory",
+    "JsonValue": "a value inside of a JSON Schema, a hyper-parameter, or a number of a method's "
+    "memory",
 }
 """Values of any kind, and why."""
 
@@ -43,15 +46,25 @@ def test_every_answer_is_described(document: Any) -> None:
         ("TaskOut", {"report": "BatchReport", "recipe": "RecipeOut"}),
         (
             "JobOut",
-            {"recipe": "RecipeOut", "progress": "Progress", "error": "JobError", "report": "BatchCheck"},
+            {
+                "recipe": "RecipeOut",
+                "progress": "Progress",
+                "error": "JobError",
+                "report": "BatchCheck",
+            },
         ),
-        ("ModelOut", {"recipe": "RecipeOut", "architecture": "ArchitectureChoice", "gate": "GateOut"}),
+        (
+            "ModelOut",
+            {"recipe": "RecipeOut", "architecture": "ArchitectureChoice", "gate": "GateOut"},
+        ),
         ("MetricsOut", {"summary": "Summary", "rows": "MatrixRow", "columns": "MatrixColumn"}),
         ("UsagePage", {"items": "ModelUsage"}),
         ("ModelIn", {"recipe": "RecipePatch", "gate": "GateIn", "architecture": "ArchitectureIn"}),
     ],
 )
-def test_what_was_an_object_has_a_shape_of_its_own(document: Any, name: str, fields: dict[str, str]) -> None:
+def test_what_was_an_object_has_a_shape_of_its_own(
+    document: Any, name: str, fields: dict[str, str]
+) -> None:
     properties = document["components"]["schemas"][name]["properties"]
     for field, shape in fields.items():
         assert f"#/components/schemas/{shape}'" in str(properties[field])

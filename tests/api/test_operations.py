@@ -28,7 +28,9 @@ def found() -> dict[tuple[str, str], str]:
     }
 
 
-def test_every_operation_has_the_name_that_is_kept_for_it(found: dict[tuple[str, str], str]) -> None:
+def test_every_operation_has_the_name_that_is_kept_for_it(
+    found: dict[tuple[str, str], str],
+) -> None:
     assert found == OPERATIONS
 
 

@@ -15,7 +15,12 @@ RESNET = {"name": "resnet20", "width": 32}
 
 
 def create(client: TestClient, **fields: Any) -> Any:
-    body = {"name": "small", "scenario": "class", "base": packaged_base.PACKAGED, "architecture": RESNET}
+    body = {
+        "name": "small",
+        "scenario": "class",
+        "base": packaged_base.PACKAGED,
+        "architecture": RESNET,
+    }
     return client.post("/v1/models", json={**body, **fields})
 
 
@@ -38,7 +43,9 @@ def test_another_architecture_is_answered_with_the_one_that_fits(client: TestCli
     assert '"architecture": {"name": "resnet20", "width": 32}' in refused.json()["detail"]
 
 
-def test_a_base_that_the_package_does_not_have_is_refused_with_the_one_it_has(client: TestClient) -> None:
+def test_a_base_that_the_package_does_not_have_is_refused_with_the_one_it_has(
+    client: TestClient,
+) -> None:
     refused = create(client, base="perennial/resnet200")
     assert refused.status_code == 422 and packaged_base.PACKAGED in refused.json()["detail"]
 
@@ -55,7 +62,9 @@ def test_two_models_share_its_bytes(client: TestClient) -> None:
 def test_its_next_task_is_taken(client: TestClient) -> None:
     create(client, recipe={"method": "analytic"})
     archive = digits.build_archives()[0][1]
-    sent = client.post("/v1/models/small/tasks", content=archive, headers={"content-type": "application/zip"})
+    sent = client.post(
+        "/v1/models/small/tasks", content=archive, headers={"content-type": "application/zip"}
+    )
     assert sent.status_code == 202, sent.text
 
 

@@ -1,4 +1,6 @@
-"""A key of scope predict asks one alias of one model, so often, and nothing else of the whole service."""
+"""A key of scope predict asks one alias of one model, so often, and nothing else of the whole
+service.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +25,9 @@ from tests.api.conftest import SETTINGS, create_model, serving
 from tests.api.routes.conftest import publisher
 
 Headers = dict[str, str]
-REFUSAL = "it asks for predictions of the one model and alias that it was made for, and for nothing else"
+REFUSAL = (
+    "it asks for predictions of the one model and alias that it was made for, and for nothing else"
+)
 PREDICT = "/v1/models/birds/versions/production/predict"
 PNG = {"Content-Type": "image/png"}
 
@@ -82,7 +86,9 @@ def ask(client: TestClient, headers: Headers, path: str = PREDICT) -> Any:
 def birds(
     tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path]
 ) -> Iterator[TestClient]:
-    """A service for all tests of the file: the model birds has versions 1 and 2, of which 2 is in production."""
+    """A service for all tests of the file: the model birds has versions 1 and 2, of which 2 is in
+    production.
+    """
     folder = prepare_folder(tmp_path_factory.mktemp("birds"))
     with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         made.app.state.predictor = Answering()  # type: ignore[attr-defined]
@@ -91,7 +97,9 @@ def birds(
             publisher(made, folder)("birds")
         create_model(made, "owls")
         assert made.put("/v1/models/birds/aliases/staging", json={"version": 1}).is_success
-        other = made.post("/v1/keys", json={"name": "n", "owner": "other", "scope": "write"}).json()["secret"]
+        other = made.post(
+            "/v1/keys", json={"name": "n", "owner": "other", "scope": "write"}
+        ).json()["secret"]
         theirs = {"name": "theirs", "scenario": "class", "architecture": "small-cnn"}
         made.post("/v1/models", json=theirs, headers={"Authorization": f"Bearer {other}"})
         yield made
@@ -101,14 +109,22 @@ def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
     key, document = make(birds), birds.get("/openapi.json").json()["paths"]
     model = birds.get("/v1/models/birds").json()["id"]
     job = "job_" + "0" * 26
-    values = {"model": "birds", "version": "production", "alias": "production", "job": job, "key": "key_1"}
+    values = {
+        "model": "birds",
+        "version": "production",
+        "alias": "production",
+        "job": job,
+        "key": "key_1",
+    }
     pages = {
         (method, route.path)
         for route in birds.app.routes  # type: ignore[attr-defined]
         for method in route.methods or ()
         if route.path.startswith("/ui")
     }
-    routes = {(method.upper(), path) for path, methods in document.items() for method in methods} | pages
+    routes = {
+        (method.upper(), path) for path, methods in document.items() for method in methods
+    } | pages
     refused = 0
     for method, path in sorted(routes):
         if path in OPEN_PATHS or path == PREDICT.replace("birds", "{model}").replace(
@@ -149,7 +165,9 @@ def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
         (PREDICT.replace("birds", "BIRDS"), 403),
     ],
 )
-def test_it_asks_its_alias_of_its_model_and_no_other(birds: TestClient, path: str, status: int) -> None:
+def test_it_asks_its_alias_of_its_model_and_no_other(
+    birds: TestClient, path: str, status: int
+) -> None:
     answer = ask(birds, make(birds), path)
     assert answer.status_code == status, answer.text
     if status == 403:
@@ -166,7 +184,9 @@ def test_it_asks_by_the_id_of_its_model_and_follows_the_alias(birds: TestClient)
     birds.put("/v1/models/birds/aliases/staging", json={"version": 1})
 
 
-def test_a_deleted_model_answers_no_more_nor_does_another_that_has_its_name(birds: TestClient) -> None:
+def test_a_deleted_model_answers_no_more_nor_does_another_that_has_its_name(
+    birds: TestClient,
+) -> None:
     create_model(birds, "fleeting")
     key, path = make(birds, model="fleeting"), PREDICT.replace("birds", "fleeting")
     assert ask(birds, key, path).status_code == 409  # nothing was taught yet
@@ -232,7 +252,9 @@ def test_a_key_that_cannot_be_is_refused_and_the_field_named(
     assert count_keys(birds) == before
 
 
-def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(birds: TestClient) -> None:
+def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(
+    birds: TestClient,
+) -> None:
     made = birds.post("/v1/keys", json=body(model="theirs", owner="other", images_per_day=7)).json()
     assert made["owner"] == "other" and made["bound"].pop("model_id").startswith("mdl_")
     limits = {"requests_per_s": 5.0, "images_per_day": 7, "images_today": 0}
@@ -248,7 +270,9 @@ def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(birds:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The database's clock as keys are counted by, at noon of a day; and how the API remembers refusals."""
+    """The database's clock as keys are counted by, at noon of a day; and how the API remembers
+    refusals.
+    """
     now = [(time.time() // DAY_S + 0.5) * DAY_S]
     monkeypatch.setattr(Database, "now", lambda *_: now[0])
     monkeypatch.setattr(predict_limits, "monotonic", lambda: now[0])
@@ -265,7 +289,9 @@ def test_two_seconds_worth_of_requests_at_once_then_so_many_a_second(
     key = make(birds, requests_per_s=2)
     assert statuses(birds, key, 6) == [200] * 4 + [429] * 2
     refused = ask(birds, key)
-    assert refused.headers["retry-after"] == "1" and "2 requests a second" in refused.json()["detail"]
+    assert (
+        refused.headers["retry-after"] == "1" and "2 requests a second" in refused.json()["detail"]
+    )
     clock[0] += 1
     assert statuses(birds, key, 3) == [200] * 2 + [429]
     clock[0] += 1000
@@ -288,9 +314,14 @@ def send(client: TestClient, key: Headers, images: int) -> Any:
     return client.post(PREDICT, files=files, headers=key)
 
 
-def test_images_of_a_day_are_counted_until_midnight_utc(birds: TestClient, clock: list[float]) -> None:
+def test_images_of_a_day_are_counted_until_midnight_utc(
+    birds: TestClient, clock: list[float]
+) -> None:
     key = make(birds, requests_per_s=100, images_per_day=5)
-    assert [send(birds, key, count).status_code for count in (3, 3)] == [200, 429]  # the second has taken one
+    assert [send(birds, key, count).status_code for count in (3, 3)] == [
+        200,
+        429,
+    ]  # the second has taken one
     assert statuses(birds, key, 2) == [200, 429]
     refused = ask(birds, key)
     assert refused.headers["retry-after"] == str(DAY_S // 2)
@@ -318,7 +349,9 @@ def test_a_key_that_has_nothing_left_costs_the_database_nothing(
 ) -> None:
     key = make(birds, images_per_day=1)
     assert statuses(birds, key, 2) == [200, 429]
-    monkeypatch.setattr(predict_keys, "take_images", lambda *_, **__: pytest.fail("the database was asked"))
+    monkeypatch.setattr(
+        predict_keys, "take_images", lambda *_, **__: pytest.fail("the database was asked")
+    )
     assert statuses(birds, key, 3) == [429] * 3
 
 
@@ -339,7 +372,10 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         with database(client).read() as session:
             owner = session.get_one(Key, key_id).owner_id
         place = line.take_place(owner, key_id)
-        assert ask(client, key).status_code == 429 and "This key has 1 predictions" in ask(client, key).text
+        assert (
+            ask(client, key).status_code == 429
+            and "This key has 1 predictions" in ask(client, key).text
+        )
         place.leave()
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes
         assert client.post(PREDICT, content=b"x" * 41, headers={**PNG, **key}).status_code == 413
@@ -347,10 +383,14 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes
 
 
-def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(birds: TestClient) -> None:
+def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(
+    birds: TestClient,
+) -> None:
     made = birds.post("/v1/keys", json=body(model="owls")).json()
     with database(birds).write() as session:
-        birds_row, owls = (session.query(Model).filter_by(name=name).one() for name in ("birds", "owls"))
+        birds_row, owls = (
+            session.query(Model).filter_by(name=name).one() for name in ("birds", "owls")
+        )
         predict_keys.follow_name(session, owls, birds_row)
     assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
 

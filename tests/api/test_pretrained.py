@@ -1,4 +1,6 @@
-"""Models with pretrained weights as the API answers them, before any worker has looked at their job."""
+"""Models with pretrained weights as the API answers them, before any worker has looked at their
+job.
+"""
 
 from typing import Any
 
@@ -21,8 +23,15 @@ def test_the_answer_names_the_job_that_brings_the_weights(client: TestClient) ->
     assert (model["state"], model["line_head"]) == ("fetching", None)
     assert model["aliases"] == {"latest": None, "production": None}
     job = client.get(f"/v1/jobs/{model['job']}").json()
-    assert (job["kind"], job["state"], job["task"], job["waiting_for"]) == ("fetch", "queued", None, None)
-    assert [found["id"] for found in client.get("/v1/jobs?kind=fetch").json()["items"]] == [job["id"]]
+    assert (job["kind"], job["state"], job["task"], job["waiting_for"]) == (
+        "fetch",
+        "queued",
+        None,
+        None,
+    )
+    assert [found["id"] for found in client.get("/v1/jobs?kind=fetch").json()["items"]] == [
+        job["id"]
+    ]
     assert client.get("/v1/models/net/versions").json()["items"] == []
 
 
@@ -38,7 +47,11 @@ def test_what_needs_a_version_says_that_there_is_none_yet(client: TestClient) ->
     for answer in asked:
         assert (answer.status_code, answer.json()["state"]) == (409, "fetching")
         assert job in answer.json()["detail"]
-    assert client.put("/v1/models/net/aliases/production", json={"version": 0}).status_code in (404, 409, 422)
+    assert client.put("/v1/models/net/aliases/production", json={"version": 0}).status_code in (
+        404,
+        409,
+        422,
+    )
     assert client.post("/v1/models/net/aliases/production/rollback", json={}).status_code == 404
     assert client.patch("/v1/models/net", json={"recipe": {"epochs": 2}}).status_code == 200
 

@@ -65,10 +65,14 @@ def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
         pytest.param("/v1/jobs?model=a%00b", 422, "invalid", id="NUL in the query"),
         pytest.param("/v1/models?limit=3&limit=4", 422, "invalid", id="repeated query parameter"),
         pytest.param("/v1%2fmodels", 404, "not-found", id="hidden slash"),
-        pytest.param("/healthz%2f..%2fmetrics", 404, "not-found", id="hidden slashes to another route"),
+        pytest.param(
+            "/healthz%2f..%2fmetrics", 404, "not-found", id="hidden slashes to another route"
+        ),
     ],
 )
-def test_what_leads_nowhere_is_a_problem(shared: TestClient, path: str, status: int, code: str) -> None:
+def test_what_leads_nowhere_is_a_problem(
+    shared: TestClient, path: str, status: int, code: str
+) -> None:
     shape(shared.get(path), status, code)
 
 
@@ -137,7 +141,9 @@ def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(OperationalError("SELECT 1", {}, Exception("connection refused")), id="database outage"),
+        pytest.param(
+            OperationalError("SELECT 1", {}, Exception("connection refused")), id="database outage"
+        ),
         pytest.param(no_descriptor(errno.EMFILE), id="no descriptor of the process"),
         pytest.param(no_descriptor(errno.ENFILE), id="no descriptor of the machine"),
         pytest.param(caused_by(no_descriptor(errno.EMFILE)), id="caused by the first"),
@@ -152,7 +158,9 @@ def test_an_outage_is_a_503_that_says_when_to_come_again(
     assert int(answer.headers["retry-after"]) > 0
 
 
-def test_an_outage_of_a_hot_read_is_a_503(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_of_a_hot_read_is_a_503(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise Unavailable("The database does not answer.", retry_after_s=1)
 
@@ -180,7 +188,9 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     client: TestClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def gone(_message: Any) -> None:
-        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+        raise RuntimeError(
+            "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+        )
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -199,7 +209,9 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     [OSError(errno.ENOSPC, "full"), sqlalchemy_full(), NoSpace("The store's folder is full.")],
     ids=["file", "database", "store"],
 )
-def test_a_full_disk_is_a_507_with_retry_after(failing: Callable[..., Any], full: Exception) -> None:
+def test_a_full_disk_is_a_507_with_retry_after(
+    failing: Callable[..., Any], full: Exception
+) -> None:
     answer = failing(full)
     shape(answer, 507, "no-space")
     assert answer.headers["retry-after"] == "60"
@@ -230,7 +242,9 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
 
 
 @pytest.mark.parametrize("hidden", ["%2f", "%2F", "%5c", "%5C", "%00", "%2e", "%2E"])
-def test_a_path_that_hides_a_character_is_not_found_and_says_which(shared: TestClient, hidden: str) -> None:
+def test_a_path_that_hides_a_character_is_not_found_and_says_which(
+    shared: TestClient, hidden: str
+) -> None:
     problem = shape(shared.get(f"/v1/models/a{hidden}b"), 404, "not-found")
     assert hidden in problem["detail"]
 
@@ -245,5 +259,7 @@ def test_two_hosts_are_refused(client: TestClient) -> None:
 
 
 def test_another_coding_than_chunks_is_refused(client: TestClient) -> None:
-    answer = client.post("/v1/models", content=iter([b"{}"]), headers={"Transfer-Encoding": "gzip, chunked"})
+    answer = client.post(
+        "/v1/models", content=iter([b"{}"]), headers={"Transfer-Encoding": "gzip, chunked"}
+    )
     shape(answer, 400, "bad-request")

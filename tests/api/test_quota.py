@@ -1,4 +1,6 @@
-"""The storage quota over HTTP: 429 with Retry-After, before the body is read where its length is declared."""
+"""The storage quota over HTTP: 429 with Retry-After, before the body is read where its length is
+declared.
+"""
 
 from collections.abc import Iterator
 
@@ -20,7 +22,9 @@ def limited(settings: Settings, archive: Make) -> Iterator[TestClient]:
         yield client
 
 
-def test_an_upload_over_the_quota_is_429_before_its_body(limited: TestClient, archive: Make) -> None:
+def test_an_upload_over_the_quota_is_429_before_its_body(
+    limited: TestClient, archive: Make
+) -> None:
     body = archive(a=2, b=2)
     assert limited.post(TASKS, content=body).status_code == 202
     answer = limited.post(TASKS, content=unread(), headers={"Content-Length": str(len(body))})

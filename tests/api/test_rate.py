@@ -1,4 +1,6 @@
-"""The rate of an owner's requests: in the process alone, shared through Redis, and when Redis goes away."""
+"""The rate of an owner's requests: in the process alone, shared through Redis, and when Redis goes
+away.
+"""
 
 import asyncio
 from typing import Any
@@ -87,7 +89,9 @@ def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
     async def both() -> tuple[int, int]:
         before = await granted(bucket, owner="own_fills")
         with Redis.from_url(redis_url) as redis:
-            redis.hset(key, "at", str(float(redis.hget(key, "at")) - 200))  # as if 200 seconds had passed
+            redis.hset(
+                key, "at", str(float(redis.hget(key, "at")) - 200)
+            )  # as if 200 seconds had passed
         return before, await granted_then_closed(bucket, owner="own_fills")
 
     assert asyncio.run(both()) == (3, 2)
@@ -114,7 +118,9 @@ def test_without_redis_each_process_counts_for_itself(
     assert len(warned) == 2
 
 
-def test_redis_counts_again_when_it_is_back(redis_server: Any, clock: list[float], patient: None) -> None:
+def test_redis_counts_again_when_it_is_back(
+    redis_server: Any, clock: list[float], patient: None
+) -> None:
     async def story() -> list[int]:
         bucket = Rate(0.01, redis_server.url)
         bucket.capacity = 3

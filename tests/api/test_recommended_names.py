@@ -1,6 +1,8 @@
-"""Every base, architecture, method and preset that a document or a sentence names is one that a request gets.
+"""Every base, architecture, method and preset that a document or a sentence names is one that a
+request gets.
 
-Names are read from documents for people, pages, and sentences of the code, so that a new one is checked too.
+Names are read from documents for people, pages, and sentences of the code, so that a new one is
+checked too.
 """
 
 import ast
@@ -62,7 +64,9 @@ def first_column(document: str, heading: str) -> list[str]:
     """The names in the first column of the first table under a heading."""
     text = (ROOT / document).read_text().partition(heading)[2]
     rows = text.partition("| --- |")[2].partition("\n\n")[0]
-    return [name for row in rows.split("\n")[1:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    return [
+        name for row in rows.split("\n")[1:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
 
 
 def create(client: TestClient, **fields: Any) -> Any:
@@ -72,7 +76,9 @@ def create(client: TestClient, **fields: Any) -> Any:
 
 
 def refused(client: TestClient, names: dict[str, str], ask: str) -> list[str]:
-    """Names that no model can be made with, with what is said of them. ask: the field as JSON, with %s for the name."""
+    """Names that no model can be made with, with what is said of them. ask: the field as JSON, with
+    %s for the name.
+    """
     wrong = []
     for name, place in names.items():
         answer = create(client, **json.loads(ask % name))
@@ -99,8 +105,13 @@ def test_networks_of_timm(client: TestClient) -> None:
 def test_architectures(client: TestClient) -> None:
     known = {one["name"] for one in client.get("/v1/architectures").json()["items"]}
     table = first_column("docs/reference/architectures.md", "# Architectures")
-    assert set(table) - {"perennial/resnet20-cifar100", "perennial/efficientnet-lite0"} >= {"mlp", "vit_b_16"}
-    found = {name: place for name, place in named(ARCHITECTURE).items() if not name.startswith("timm/")}
+    assert set(table) - {"perennial/resnet20-cifar100", "perennial/efficientnet-lite0"} >= {
+        "mlp",
+        "vit_b_16",
+    }
+    found = {
+        name: place for name, place in named(ARCHITECTURE).items() if not name.startswith("timm/")
+    }
     first = [name for name in table if "/" not in name]
     assert {name: place for name, place in found.items() if name not in known} == {}
     assert [name for name in first if name not in known] == []
@@ -109,7 +120,9 @@ def test_architectures(client: TestClient) -> None:
 @pytest.mark.parametrize(("pattern", "where"), [(METHOD, "methods"), (PRESET, "presets")])
 def test_methods_and_presets(client: TestClient, pattern: re.Pattern[str], where: str) -> None:
     answer = client.get("/v1/methods").json()
-    known = {one["name"] for one in answer["items"]} if where == "methods" else set(answer["presets"])
+    known = (
+        {one["name"] for one in answer["items"]} if where == "methods" else set(answer["presets"])
+    )
     found = named(pattern)
     assert found
     assert {name: place for name, place in found.items() if name not in known} == {}
@@ -119,6 +132,10 @@ def test_methods_of_the_tables(client: TestClient) -> None:
     known = {one["name"] for one in client.get("/v1/methods").json()["items"]}
     text = (ROOT / "README.md").read_text().partition("## Which method to take")[2]
     rows = text.partition("|---")[2] or text.partition("| --- |")[2]
-    first = [row.split("|")[1] for row in rows.partition("\n\n")[0].split("\n")[1:] if row.startswith("|")]
+    first = [
+        row.split("|")[1]
+        for row in rows.partition("\n\n")[0].split("\n")[1:]
+        if row.startswith("|")
+    ]
     names = {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
     assert names and names <= known

@@ -48,7 +48,13 @@ class Server:
 
     def head(self, path: str, length: int | None, *extra: str, key: str | None = None) -> bytes:
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {key or self.key}", size, *extra]
+        lines = [
+            f"POST {path} HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {key or self.key}",
+            size,
+            *extra,
+        ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     def spool(self) -> list[Path]:
@@ -120,7 +126,15 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
     port = free_port()
     own = {"DATA_DIR": str(folder), "UPLOAD_IDLE_S": str(IDLE_S), "PORT": str(port)}
     environment = os.environ | {f"PERENNIAL_{name}": value for name, value in own.items()}
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "api.app:create_app",
+        "--port",
+        str(port),
+    ]
     command += options
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
@@ -163,7 +177,14 @@ def server(
         ("/v1/models/none/tasks", 2 * GIB, {}, 404),
         ("/v1/nothing", 2 * GIB, {}, 404),
     ],
-    ids=["wrong key", "wrong key, chunked", "wrong key, waiting", "too large", "no model", "no route"],
+    ids=[
+        "wrong key",
+        "wrong key, chunked",
+        "wrong key, waiting",
+        "too large",
+        "no model",
+        "no route",
+    ],
 )
 def test_a_refused_upload_is_answered_without_reading_its_body(
     server: Server, path: str, length: int | None, more: dict[str, str], status: int
@@ -185,7 +206,9 @@ def test_a_client_that_goes_away_leaves_no_file(server: Server) -> None:
     assert wait_for(lambda: server.spool() == [])
 
 
-def test_the_second_of_two_uploads_under_one_key_is_in_flight(server: Server, archive: Make) -> None:
+def test_the_second_of_two_uploads_under_one_key_is_in_flight(
+    server: Server, archive: Make
+) -> None:
     body = archive(a=2, b=2)
     with server.connect() as connection, server.client() as client:
         connection.sendall(server.head(TASKS, len(body), "Idempotency-Key: k"))

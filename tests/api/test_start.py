@@ -19,7 +19,9 @@ def test_the_root_names_where_to_go_without_a_key(client: TestClient) -> None:
 
 def test_the_root_leads_a_browser_to_the_pages(client: TestClient) -> None:
     del client.headers["Authorization"]
-    answer = client.get("/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=False)
+    answer = client.get(
+        "/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=False
+    )
     assert answer.status_code == 303 and answer.headers["location"] == "/ui"
     client.app.root_path = "/perennial"  # type: ignore[attr-defined]
     answer = client.get("/", headers={"Accept": "text/html"}, follow_redirects=False)

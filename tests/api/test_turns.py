@@ -7,7 +7,9 @@ import pytest
 from api.turns import Turns
 
 
-async def used(turns: Turns[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1) -> None:
+async def used(
+    turns: Turns[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1
+) -> None:
     """Take turns one after the other, each of which lasts until others have had time to ask."""
     for _ in range(pieces):
         async with turns.take_turn(owner):

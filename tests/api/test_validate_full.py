@@ -1,4 +1,6 @@
-"""`?validate=full`: a whole batch is decoded and reported as a submit would report it, and nothing of it stays."""
+"""`?validate=full`: a whole batch is decoded and reported as a submit would report it, and nothing
+of it stays.
+"""
 
 import io
 import zipfile
@@ -59,10 +61,20 @@ def test_a_good_batch_is_reported_as_valid_and_leaves_nothing(
 ) -> None:
     before, body = blobs(settings), with_bad_images(archive(a=30, b=30), 1)
     made = check(client, body)
-    assert (made["kind"], made["task"], made["state"], made["report"]) == ("validate", None, "queued", None)
+    assert (made["kind"], made["task"], made["state"], made["report"]) == (
+        "validate",
+        None,
+        "queued",
+        None,
+    )
     assert len(archives(settings)) == 1
     job = ended(client, worker, made["id"])
-    assert (job["state"], job["error"], job["version"], job["outcome"]) == ("succeeded", None, None, None)
+    assert (job["state"], job["error"], job["version"], job["outcome"]) == (
+        "succeeded",
+        None,
+        None,
+        None,
+    )
     report = job["report"]
     assert (report["valid"], report["checked"], report["layout"]) == (True, "images", "split")
     assert report["classes"] == {"a": 30, "b": 30}
@@ -106,7 +118,9 @@ def _decoding_only(learn: Any, validate: Any) -> Any:
     def run(work: Any) -> None:
         folder = work.folder / "ingest"
         folder.mkdir()
-        validate(work.db, work.store, work.claim, work.settings, folder, lambda *_: None, work.must_stop)
+        validate(
+            work.db, work.store, work.claim, work.settings, folder, lambda *_: None, work.must_stop
+        )
         raise Invalid("far enough")
 
     return replace(learn, run=run)
@@ -132,9 +146,12 @@ def test_a_batch_whose_images_are_of_no_kind_that_is_read_is_refused_at_once(
         refused = client.post(f"{TASKS}{query}", content=body)
         assert refused.status_code == 422 and refused.json()["type"] == "/problems/archive-invalid"
         assert refused.json()["detail"].startswith(
-            "4 of 14 images cannot be read, more than 5%; the first is “train/a/bad-0.png”: not a PNG"
+            "4 of 14 images cannot be read, more than 5%; the first is “train/a/bad-0.png”: not a "
+            "PNG"
         )
-    few = client.post(f"{TASKS}?validate=only", content=with_bad_images(archive(a=30, b=30), 1)).json()
+    few = client.post(
+        f"{TASKS}?validate=only", content=with_bad_images(archive(a=30, b=30), 1)
+    ).json()
     assert few["valid"] and few["report"]["rejected_count"] == 1
     assert "1 of 61 images cannot be read and is left out" in " ".join(few["warnings"])
 
@@ -185,12 +202,17 @@ def test_a_check_is_paused_and_goes_on(client: TestClient, worker: Worker, archi
     assert ended(client, worker, made["id"])["state"] == "succeeded"
 
 
-def test_a_check_is_not_retried_and_has_no_state_to_download(client: TestClient, archive: Make) -> None:
+def test_a_check_is_not_retried_and_has_no_state_to_download(
+    client: TestClient, archive: Make
+) -> None:
     made = check(client, archive(a=2, b=2))
     client.post(f"/v1/jobs/{made['id']}/cancel")
     refused = client.post(f"/v1/jobs/{made['id']}/retry")
     assert refused.status_code == 409
-    assert refused.json()["state"] == "cancelled" and "send the request again" in refused.json()["detail"]
+    assert (
+        refused.json()["state"] == "cancelled"
+        and "send the request again" in refused.json()["detail"]
+    )
     other = check(client, archive(a=2, b=2))
     refused = client.get(f"/v1/jobs/{other['id']}/anytime/download")
     assert refused.status_code == 409 and "learns nothing" in refused.json()["detail"]
@@ -241,12 +263,21 @@ def test_another_owner_sees_no_check_and_starts_none(
 ) -> None:
     made = check(client, archive(a=2, b=2))
     stranger = key_of("stranger")
-    assert client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=stranger).status_code == 404
+    assert (
+        client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=stranger).status_code
+        == 404
+    )
     assert client.get("/v1/jobs?kind=validate", headers=stranger).json()["items"] == []
     for path, method in (("", "GET"), ("/cancel", "POST"), ("/retry", "POST"), ("/events", "GET")):
-        assert client.request(method, f"/v1/jobs/{made['id']}{path}", headers=stranger).status_code == 404
+        assert (
+            client.request(method, f"/v1/jobs/{made['id']}{path}", headers=stranger).status_code
+            == 404
+        )
     reader = key_of("admin", "read")
-    assert client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=reader).status_code == 403
+    assert (
+        client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=reader).status_code
+        == 403
+    )
 
 
 def test_in_the_data_scenario_a_class_that_is_fixed_meanwhile_rejects_the_check(

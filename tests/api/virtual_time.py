@@ -1,4 +1,6 @@
-"""Run coroutines on an event loop whose time jumps to the next timer when there is nothing else to do."""
+"""Run coroutines on an event loop whose time jumps to the next timer when there is nothing else to
+do.
+"""
 
 import asyncio
 import selectors
@@ -21,7 +23,9 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in which no wait takes real time, except one for a thread or a socket without a time limit."""
+    """An event loop in which no wait takes real time, except one for a thread or a socket without a
+    time limit.
+    """
 
     def __init__(self) -> None:
         self._jumping = _Jumping()

@@ -1,9 +1,9 @@
 """Answers of the service in a form in which those of two runs compare.
 
-Ids, times, dates, secrets and measured speeds differ from run to run; each is replaced by a token, an id by
-one that says which it is (`job#3`: the third that was named). Parts that hold images of training data are
-left out of lists of parts: their encoding may change, and what is in them is compared row by row
-(`stored_parts`).
+Ids, times, dates, secrets and measured speeds differ from run to run; each is replaced by a token,
+an id by one that says which it is (`job#3`: the third that was named). Parts that hold images of
+training data are left out of lists of parts: their encoding may change, and what is in them is
+compared row by row (`stored_parts`).
 """
 
 import hashlib
@@ -21,7 +21,16 @@ HEADERS = ("content-type", "location", "retry-after", "accept-ranges", "allow", 
 PRESENT = ("etag", "repr-digest")
 """Headers of which only the presence is compared."""
 MASKED = frozenset(
-    {"images_per_s", "eta_s", "left_s", "seconds", "code_version", "measured_at", "next_cursor", "prefix"}
+    {
+        "images_per_s",
+        "eta_s",
+        "left_s",
+        "seconds",
+        "code_version",
+        "measured_at",
+        "next_cursor",
+        "prefix",
+    }
 )
 """Fields that measure time, or that name the run or the code. So do ids that are numbers."""
 _ID = re.compile(r"\b(mdl|tsk|job|ver|bas|key|own)\\?_[0-9a-z]{26}\b")
@@ -47,24 +56,35 @@ class Normaliser:
         """A text with tokens in place of ids, times, secrets and speeds."""
         for pattern, token in _TOKENS:
             text = pattern.sub(token, text)
-        return _ID.sub(lambda found: self._id(found.group().replace("\\", ""), found.group(1)), text)
+        return _ID.sub(
+            lambda found: self._id(found.group().replace("\\", ""), found.group(1)), text
+        )
 
     def value(self, value: Any, key: str = "") -> Any:
         """The same for a JSON value; `key` is the field that holds it."""
         if isinstance(value, list):
             masked = key if key in MASKED else ""
-            return [self.value(item, masked) for item in value if not (key == "parts" and _is_memory(item))]
+            return [
+                self.value(item, masked)
+                for item in value
+                if not (key == "parts" and _is_memory(item))
+            ]
         if (key in MASKED and value is not None) or (key == "id" and isinstance(value, int)):
             return f"<{key}>"
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(name): self.value(item, name) for name, item in _of_any_time(value).items()}
+            return {
+                self.text(name): self.value(item, name)
+                for name, item in _of_any_time(value).items()
+            }
         return value
 
     def answer(self, response: httpx2.Response) -> Json:
         """`{"status", "headers", "body"}` of a response."""
-        headers = {name: self.text(response.headers[name]) for name in HEADERS if name in response.headers}
+        headers = {
+            name: self.text(response.headers[name]) for name in HEADERS if name in response.headers
+        }
         headers |= {name: "<present>" for name in PRESENT if name in response.headers}
         return {"status": response.status_code, "headers": headers, "body": self._body(response)}
 
@@ -88,7 +108,10 @@ class Normaliser:
             return self.value(response.json())
         if kind.startswith("application/zip"):
             return self.archive(response.content)
-        return {"sha256": hashlib.sha256(response.content).hexdigest(), "bytes": len(response.content)}
+        return {
+            "sha256": hashlib.sha256(response.content).hexdigest(),
+            "bytes": len(response.content),
+        }
 
     def _id(self, found: str, prefix: str) -> str:
         if found not in self._ids:

@@ -28,7 +28,9 @@ def png(image: np.ndarray) -> bytes:
 
 
 def batch(name: str, digits: Sequence[int], start: int = 0) -> tuple[str, bytes]:
-    """A named zip of `IMAGES` images of each digit, from the `start`-th on, in a folder of each digit."""
+    """A named zip of `IMAGES` images of each digit, from the `start`-th on, in a folder of each
+    digit.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for digit in digits:
@@ -48,7 +50,11 @@ def unusable() -> tuple[str, bytes]:
     with zipfile.ZipFile(out, "w") as archive:
         for digit in (0, 1):
             for number in range(IMAGES):
-                _add(archive, f"{digit}/{number:03d}.png", b"\x89PNG\r\n\x1a\n" + bytes([number]) * 40)
+                _add(
+                    archive,
+                    f"{digit}/{number:03d}.png",
+                    b"\x89PNG\r\n\x1a\n" + bytes([number]) * 40,
+                )
     return "unusable", out.getvalue()
 
 

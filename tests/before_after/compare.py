@@ -2,8 +2,9 @@
 
     python -m tests.before_after.compare BEFORE AFTER
 
-A field that is missing or has another value is a difference, and so is a part of another digest or a row of a
-memory that is not the same: then the exit status is 1. New fields, and other sizes in bytes, are only listed.
+A field that is missing or has another value is a difference, and so is a part of another digest or
+a row of a memory that is not the same: then the exit status is 1. New fields, and other sizes in
+bytes, are only listed.
 """
 
 import argparse
@@ -83,12 +84,16 @@ def compare(before: Path, after: Path) -> Comparison:
     found = Comparison()
     for name in ("answers.json", "parts.json"):
         found.value(name.removesuffix(".json"), _read(before / name), _read(after / name))
-    found.openapi = openapi_words.difference(_read(before / "openapi.json"), _read(after / "openapi.json"))
+    found.openapi = openapi_words.difference(
+        _read(before / "openapi.json"), _read(after / "openapi.json")
+    )
     return found
 
 
 def _is_size(where: str, before: Any, after: Any) -> bool:
-    """Whether it is a number of bytes, or one of several, which another encoding of the memory changes."""
+    """Whether it is a number of bytes, or one of several, which another encoding of the memory
+    changes.
+    """
     return isinstance(before, int) and isinstance(after, int) and _SIZE.search(where) is not None
 
 

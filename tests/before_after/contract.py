@@ -6,7 +6,9 @@ from tests.openapi import Contract
 
 
 def watch(http: httpx2.Client) -> set[str]:
-    """Return a set that collects the parts of later answers that `/openapi.json` does not describe."""
+    """Return a set that collects the parts of later answers that `/openapi.json` does not
+    describe.
+    """
     contract = Contract(http.get("/openapi.json").json())
     unnamed: set[str] = set()
 

@@ -1,4 +1,6 @@
-"""The difference between two OpenAPI documents in words: what was added, removed or given another type."""
+"""The difference between two OpenAPI documents in words: what was added, removed or given another
+type.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,14 +10,18 @@ Json = dict[str, Any]
 
 
 def difference(before: Json, after: Json) -> list[str]:
-    """Sentences about routes, their parameters, bodies and answers, and about the fields of named shapes."""
+    """Sentences about routes, their parameters, bodies and answers, and about the fields of named
+    shapes.
+    """
     return [
         *_between("route", _routes(before), _routes(after)),
         *_between("shape", _shapes(before), _shapes(after)),
     ]
 
 
-def _between(what: str, before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> Iterator[str]:
+def _between(
+    what: str, before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]
+) -> Iterator[str]:
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
             yield f"{what} {name} is removed"
@@ -63,7 +69,9 @@ def _shapes(document: Json) -> dict[str, dict[str, str]]:
     for name, schema in document.get("components", {}).get("schemas", {}).items():
         required = schema.get("required", [])
         fields = schema.get("properties", {})
-        found[name] = {f"field {field}": _kind(of, field in required) for field, of in fields.items()}
+        found[name] = {
+            f"field {field}": _kind(of, field in required) for field, of in fields.items()
+        }
         if not fields:
             found[name]["it"] = _kind(schema, True)
     return found

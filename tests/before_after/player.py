@@ -23,7 +23,9 @@ class Player:
     """
 
     def __init__(self, url: str, key: str) -> None:
-        self.http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+        self.http = httpx2.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120
+        )
         self.answers: dict[str, Json] = {}
         self.requests = 0
         self._normaliser = Normaliser()
@@ -63,7 +65,8 @@ class Player:
     def create(self, name: str, scenario: str, **fields: Any) -> None:
         """Create a model."""
         self.ask("POST", "/v1/models", name, json={"name": name, "scenario": scenario, **fields})
-        # Methods that forget go on for all their tasks; code from before the checks refuses that, and has none.
+        # Methods that forget go on for all their tasks; code from before the checks refuses that,
+        # and has none.
         self.http.patch(f"/v1/models/{name}", json={"gate": {"checks": "off"}})
 
     def submit(self, model: str, batch: tuple[str, bytes], **recipe: Any) -> str:
@@ -79,7 +82,8 @@ class Player:
         return str(answer.json()["job"]["id"])
 
     def wait(self, job: str, *states: str) -> Json:
-        """A job once it is in one of these states, by default once it is over; polls are not recorded.
+        """A job once it is in one of these states, by default once it is over; polls are not
+        recorded.
 
         Raises:
             TimeoutError: it is not in time.
@@ -100,7 +104,9 @@ class Player:
             assert time.monotonic() < end, f"{job} has no snapshot after {WAIT_S:.0f} s"
             time.sleep(0.05)
 
-    def learn(self, model: str, batch: tuple[str, bytes], state: str = "succeeded", **recipe: Any) -> str:
+    def learn(
+        self, model: str, batch: tuple[str, bytes], state: str = "succeeded", **recipe: Any
+    ) -> str:
         """Submit a batch and wait for the end of its job, which must be `state`; returns its id."""
         job = self.submit(model, batch, **recipe)
         found = self.wait(job)

@@ -1,4 +1,6 @@
-"""Everything that a service answers about what it holds: models, tasks, versions, jobs and downloads."""
+"""Everything that a service answers about what it holds: models, tasks, versions, jobs and
+downloads.
+"""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -23,7 +25,8 @@ def read_all(
     Args:
         whole: versions whose downloads are compared byte by byte; None: all.
         names: of the models that are read; None: all.
-        is_asked: says of a model's name and a version's number whether that version predicts; by default all do.
+        is_asked: says of a model's name and a version's number whether that version predicts; by
+            default all do.
     """
     player.chapter(chapter)
     for path in ("/v1/jobs", "/v1/audit", "/v1/usage", "/v1/keys"):
@@ -38,7 +41,10 @@ def read_all(
 
 
 def _read_model(
-    player: Player, model: Json, whole: set[tuple[str, int]] | None, is_asked: Callable[[str, int], bool]
+    player: Player,
+    model: Json,
+    whole: set[tuple[str, int]] | None,
+    is_asked: Callable[[str, int], bool],
 ) -> set[tuple[str, int]]:
     path, name = f"/v1/models/{model['name']}", model["name"]
     for noun in ("", "/metrics", "/metrics?version=1", "/memory", "/aliases/production/history"):
@@ -60,9 +66,13 @@ def _read_model(
 
 
 def _predict(player: Player, version: str, model: Json, numbers: list[int]) -> None:
-    """Ask each head for four digits and a file that is no image, and one for the digits as arrays."""
+    """Ask each head for four digits and a file that is no image, and one for the digits as
+    arrays.
+    """
     images = [batches.pixels(digit, 120, 1)[0] for digit in (0, 1, 2, 3)]
-    files = [("image", (f"{n}.png", batches.png(image), "image/png")) for n, image in enumerate(images)]
+    files = [
+        ("image", (f"{n}.png", batches.png(image), "image/png")) for n, image in enumerate(images)
+    ]
     files.append(("image", ("broken.png", b"no image", "image/png")))
     heads = [f"?task={number}" for number in numbers[1:]] if model["scenario"] == "task" else [""]
     for head in heads:

@@ -3,11 +3,11 @@
     python -m tests.before_after.record --code DIR --out FOLDER [--play short]
     python -m tests.before_after.record --code DIR --out FOLDER --after RECORDING
 
-The first form plays the scenario on an empty data directory. The second goes on where another recording
-stopped, on a copy of its data directory: it reads everything, resumes the paused job, teaches each model one
-more batch, and reads everything again. The service of the checkout `DIR` is started by its own launcher and
-asked over HTTP only, so `DIR` may be any commit. `FOLDER` then holds `answers.json`, `parts.json`,
-`openapi.json` and the data directory.
+The first form plays the scenario on an empty data directory. The second goes on where another
+recording stopped, on a copy of its data directory: it reads everything, resumes the paused job,
+teaches each model one more batch, and reads everything again. The service of the checkout `DIR` is
+started by its own launcher and asked over HTTP only, so `DIR` may be any commit. `FOLDER` then
+holds `answers.json`, `parts.json`, `openapi.json` and the data directory.
 """
 
 import argparse
@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--code", type=Path, default=service.ROOT, help="a checkout (default: this one)")
+    parser.add_argument(
+        "--code", type=Path, default=service.ROOT, help="a checkout (default: this one)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--play", choices=scenario.PLAYS, default="full")
@@ -53,7 +55,9 @@ def record(code: Path, out: Path, play: str = "full", after: Path | None = None)
     out.mkdir(parents=True)
     data = out / "data"
     if after is not None:
-        shutil.copytree(after / "data", data, ignore=shutil.ignore_patterns("*.sock", "service.log"))
+        shutil.copytree(
+            after / "data", data, ignore=shutil.ignore_patterns("*.sock", "service.log")
+        )
     with service.running(data, SETTINGS, code=code) as running:
         player = Player(running.url, running.key)
         if after is None:

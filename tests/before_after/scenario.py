@@ -1,7 +1,8 @@
 """The fixed scenario: what is asked of an empty service, model by model.
 
-Each model is one thing that people do. All are learned on 8×8 digits with small networks, one after the
-other, so that two runs make the same versions. At the end one job is paused, with a snapshot in the store.
+Each model is one thing that people do. All are learned on 8×8 digits with small networks, one after
+the other, so that two runs make the same versions. At the end one job is paused, with a snapshot in
+the store.
 """
 
 import json
@@ -40,7 +41,17 @@ OTHERS: dict[str, Json] = {
 
 def play(player: Player) -> None:
     """The whole scenario."""
-    for part in (fundamentals, methods, recipes, rolled_back, held, failures, deletions, bases, refusals):
+    for part in (
+        fundamentals,
+        methods,
+        recipes,
+        rolled_back,
+        held,
+        failures,
+        deletions,
+        bases,
+        refusals,
+    ):
         part(player)
     tenants(player)
     paused(player)
@@ -58,7 +69,14 @@ def short(player: Player) -> None:
 def fundamentals(player: Player) -> None:
     """What is there before any model."""
     player.chapter("empty")
-    for path in ("/healthz", "/readyz", "/v1/models", "/v1/jobs", "/v1/methods", "/v1/architectures"):
+    for path in (
+        "/healthz",
+        "/readyz",
+        "/v1/models",
+        "/v1/jobs",
+        "/v1/methods",
+        "/v1/architectures",
+    ):
         player.ask("GET", path)
     player.ask("GET", "/v1/methods/der++")
     player.ask("GET", "/v1/keys")
@@ -144,7 +162,9 @@ def _retry(player: Player, _name: str, job: str) -> None:
 
 
 def _continue(player: Player, name: str, _job: str) -> None:
-    player.ask("POST", f"/v1/models/{name}/tasks/2/continue", json={"reason": "the next one is better"})
+    player.ask(
+        "POST", f"/v1/models/{name}/tasks/2/continue", json={"reason": "the next one is better"}
+    )
 
 
 def failures(player: Player) -> None:
@@ -198,7 +218,11 @@ def refusals(player: Player) -> None:
     posts: dict[str, Json] = {
         "unknown field": {"name": "x", "scenario": "class", "colour": "red"},
         "taken name": {"name": "heads", "scenario": "class"},
-        "bad recipe": {"name": "x", "scenario": "class", "recipe": {"method": {"name": "er", "buffer": -1}}},
+        "bad recipe": {
+            "name": "x",
+            "scenario": "class",
+            "recipe": {"method": {"name": "er", "buffer": -1}},
+        },
         "method and scenario": {"name": "x", "scenario": "data", "recipe": {"method": "icarl"}},
         "no such method": {"name": "x", "scenario": "class", "recipe": {"method": "magic"}},
         "no such network": {"name": "x", "scenario": "class", "architecture": "magic"},
@@ -218,24 +242,34 @@ def refusals(player: Player) -> None:
     player.ask("GET", "/v1/jobs?state=sleeping")
     player.ask("POST", "/v1/jobs", "method not allowed")
     player.ask("POST", tasks, "no archive", content=b"hello", headers=zip_)
-    player.ask("POST", tasks, "wrong type", content=PAIRS[0][1], headers={"Content-Type": "text/plain"})
+    player.ask(
+        "POST", tasks, "wrong type", content=PAIRS[0][1], headers={"Content-Type": "text/plain"}
+    )
     recipe = {**zip_, "Perennial-Recipe": '{"epochs": 0}'}
     player.ask("POST", tasks, "bad recipe", content=PAIRS[3][1], headers=recipe)
-    player.ask("POST", tasks, "check", content=PAIRS[3][1], headers=zip_, params={"validate": "only"})
+    player.ask(
+        "POST", tasks, "check", content=PAIRS[3][1], headers=zip_, params={"validate": "only"}
+    )
     player.ask("POST", "/v1/models/heads/versions/1/predict?task=1&top_k=5000", files=_picture(0))
     once = {"Idempotency-Key": "again"}
     for note in ("once", "the same again"):
         body = {"name": "once", "scenario": "class", **MLP}
         player.ask("POST", "/v1/models", note, json=body, headers=once)
     player.ask(
-        "POST", "/v1/models", "another with its key", json={"name": "two", "scenario": "class"}, headers=once
+        "POST",
+        "/v1/models",
+        "another with its key",
+        json={"name": "two", "scenario": "class"},
+        headers=once,
     )
 
 
 def tenants(player: Player) -> None:
     """Another owner sees nothing of this one's."""
     player.chapter("neighbour")
-    made = player.ask("POST", "/v1/keys", json={"name": "theirs", "owner": "neighbour", "scope": "write"})
+    made = player.ask(
+        "POST", "/v1/keys", json={"name": "theirs", "owner": "neighbour", "scope": "write"}
+    )
     theirs = {"Authorization": f"Bearer {made.json()['secret']}"}
     for path in ("/v1/models", "/v1/models/heads", "/v1/audit", "/v1/jobs"):
         player.ask("GET", path, headers=theirs)

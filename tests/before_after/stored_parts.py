@@ -1,8 +1,8 @@
 """What the versions of a data directory are made of: parts by digest, and memories row by row.
 
-A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest of its
-image, label, task and whatever else it has, in the order in which the method holds them. The database and the
-store are read as they lie, without the service.
+A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest
+of its image, label, task and whatever else it has, in the order in which the method holds them. The
+database and the store are read as they lie, without the service.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ _PARTS = """
 
 
 def stored_parts(data: Path) -> Json:
-    """`{"model v3": {"parts": {name: sha256}, "memory": {type: {"rows": […], "other": {name: digest}}}}}`.
+    """`{"model v3": {"parts": {name: sha256}, "memory": {type: {"rows": […], "other": {name:
+    digest}}}}}`.
 
     Args:
         data: a data directory whose service has stopped.
@@ -50,13 +51,16 @@ def stored_parts(data: Path) -> Json:
 def joined(kind: str, parts: dict[str, Tensors]) -> Tensors:
     """A memory with its images, whichever way they are stored.
 
-    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}` of its own,
-    and `rows` says which image of it an item has.
+    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}`
+    of its own, and `rows` says which image of it an item has.
     """
     tensors = dict(parts[kind])
     rows = tensors.pop("rows", None)
     if rows is not None:
-        packs = {task: parts[f"{kind}.images.{task}"]["images"] for task in set(tensors["tasks"].tolist())}
+        packs = {
+            task: parts[f"{kind}.images.{task}"]["images"]
+            for task in set(tensors["tasks"].tolist())
+        }
         pairs = zip(tensors["tasks"].tolist(), rows.tolist(), strict=True)
         tensors["images"] = np.stack([packs[task][row] for task, row in pairs])
     return tensors
@@ -66,7 +70,9 @@ def memory(tensors: Tensors) -> Json:
     """The rows of a memory by digest, and what in it is not of rows, by name."""
     count = len(tensors["labels"]) if "labels" in tensors else 0
     columns = {name: tensor for name, tensor in sorted(tensors.items()) if _of_rows(tensor, count)}
-    rows = [_digest({name: tensor[row] for name, tensor in columns.items()}) for row in range(count)]
+    rows = [
+        _digest({name: tensor[row] for name, tensor in columns.items()}) for row in range(count)
+    ]
     other = {name: _digest({name: t}) for name, t in sorted(tensors.items()) if name not in columns}
     return {"columns": list(columns), "rows": rows, "other": other}
 

@@ -13,7 +13,11 @@ FIRST, SECOND = "job_01m82hqspkngbxpp7c3c7ck07p", "job_01m82hx38y8t5q9yv16dgm3aa
 
 def test_an_id_is_told_by_its_first_appearance_wherever_it_stands() -> None:
     of_run = Normaliser()
-    body = {"id": SECOND, "items": [{"job": FIRST}], "detail": f"see /v1/jobs/{SECOND}; job\\{FIRST[3:]}"}
+    body = {
+        "id": SECOND,
+        "items": [{"job": FIRST}],
+        "detail": f"see /v1/jobs/{SECOND}; job\\{FIRST[3:]}",
+    }
     assert of_run.value(body) == {
         "id": "job#1",
         "items": [{"job": "job#2"}],
@@ -52,13 +56,18 @@ def test_parts_with_training_images_are_left_out_of_lists_of_parts() -> None:
         {"name": "b", "type": "buffer", "sha256": "cd"},
     ]
     assert Normaliser().value({"parts": parts}) == {"parts": parts[:1]}
-    shown = [{"type": "buffer", "items": 30, "per_class": {"0": 30}}]  # what GET …/memory says of them
+    shown = [
+        {"type": "buffer", "items": 30, "per_class": {"0": 30}}
+    ]  # what GET …/memory says of them
     assert Normaliser().value({"parts": shown}) == {"parts": shown}
 
 
 def test_of_a_job_that_is_not_over_the_step_is_left_out() -> None:
     def job(over: bool) -> dict[str, object]:
-        return {"is_terminal": over, "progress": {"phase": "train", "epoch": 3, "step": 9, "total_steps": 12}}
+        return {
+            "is_terminal": over,
+            "progress": {"phase": "train", "epoch": 3, "step": 9, "total_steps": 12},
+        }
 
     assert Normaliser().value(job(True)) == job(True)
     assert Normaliser().value(job(False))["progress"] == {
@@ -77,7 +86,9 @@ def test_of_a_download_weights_are_told_by_digest_and_the_code_version_is_replac
             archive.writestr("config.json", json.dumps({"code_version": code * 64, "seed": 0}))
             archive.writestr("README.md", f"# Card\n\n| code version | {code * 64} |\n")
         headers = {"Content-Type": "application/zip", "ETag": f'"{code}"', "Date": "today"}
-        return Normaliser().answer(httpx2.Response(200, content=content.getvalue(), headers=headers))
+        return Normaliser().answer(
+            httpx2.Response(200, content=content.getvalue(), headers=headers)
+        )
 
     assert answer(b"weights", "a") == answer(b"weights", "b")
     assert answer(b"weights", "a") != answer(b"others", "a")

@@ -13,9 +13,17 @@ BEFORE = {
         "status": 200,
         "body": {"name": "a", "warnings": ["one", "two"], "acc": 0.5, "base": None},
     },
-    "GET /v1/models/a/versions/1": {"status": 200, "body": {"parts": [{"sha256": "ab", "bytes": 10}]}},
+    "GET /v1/models/a/versions/1": {
+        "status": 200,
+        "body": {"parts": [{"sha256": "ab", "bytes": 10}]},
+    },
 }
-PARTS = {"a v1": {"parts": {"head": "ab"}, "memory": {"buffer": {"columns": ["images"], "rows": ["x", "y"]}}}}
+PARTS = {
+    "a v1": {
+        "parts": {"head": "ab"},
+        "memory": {"buffer": {"columns": ["images"], "rows": ["x", "y"]}},
+    }
+}
 
 
 def recorded(folder: Path, answers: Any, parts: Any = PARTS, openapi: Any = None) -> Path:
@@ -59,7 +67,12 @@ def test_a_changed_or_missing_field_is_a_difference(tmp_path: Path, after: Any) 
     "after",
     [
         {"a v1": {**PARTS["a v1"], "parts": {"head": "cd"}}},
-        {"a v1": {**PARTS["a v1"], "memory": {"buffer": {"columns": ["images"], "rows": ["y", "x"]}}}},
+        {
+            "a v1": {
+                **PARTS["a v1"],
+                "memory": {"buffer": {"columns": ["images"], "rows": ["y", "x"]}},
+            }
+        },
         {"a v1": {**PARTS["a v1"], "memory": {}}},
         {},
     ],
@@ -67,14 +80,19 @@ def test_a_changed_or_missing_field_is_a_difference(tmp_path: Path, after: Any) 
 def test_a_part_of_another_digest_and_a_row_that_is_not_the_same_are_differences(
     tmp_path: Path, after: Any
 ) -> None:
-    found = compare(recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", BEFORE, after))
+    found = compare(
+        recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", BEFORE, after)
+    )
     assert found.different
 
 
 def test_a_new_field_is_an_addition(tmp_path: Path) -> None:
     after = changed("GET /v1/models/a", "kind", to="learn")
     found = compare(recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", after))
-    assert (found.different, found.added) == ([], ['answers → GET /v1/models/a → body: kind = "learn"'])
+    assert (found.different, found.added) == (
+        [],
+        ['answers → GET /v1/models/a → body: kind = "learn"'],
+    )
 
 
 def test_of_lists_of_other_lengths_what_is_gone_and_what_is_new_is_said() -> None:
@@ -85,7 +103,9 @@ def test_of_lists_of_other_lengths_what_is_gone_and_what_is_new_is_said() -> Non
 
 def test_another_number_of_bytes_is_said_and_is_no_difference() -> None:
     found = Comparison()
-    found.value("usage", {"bytes": 10, "of": {"bytes": [1, 2]}}, {"bytes": 9, "of": {"bytes": [1, 3]}})
+    found.value(
+        "usage", {"bytes": 10, "of": {"bytes": [1, 2]}}, {"bytes": 9, "of": {"bytes": [1, 3]}}
+    )
     found.value("owner", {"bytes": {"versions": 10}}, {"bytes": {"versions": 9}})
     assert (found.different, len(found.sizes)) == ([], 3)
     found.value("usage", {"bytes": 10, "n_bytes": 1}, {"bytes": None, "n_bytes": 2})

@@ -42,8 +42,12 @@ def test_parameters_answers_and_fields_are_named_with_their_types() -> None:
         "required": ["kinds"],
     }
     ref = {"$ref": "#/components/schemas/Job"}
-    one = document({"/a": {"get": operation([parameter("state", type="string")], ref)}}, {"Job": job})
-    other = document({"/a": {"get": operation([parameter("kind", type="string")], {})}}, {"Job": after})
+    one = document(
+        {"/a": {"get": operation([parameter("state", type="string")], ref)}}, {"Job": job}
+    )
+    other = document(
+        {"/a": {"get": operation([parameter("kind", type="string")], {})}}, {"Job": after}
+    )
     assert difference(one, other) == [
         "route GET /a: answer 200 application/json was required Job, is required anything",
         "route GET /a: query parameter kind is added, optional string",

@@ -1,7 +1,8 @@
 """A data directory from before the renovation is upgraded, answers as before, and goes on.
 
-`tests/data/make_before_renovation.py` says what `before-renovation.tar.gz` holds and how it was made.
-What the models then learn is compared with the code of before by `record` and `compare`, on one machine.
+`tests/data/make_before_renovation.py` says what `before-renovation.tar.gz` holds and how it was
+made. What the models then learn is compared with the code of before by `record` and `compare`, on
+one machine.
 """
 
 import json
@@ -31,12 +32,15 @@ GO_ON = ("ewc-online", "icarl", "rolled", scenario.PAUSED)
 ASKED = {("derpp", 0), ("derpp", 2), ("icarl", 2), ("ewc-online", 2), ("rolled", 6), ("paused", 1)}
 """(model, version): one that knows no class, and one of each method and way to store it."""
 MOVED = ("tasks", "gate", "warnings", "parts", "accuracy", "manifest")
-"""Fields that lists of versions had once: each version alone has them now, which is compared too."""
+"""Fields that lists of versions had once: each version alone has them now, which is compared too.
+"""
 Json = dict[str, Any]
 
 
 @pytest.fixture(
-    scope="module", params=[ASKED, pytest.param(None, marks=pytest.mark.campaign)], ids=["some", "all"]
+    scope="module",
+    params=[ASKED, pytest.param(None, marks=pytest.mark.campaign)],
+    ids=["some", "all"],
 )
 def asked(request: pytest.FixtureRequest) -> set[tuple[str, int]] | None:
     """The versions that predict; None: all. Others differ from these in their weights alone."""
@@ -46,7 +50,9 @@ def asked(request: pytest.FixtureRequest) -> set[tuple[str, int]] | None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]] | None) -> Path:
-    """The archive, unpacked, as if it had been made today; for other versions that predict another one."""
+    """The archive, unpacked, as if it had been made today; for other versions that predict another
+    one.
+    """
     folder = tmp_path_factory.mktemp("before")
     with tarfile.open(BEFORE) as archive:
         archive.extractall(folder, filter="data")
@@ -76,7 +82,9 @@ def unnamed(player: Player) -> set[str]:
 @pytest.fixture(scope="module")
 def served(player: Player, unnamed: set[str], asked: set[tuple[str, int]] | None) -> Json:
     """What it answers about everything that it found, before anything is learned."""
-    read_all(player, "served", whole=None, is_asked=lambda *version: asked is None or version in asked)
+    read_all(
+        player, "served", whole=None, is_asked=lambda *version: asked is None or version in asked
+    )
     return dict(player.answers)
 
 
@@ -122,7 +130,11 @@ def test_every_answer_has_the_fields_and_values_and_every_download_the_bytes_of_
 def test_every_version_predicts_as_before(
     folder: Path, served: Json, asked: set[tuple[str, int]] | None
 ) -> None:
-    before = {title: answer for title, answer in recorded(folder, "answers").items() if "/predict" in title}
+    before = {
+        title: answer
+        for title, answer in recorded(folder, "answers").items()
+        if "/predict" in title
+    }
     assert len(before) > 40
     if asked is not None:
         paths = {f"/v1/models/{name}/versions/{number}/predict" for name, number in asked}
@@ -133,12 +145,16 @@ def test_every_version_predicts_as_before(
         probabilities = taken(answer), taken(served[title])
         found.value(title, answer, served[title])
         for one, other in zip(*probabilities, strict=True):
-            assert other == pytest.approx(one, abs=1e-4), title  # another processor may round otherwise
+            assert other == pytest.approx(one, abs=1e-4), (
+                title
+            )  # another processor may round otherwise
     assert found.different == []
 
 
 def taken(answer: Json) -> list[dict[str, float]]:
-    """Take the probabilities of each image by label out of the answer, and the sentences of errors."""
+    """Take the probabilities of each image by label out of the answer, and the sentences
+    of errors.
+    """
     for image in answer["body"].get("predictions", []):
         image.get("error", {}).pop("detail", None)  # which names the formats that can be read today
     images = [image for image in answer["body"].get("predictions", []) if "error" not in image]
@@ -147,11 +163,15 @@ def taken(answer: Json) -> list[dict[str, float]]:
     return [image.pop("probabilities") for image in images]
 
 
-def test_every_part_has_the_digest_and_every_memory_the_rows_of_before(folder: Path, served: Json) -> None:
+def test_every_part_has_the_digest_and_every_memory_the_rows_of_before(
+    folder: Path, served: Json
+) -> None:
     assert stored_parts(folder / "data") == recorded(folder, "parts")
 
 
-def test_openapi_names_every_field_of_what_was_stored_before(served: Json, unnamed: set[str]) -> None:
+def test_openapi_names_every_field_of_what_was_stored_before(
+    served: Json, unnamed: set[str]
+) -> None:
     assert len(served) > 350
     assert sorted(unnamed) == []
 

@@ -1,4 +1,6 @@
-"""The calls for a GPU: their plan, a run of a few steps, the page that is made of it, and dry runs of all steps."""
+"""The calls for a GPU: their plan, a run of a few steps, the page that is made of it, and dry runs
+of all steps.
+"""
 
 import json
 import os
@@ -60,7 +62,9 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
         make_step("limit", "hang", 0.2),
         make_step("good", "measure"),
     ]
-    steps.append(Step("elsewhere", "check", "nothing", 60, 1, "1", "work:hang", ("cuda",), "a reason"))
+    steps.append(
+        Step("elsewhere", "check", "nothing", 60, 1, "1", "work:hang", ("cuda",), "a reason")
+    )
     run_steps(steps, options)
     outcomes = read_result(options.out).steps
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
@@ -86,7 +90,9 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
 
 
 def test_a_step_without_time_left_is_missing_and_the_page_says_so(options: Options) -> None:
-    assert run_steps([make_step("late", "measure")], Options("cpu", True, options.out, 0)).steps == {}
+    assert (
+        run_steps([make_step("late", "measure")], Options("cpu", True, options.out, 0)).steps == {}
+    )
 
 
 def test_the_page_has_figures_failures_and_missing_steps_of_a_result(tmp_path: Path) -> None:
@@ -100,7 +106,12 @@ def test_the_page_has_figures_failures_and_missing_steps_of_a_result(tmp_path: P
         "driver": "580.1",
     }
     good = {**shared, "status": "ok", "machine": machine, "figures": {"copy GB/s": 3000}}
-    failed = {**shared, "status": "failed", "error": "CUDA | error", "figures": {"cases": {"er": {"ms": 2}}}}
+    failed = {
+        **shared,
+        "status": "failed",
+        "error": "CUDA | error",
+        "figures": {"cases": {"er": {"ms": 2}}},
+    }
     for number, steps in enumerate(
         [{"machine": good, "methods": failed}, {"machine": {**failed, "figures": {}}}]
     ):
@@ -134,7 +145,9 @@ def test_wheels_that_are_too_large_together_are_refused(tmp_path: Path) -> None:
 
 def run_call(program: str, *arguments: str) -> str:
     command = [sys.executable, "-m", f"bench.gpu.{program}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -16,7 +16,9 @@ STARTED_BY_OTHERS = {"sleeping_worker.py", "sleeping_zygote.py"}
 
 def programs() -> list[Path]:
     found = [
-        path for path in (ROOT / "bench").rglob("*.py") if 'if __name__ == "__main__":' in path.read_text()
+        path
+        for path in (ROOT / "bench").rglob("*.py")
+        if 'if __name__ == "__main__":' in path.read_text()
     ]
     return sorted(path for path in found if path.name not in STARTED_BY_OTHERS)
 
@@ -33,7 +35,9 @@ def test_a_program_says_its_own_command_and_reads_its_arguments(path: Path) -> N
     assert any(isinstance(call, ast.Attribute) and call.attr == "ArgumentParser" for call in calls)
 
 
-@pytest.mark.parametrize("name", ["bench.methods.training", "bench.service.soak", "bench.experiment"])
+@pytest.mark.parametrize(
+    "name", ["bench.methods.training", "bench.service.soak", "bench.experiment"]
+)
 def test_help_tells_how_a_program_is_used(name: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     monkeypatch.delitem(sys.modules, f"{name}.__main__", raising=False)

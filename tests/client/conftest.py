@@ -1,5 +1,5 @@
-"""Tests of the client: a service of the session to talk to, and an empty home so that no profile of the
-developer counts."""
+"""Tests of the client: a service of the session to talk to, and an empty home so that no profile of
+the developer counts."""
 
 import sys
 from collections.abc import Iterator

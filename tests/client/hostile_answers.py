@@ -29,9 +29,10 @@ TEXTS = {
     "absolute path": "/tmp/pwned",
     "long text": "birds " * 500,
     "templates": "{0}%s%n\\g<model>{model.__class__}",
-    "requests with a shell in them": "PUT /v1/models/$(touch${IFS}pwned)/aliases/production can POST /v1/models/`id`/"
-    "rebase/finish puts GET /v1/models/a;id/rebase POST /v1/jobs/$(id)/retry",
-    "a request with options": 'As: POST /v1/models {"name": "a", "url": "http://evil.test", "recipe": "@/etc/passwd"}',
+    "requests with a shell in them": "PUT /v1/models/$(touch${IFS}pwned)/aliases/production can "
+    "POST /v1/models/`id`/rebase/finish puts GET /v1/models/a;id/rebase POST /v1/jobs/$(id)/retry",
+    "a request with options": 'As: POST /v1/models {"name": "a", "url": "http://evil.test", '
+    '"recipe": "@/etc/passwd"}',
 }
 """Texts in every field of every answer: the answer is valid, and so may be taken."""
 NUMBERS: dict[str, Any] = {
@@ -61,7 +62,10 @@ class Hostile:
 
 def _changed(value: Any, change: Change) -> Any:
     if isinstance(value, dict):
-        return {key: one if key == "next_cursor" else _changed(one, change) for key, one in value.items()}
+        return {
+            key: one if key == "next_cursor" else _changed(one, change)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [_changed(one, change) for one in value]
     return change(type(value).__name__, value)
@@ -85,7 +89,9 @@ def _with_keys(value: Any) -> Any:
 
 def _nested(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
-        return [value] if depth > 1 else {key: _nested(one, depth + 1) for key, one in value.items()}
+        return (
+            [value] if depth > 1 else {key: _nested(one, depth + 1) for key, one in value.items()}
+        )
     return {"a": value} if isinstance(value, list) and depth > 1 else value
 
 
@@ -127,7 +133,8 @@ HOSTILE: dict[str, Hostile] = {
         lambda sample: http_answer(json.dumps(sample).replace(": 1,", ": 1e999,").encode()), False
     ),
     "texts that are numbers": _mutant(lambda kind, value: 5 if kind == "str" else value, True),
-    "texts that are objects": _mutant(lambda kind, value: {"a": "b"} if kind == "str" else value, True),
+    "texts that are "
+    "objects": _mutant(lambda kind, value: {"a": "b"} if kind == "str" else value, True),
     "everything null": _mutant(lambda kind, value: None, False),
     "truth that is text": _mutant(lambda kind, value: "no" if kind == "bool" else value, False),
     "keys with escapes": Hostile(lambda sample: as_json(_with_keys(sample)), False),
@@ -141,10 +148,12 @@ HOSTILE: dict[str, Hostile] = {
     "not UTF-8": Hostile(_constant(http_answer(b'{"a": "\xff\xfe\x9b"}'))),
     "nests too deep": Hostile(_constant(http_answer(b"[" * 200_000))),
     "not a number": Hostile(_constant(http_answer(b'{"id": NaN, "number": Infinity}'))),
-    "a number of 5,000 digits": Hostile(_constant(http_answer(b'{"number": ' + b"9" * 5000 + b"}"))),
+    "a number of 5,000 "
+    "digits": Hostile(_constant(http_answer(b'{"number": ' + b"9" * 5000 + b"}"))),
     "redirect to another host": Hostile(_constant(http_answer(b"", "302 Found", Location="http://127.0.0.1:9/x"))),
     "redirect to a file": Hostile(_constant(http_answer(b"", "308 Permanent Redirect", Location="file:///etc/passwd"))),
-    "redirect with escapes": Hostile(_constant(http_answer(b"", "307 Temporary Redirect", Location="\x9b2J\xad"))),
+    "redirect with escapes": Hostile(_constant(http_answer(b"", "307 Temporary "
+        "Redirect", Location="\x9b2J\xad"))),
     "redirect to nowhere": Hostile(_constant(http_answer(b"", "301 Moved Permanently"))),
     "not modified": Hostile(_constant(http_answer(b"", "304 Not Modified"))),
     "bomb of gzip": Hostile(_constant(http_answer(BOMB, Content_Encoding="gzip"))),
@@ -161,17 +170,23 @@ HOSTILE: dict[str, Hostile] = {
     "no HTTP": Hostile(_constant(lambda: iter([b"SSH-2.0-OpenSSH\x1b[2J\r\n\r\n"]))),
     "odd status": Hostile(_constant(lambda: iter([b"HTTP/1.1 999999 \x1b[2J\r\n\r\n"]))),
     "length below zero": Hostile(_constant(lambda: iter([HEAD + b"Content-Length: -1\r\n\r\n{}"]))),
-    "two lengths": Hostile(_constant(lambda: iter([HEAD + b"Content-Length: 2\r\nContent-Length: 9\r\n\r\n{}"]))),
-    "problem with escapes": Hostile(_problem("422 X", {"type": ESCAPE, "detail": ESCAPE, "title": ESCAPE,
+    "two lengths": Hostile(_constant(lambda: iter([HEAD + b"Content-Length: 2\r\nContent-Length: "
+        b"9\r\n\r\n{}"]))),
+    "problem with "
+    "escapes": Hostile(_problem("422 X", {"type": ESCAPE, "detail": ESCAPE, "title": ESCAPE,
         "errors": [{"field": ESCAPE, "message": ESCAPE}, ESCAPE, 5, None]}, X_Request_ID="\x9b2J")),
-    "problem of other types": Hostile(_problem("404 X", {"type": [1], "detail": {"a": 1}, "errors": {"a": 1}}), False),
+    "problem of other "
+    "types": Hostile(_problem("404 X", {"type": [1], "detail": {"a": 1}, "errors": {"a": 1}}), False),
     "problem that is a list": Hostile(_problem("401 X", [ESCAPE] * 1000)),
-    "problem without end": Hostile(_constant(lambda: _for_ever(b"HTTP/1.1 500 X\r\n\r\n", b"a" * 65536))),
+    "problem without end": Hostile(_constant(lambda: _for_ever(b"HTTP/1.1 500 "
+        b"X\r\n\r\n", b"a" * 65536))),
     "problem that is a page": Hostile(_constant(http_answer(b"\x1b[2J\x9b\xe2\x80\xae" * 1000, "502 Bad Gateway"))),
     "pause that is no number": Hostile(_problem("429 X", {"detail": "later"}, Retry_After="nan")),
     "pause without end": Hostile(_problem("503 X", {"detail": "later"}, Retry_After="1e308")),
-    "pause until a time without a zone": Hostile(_problem("503 X", {}, Retry_After="Mon, 01 Jan 2029 00:00:00 -0000")),
-    "pause until no time": Hostile(_problem("503 X", {}, Retry_After="Mon, 99 Foo 99999 00:00:00 GMT")),
+    "pause until a time without a "
+    "zone": Hostile(_problem("503 X", {}, Retry_After="Mon, 01 Jan 2029 00:00:00 -0000")),
+    "pause until no time": Hostile(_problem("503 X", {}, Retry_After="Mon, 99 Foo 99999 00:00:00 "
+        "GMT")),
     "endless pages": Hostile(_paged(lambda number: f"c{number}"), False),
     "pages that do not go on": Hostile(_paged(lambda number: "same"), False),
     "cursor with controls": Hostile(_paged(lambda number: f"{number}\r\nX: \x1b[2J"), False),

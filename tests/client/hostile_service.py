@@ -22,7 +22,9 @@ class Request:
 
 
 Reply = bytes | Iterable[bytes]
-"""A whole HTTP answer with its head; pieces are sent until the client hangs up, and then the connection is closed."""
+"""A whole HTTP answer with its head; pieces are sent until the client hangs up, and then the
+connection is closed.
+"""
 
 
 @dataclass
@@ -45,7 +47,10 @@ class HostileService:
 
 def http_answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
     """Return an answer with its head. `headers`: `_` stands for a hyphen."""
-    given = {"Content-Length": str(len(body)), **{k.replace("_", "-"): v for k, v in headers.items()}}
+    given = {
+        "Content-Length": str(len(body)),
+        **{k.replace("_", "-"): v for k, v in headers.items()},
+    }
     head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
     return f"HTTP/1.1 {status}\r\n{head}\r\n".encode("latin-1") + body
 
@@ -105,7 +110,9 @@ def running() -> Iterator[HostileService]:
 
     with Server(("127.0.0.1", 0), Handler) as server:
         service.url = f"http://127.0.0.1:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         try:
             yield service
         finally:

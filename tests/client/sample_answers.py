@@ -71,7 +71,8 @@ ROUTES: tuple[tuple[str, str, Any], ...] = (
     ("POST", r"/v1/webhooks/[^/?]+/(test|deliveries/[^/?]+/redeliver)", types.DeliveryDetail),
     ("GET", r"/v1/webhooks/[^/?]+/deliveries", [types.Delivery]),
 )
-"""Method, path (with its query where that decides), and what is answered; a list: a page of a list."""
+"""Method, path (with its query where that decides), and what is answered; a list: a page of a list.
+"""
 
 
 def sample_answer(method: str, target: str) -> Any:
@@ -98,7 +99,9 @@ def package(labels: Any = None, **files: bytes) -> bytes:
     config = {"onnx": {"inputs": {"images": {"shape": ["batch", 3, 8, 8]}}, "outputs": {}}}
     made = {
         "model.onnx": b"graph",
-        "labels.json": json.dumps({"probabilities": ["cat"]} if labels is None else labels).encode(),
+        "labels.json": json.dumps(
+            {"probabilities": ["cat"]} if labels is None else labels
+        ).encode(),
         "config.json": json.dumps(config).encode(),
         **files,
     }
@@ -106,7 +109,9 @@ def package(labels: Any = None, **files: bytes) -> bytes:
         for name, content in made.items():
             # Of one time: HEAD and GET name the same bytes.
             entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
-            archive.writestr(entry, content, zipfile.ZIP_DEFLATED if name in files else zipfile.ZIP_STORED)
+            archive.writestr(
+                entry, content, zipfile.ZIP_DEFLATED if name in files else zipfile.ZIP_STORED
+            )
     return out.getvalue()
 
 
@@ -118,7 +123,11 @@ def honest(request: Request) -> Reply:
     if bare.endswith("/events"):
         return http_answer(events(), Content_Type="text/event-stream")
     found = sample_answer(request.method, request.target)
-    return http_answer(b"", "204 No Content") if found is None else http_answer(json.dumps(found).encode())
+    return (
+        http_answer(b"", "204 No Content")
+        if found is None
+        else http_answer(json.dumps(found).encode())
+    )
 
 
 def file_answer(content: bytes, **headers: str) -> Callable[[Request], Reply]:
@@ -138,9 +147,14 @@ def _whole_sample(kind: Any) -> Any:
 
 
 def _allows(kind: Any, value: Any) -> bool:
-    kinds = typing.get_args(kind) if typing.get_origin(kind) in (Union, builtin_types.UnionType) else (kind,)
+    kinds = (
+        typing.get_args(kind)
+        if typing.get_origin(kind) in (Union, builtin_types.UnionType)
+        else (kind,)
+    )
     return any(
-        type(value) is (typing.get_origin(one) or one) or value in typing.get_args(one) for one in kinds
+        type(value) is (typing.get_origin(one) or one) or value in typing.get_args(one)
+        for one in kinds
     )
 
 

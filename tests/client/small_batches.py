@@ -30,12 +30,16 @@ def teach_once(client: Perennial, name: str, batch: bytes) -> str:
 
 
 def few(archive: bytes, test: int = TEST, train: int = TRAIN) -> bytes:
-    """The same batch with fewer images: of each class `train` to learn from and `test` to measure."""
+    """The same batch with fewer images: of each class `train` to learn from and `test` to
+    measure.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(out, "w") as to:
         for label in sorted({name.split("/")[0] for name in source.namelist()}):
             own = [name for name in source.namelist() if name.startswith(f"{label}/")]
             for place, name in enumerate(own[: train + test]):
                 part = "train" if place < train else "test"
-                to.writestr(zipfile.ZipInfo(f"{part}/{name}", (2000, 1, 1, 0, 0, 0)), source.read(name))
+                to.writestr(
+                    zipfile.ZipInfo(f"{part}/{name}", (2000, 1, 1, 0, 0, 0)), source.read(name)
+                )
     return out.getvalue()

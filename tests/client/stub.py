@@ -1,4 +1,6 @@
-"""A server that answers as a test says: what a real service does only when something is wrong with it."""
+"""A server that answers as a test says: what a real service does only when something is wrong with
+it.
+"""
 
 import json
 import threading
@@ -52,7 +54,9 @@ def answering(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             asked.append(Asked(self.command, self.path, headers, body))
             said = answer(asked[-1])
-            content = said.body if isinstance(said.body, bytes) else json.dumps(said.body or {}).encode()
+            content = (
+                said.body if isinstance(said.body, bytes) else json.dumps(said.body or {}).encode()
+            )
             self.send_response(said.status)
             for name, value in {"Content-Length": str(len(content)), **said.headers}.items():
                 self.send_header(name, value)
@@ -79,7 +83,9 @@ def answering(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     try:
         yield Stub(f"http://127.0.0.1:{server.server_address[1]}", asked)
@@ -97,6 +103,12 @@ def client_of(answer: Callable[[Asked], Said], **options: int) -> Iterator[tuple
 
 def problem(status: int, code: str, detail: str = "…", **headers: str) -> Said:
     """A problem as the service sends it."""
-    body = {"type": f"/problems/{code}", "title": code, "status": status, "detail": detail, "errors": []}
+    body = {
+        "type": f"/problems/{code}",
+        "title": code,
+        "status": status,
+        "detail": detail,
+        "errors": [],
+    }
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     return Said(status, body, {"X-Request-ID": "req-1", **more})

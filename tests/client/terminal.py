@@ -26,7 +26,9 @@ main()
 
 @dataclass(frozen=True)
 class Recording:
-    """Screens of a command: its exit status, and the lines of each screen that differed from the last."""
+    """Screens of a command: its exit status, and the lines of each screen that differed from the
+    last.
+    """
 
     status: int
     screens: list[list[str]]
@@ -43,7 +45,11 @@ class Recording:
 
 
 def record(
-    url: str, key: str, *arguments: str, typed: tuple[str, bytes] | None = None, limit_s: float = LIMIT_S
+    url: str,
+    key: str,
+    *arguments: str,
+    typed: tuple[str, bytes] | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Recording:
     """Run a command of the client on a terminal.
 

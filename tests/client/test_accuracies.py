@@ -24,7 +24,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
         elif path.endswith("/metrics"):
             rows = [{**found["rows"][0], "version": 7}]
             columns = [{**found["columns"][0], "task": task} for task in CELLS]
-            found = {**found, "rows": rows, "columns": columns, "accuracy_matrix": [list(CELLS.values())]}
+            found = {
+                **found,
+                "rows": rows,
+                "columns": columns,
+                "accuracy_matrix": [list(CELLS.values())],
+            }
         elif "/jobs/" in path:
             found = {**found, "version": 7, "task": 4}
         elif "/tasks/4" in path:
@@ -37,8 +42,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
         yield found
 
 
-@pytest.mark.parametrize("command", ["jobs watch job_1", "versions show birds 7", "versions note birds 7 ok"])
-def test_each_accuracy_is_named_by_its_task(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command", ["jobs watch job_1", "versions show birds 7", "versions note birds 7 ok"]
+)
+def test_each_accuracy_is_named_by_its_task(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(command.split()) == 0
     out = capsys.readouterr().out
     assert "task 1 0.900, task 4 0.800, task 6 –\n" in out

@@ -77,9 +77,18 @@ def create(capsys: Said, name: str, *more: str) -> Any:
 def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
     """Exit status and what a terminal of 80 columns shows of Python with these arguments."""
     ours, theirs = pty.openpty()
-    own = {"PYTHONPATH": str(ROOT / "client"), "TERM": "xterm-256color", "COLUMNS": "80", **environment}
+    own = {
+        "PYTHONPATH": str(ROOT / "client"),
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        **environment,
+    }
     process = subprocess.Popen(
-        [sys.executable, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **own}
+        [sys.executable, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, **own},
     )
     os.close(theirs)
     shown = b""
@@ -93,7 +102,9 @@ def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, st
 
 
 @pytest.mark.slow
-def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(capsys: Said, weeks: list[Path]) -> None:
+def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
+    capsys: Said, weeks: list[Path]
+) -> None:
     assert create(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
     status = run(["submit", "strict", str(weeks[1])])
     out, told = capsys.readouterr()
@@ -140,7 +151,9 @@ def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     assert run(["submit", "endings", "broken.zip"]) == 11
     long = json.dumps({**QUICK, "epochs": 500})
     capsys.readouterr()
-    job = asked(capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach")["job"]["id"]
+    job = asked(capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach")["job"][
+        "id"
+    ]
     asked(capsys, "jobs", "pause", job)
     asked(capsys, "jobs", "show", job)
     assert run(["jobs", "cancel", job]) == 0
@@ -163,7 +176,9 @@ def test_exit_statuses_of_errors(capsys: Said, monkeypatch: pytest.MonkeyPatch, 
     assert "perennial login" in capsys.readouterr().err
 
 
-def test_a_service_that_is_not_there_ends_with_5(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_not_there_ends_with_5(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
     assert run(["models", "list", "--url", "http://127.0.0.1:9"]) == 5
     assert "does not answer" in capsys.readouterr().err
@@ -172,8 +187,10 @@ def test_a_service_that_is_not_there_ends_with_5(capsys: Said, monkeypatch: pyte
 READS = (
     "models list", "models list bird", "models show birds", "models memory birds",
     "models set birds --max-forgetting 0.5", "tasks list birds", "tasks show birds 1", "jobs list",
-    "versions list birds", "versions show birds", "versions show birds 2", "versions diff birds 1 2",
-    "versions note birds 1 'the first one'", "compare birds 1 2", "metrics birds", "methods", "methods der++",
+    "versions list birds", "versions show birds", "versions show birds 2", "versions diff birds 1 "
+        "2",
+    "versions note birds 1 'the first "
+    "one'", "compare birds 1 2", "metrics birds", "methods", "methods der++",
     "bases architectures", "keys list", "usage", "usage --by owner", "status", "whoami", "completion bash",
 )  # fmt: skip
 
@@ -219,7 +236,17 @@ def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
 
 
 def test_a_key_for_a_web_page_ends_so_many_days_from_now(capsys: Said, birds: str) -> None:
-    page = ["page", "--scope", "predict", "--model", birds, "--alias", "production", "--images-per-day", "9"]
+    page = [
+        "page",
+        "--scope",
+        "predict",
+        "--model",
+        birds,
+        "--alias",
+        "production",
+        "--images-per-day",
+        "9",
+    ]
     made = asked(capsys, "keys", "create", *page, "--expires", "30d")
     assert (made["bound"]["model"], made["bound"]["images_per_day"]) == (birds, 9)
     left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
@@ -256,21 +283,30 @@ def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None
 
 @pytest.mark.slow
 def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[Path]) -> None:
-    for name, verb, standing in (("gone-on", "continue", "skipped"), ("given-up", "discard", "discarded")):
+    for name, verb, standing in (
+        ("gone-on", "continue", "skipped"),
+        ("given-up", "discard", "discarded"),
+    ):
         create(capsys, name, "--min-acc", "1")
         asked(capsys, "submit", name, str(weeks[1]), status=10)
-        assert asked(capsys, "tasks", verb, name, "1", "--reason", "blurred")["standing"] == standing
+        assert (
+            asked(capsys, "tasks", verb, name, "1", "--reason", "blurred")["standing"] == standing
+        )
 
 
 @pytest.mark.slow
-def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, weeks: list[Path]) -> None:
+def test_a_held_version_is_retried_by_the_command_that_was_told(
+    capsys: Said, weeks: list[Path]
+) -> None:
     create(capsys, "as-told", "--min-acc", "1")
     job = asked(capsys, "submit", "as-told", str(weeks[1]), status=10)
     asked(capsys, "models", "set", "as-told", "--min-acc", "0")
     assert asked(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"] == "published"
 
 
-def test_a_version_is_downloaded_whole_or_unpacked(capsys: Said, birds: str, tmp_path: Path) -> None:
+def test_a_version_is_downloaded_whole_or_unpacked(
+    capsys: Said, birds: str, tmp_path: Path
+) -> None:
     found = asked(capsys, "download", birds, "1")
     assert Path(found["path"]).stat().st_size == found["bytes"]
     assert found["path"] == "birds-1.zip" and len(found["sha256"]) == 64
@@ -288,7 +324,9 @@ def test_a_download_of_two_versions_at_once_is_wrong_usage(capsys: Said, birds: 
 
 @pytest.mark.slow
 def test_triton_reads_what_is_downloaded(capsys: Said, birds: str) -> None:
-    found = asked(capsys, "download", birds, "--version", "1", "--layout", "triton", "-o", "repository")
+    found = asked(
+        capsys, "download", birds, "--version", "1", "--layout", "triton", "-o", "repository"
+    )
     root = Path("repository") / birds
     assert found["path"] == str(root)
     assert (root / "1" / "model.onnx").stat().st_size > 1_000
@@ -351,15 +389,19 @@ def test_log_in_keeps_a_key_that_was_tried(
     monkeypatch.delenv("PERENNIAL_URL")
     monkeypatch.delenv("PERENNIAL_API_KEY")
     assert run(["login", "--url", running.url, "--key", "pk_wrong"]) == 4
-    assert asked(capsys, "login", "--url", running.url, "--key", running.key)["profile"] == "default"
+    assert (
+        asked(capsys, "login", "--url", running.url, "--key", running.key)["profile"] == "default"
+    )
     assert isinstance(asked(capsys, "models", "list"), list)
     assert asked(capsys, "logout") == {"profile": "default", "forgotten": True}
     assert run(["models", "list"]) in (4, 5)
 
 
 ON_A_TERMINAL = (
-    "models list", "models show birds", "compare birds 1 2", "metrics birds", "tasks list birds", "--help",
-    "submit --help", "jobs list", "versions diff birds 1 2", "versions show birds 2", "tasks show birds 1", "status",
+    "models list", "models show "
+        "birds", "compare birds 1 2", "metrics birds", "tasks list birds", "--help",
+    "submit --help", "jobs list", "versions diff birds 1 "
+        "2", "versions show birds 2", "tasks show birds 1", "status",
 )  # fmt: skip
 ONE_AFTER_THE_OTHER = """
 from perennial.cli.main import run
@@ -376,7 +418,9 @@ def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
     assert ended == [f"{command} ends with 0" for command in ON_A_TERMINAL]
     assert "\x1b[3" not in shown, "no colour"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
-    lines = [line for line in shown.splitlines() if not re.search(r"^ *perennial |[0-9a-f]{64}", line)]
+    lines = [
+        line for line in shown.splitlines() if not re.search(r"^ *perennial |[0-9a-f]{64}", line)
+    ]
     assert max(len(line) for line in lines) <= 80
 
 
@@ -397,7 +441,9 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
 ) -> None:
     assert asked(capsys, "open")["url"] == f"{running.url}/ui"
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda page: bool(opened.append(page)))  # there is no browser
+    monkeypatch.setattr(
+        "webbrowser.open", lambda page: bool(opened.append(page))
+    )  # there is no browser
     assert run(["open"]) == 0
     out, told = capsys.readouterr()
     assert out == f"{running.url}/ui\n" and "There is no browser here" in told
@@ -407,7 +453,9 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
 
 
 def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]) -> None:
-    status, shown = on_a_terminal(["-m", "perennial", "submit", birds, str(weeks[4]), "--timeout", "1"])
+    status, shown = on_a_terminal(
+        ["-m", "perennial", "submit", birds, str(weeks[4]), "--timeout", "1"]
+    )
     assert status == 14, shown
     assert "version 2 of task 2 is held by its gate" in " ".join(shown.split()), shown
     assert "`perennial status` tells what settles it." in " ".join(shown.split()), shown

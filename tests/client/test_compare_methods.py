@@ -15,7 +15,12 @@ from tools.compare_methods.errors import CannotCompare
 from tools.compare_methods.split import Sample
 from tools.compare_methods.table import WORDS
 
-COLOURS = {"blue": (30, 40, 200), "green": (40, 190, 40), "red": (210, 30, 30), "white": (230, 230, 225)}
+COLOURS = {
+    "blue": (30, 40, 200),
+    "green": (40, 190, 40),
+    "red": (210, 30, 30),
+    "white": (230, 230, 225),
+}
 SMALL = Options(
     Sample(images=8, held_out=4),
     epochs=3,
@@ -38,7 +43,9 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_row_is_measured_on_the_same_held_out_images(colours: Path, client: Perennial) -> None:
+def test_every_row_is_measured_on_the_same_held_out_images(
+    colours: Path, client: Perennial
+) -> None:
     lines: list[str] = []
     found = compare_methods(colours, SMALL, lines.append, lambda: nullcontext(client))
     rows = {outcome.row: outcome for outcome in found.outcomes}
@@ -51,7 +58,9 @@ def test_every_row_is_measured_on_the_same_held_out_images(colours: Path, client
     first_batch = found.document["batches"][0]
     assert rows["full"].images_kept in (15, 16) and len(first_batch) == 2
     assert all(rows[name].images_kept == 0 for name in ("lda", "logistic", "finetune", "perennial"))
-    estimate = next(number for number, line in enumerate(lines) if line.startswith("This takes about"))
+    estimate = next(
+        number for number, line in enumerate(lines) if line.startswith("This takes about")
+    )
     assert "--without full" in lines[estimate]
     assert estimate < next(number for number, line in enumerate(lines) if line.startswith("lda:"))
 
@@ -70,8 +79,12 @@ def test_a_class_without_a_readable_image_is_an_error(colours: Path, tmp_path: P
         (tmp_path / "trees" / label).mkdir(parents=True)
         for number in range(10):
             file = tmp_path / "trees" / label / f"{number}.png"
-            file.write_bytes((colours / "blue" / "00.png").read_bytes() if label == "elm" else b"no image")
-    with pytest.raises(CannotCompare, match=r"Of ash no image to learn from can be read\. Each class"):
+            file.write_bytes(
+                (colours / "blue" / "00.png").read_bytes() if label == "elm" else b"no image"
+            )
+    with pytest.raises(
+        CannotCompare, match=r"Of ash no image to learn from can be read\. Each class"
+    ):
         compare_methods(tmp_path / "trees", SMALL, lambda line: None)
 
 

@@ -20,7 +20,11 @@ def test_an_argument_wins_over_a_profile_over_the_environment_over_the_stored_de
     found = config.find_connection("https://said.example/v1/", "said")
     assert (found.url, found.key, found.source) == ("https://said.example", "said", "argument")
     found = config.find_connection(profile="team")  # as a whole
-    assert (found.url, found.key, found.source) == ("https://team.example", "pk_team", "profile team")
+    assert (found.url, found.key, found.source) == (
+        "https://team.example",
+        "pk_team",
+        "profile team",
+    )
     found = config.find_connection()
     assert (found.url, found.key) == ("https://env.example", "env")
 
@@ -74,7 +78,10 @@ def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
     "command", ["status", "models create birds", "submit birds photos", "predict birds a.png"]
 )
 def test_without_a_key_a_service_that_does_not_answer_is_told_first(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with stub.answering(lambda _: stub.Said()) as gone:
         monkeypatch.setenv("PERENNIAL_URL", gone.url)

@@ -43,7 +43,9 @@ class Watched:
 
 
 @pytest.mark.parametrize("whole_bytes", [PIECE, 1 << 30], ids=["in pieces", "in one request"])
-def test_a_batch_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+def test_a_batch_is_read_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:
     monkeypatch.setattr("perennial._async.upload.CHUNK_BYTES", PIECE)
     monkeypatch.setattr("perennial._async.upload.submit.__defaults__", (whole_bytes,))
     batch, tus = Watched(3 * PIECE + 5), Tus()
@@ -54,7 +56,9 @@ def test_a_batch_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch, 
 
     with answering(tus) as stub:
         asyncio.run(submit(stub.url))
-    assert max(len(asked.body) for asked in stub.asked) == (PIECE if whole_bytes == PIECE else 3 * PIECE + 5)
+    assert max(len(asked.body) for asked in stub.asked) == (
+        PIECE if whole_bytes == PIECE else 3 * PIECE + 5
+    )
     assert batch.threads and threading.get_ident() not in batch.threads
 
 
@@ -79,7 +83,9 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
     assert threads and threading.get_ident() not in threads
 
 
-def test_a_download_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_written_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content, threads = os.urandom(PIECE), set[int]()
 
     class File(io.FileIO):

@@ -59,4 +59,6 @@ def test_the_documentation_and_the_help_have_every_status_and_no_other() -> None
     told = {row[0]: row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
     assert told == {str(status.value): MEANINGS[status] for status in Exit}
     help_text = " ".join((cli.help or "").split())
-    assert all(f"{status.value} {MEANINGS[status]}".replace("`", "") in help_text for status in Exit)
+    assert all(
+        f"{status.value} {MEANINGS[status]}".replace("`", "") in help_text for status in Exit
+    )

@@ -27,7 +27,9 @@ def names_of(verb: Any, *others: str) -> set[str]:
 
 def test_a_new_model_has_the_fields_of_the_api() -> None:
     known = names_of(Models.create, "exist_ok")
-    assert known == set(ModelIn.model_fields) == set(get_type_hints(NewModel)) | {"name", "scenario"}
+    assert (
+        known == set(ModelIn.model_fields) == set(get_type_hints(NewModel)) | {"name", "scenario"}
+    )
 
 
 def test_a_model_is_changed_by_the_fields_of_the_api() -> None:
@@ -41,7 +43,9 @@ def test_a_webhook_has_the_fields_of_the_api() -> None:
 
 
 def test_options_of_a_batch_are_those_of_all_its_kinds() -> None:
-    of_kinds = [list(inspect.signature(one).parameters)[1:] for one in (*KINDS.values(), BucketImages)]
+    of_kinds = [
+        list(inspect.signature(one).parameters)[1:] for one in (*KINDS.values(), BucketImages)
+    ]
     known = {"kind"} | {name for names in of_kinds for name in names}
     assert set(get_type_hints(BatchOptions)) == known - {"progress"}  # which is the verb's own
 
@@ -51,7 +55,10 @@ def test_options_of_a_batch_are_those_of_all_its_kinds() -> None:
     [
         ({}, {}),
         ({"description": None}, {"description": None}),
-        ({"gate": {"min_acc": None}, "tags": ("a", "b")}, {"gate": {"min_acc": None}, "tags": ["a", "b"]}),
+        (
+            {"gate": {"min_acc": None}, "tags": ("a", "b")},
+            {"gate": {"min_acc": None}, "tags": ["a", "b"]},
+        ),
         (
             {"on_held": "continue", "allow_lost_classes": False},
             {"on_held": "continue", "allow_lost_classes": False},

@@ -16,7 +16,9 @@ from perennial.shapes import read_as
 
 METRICS: dict[str, Any] = {
     **sample_answers.sample_answer("GET", "/v1/models/birds/metrics"),
-    "rows": [{"version": n, "task": n or None, "parent": None, "status": "published"} for n in range(3)],
+    "rows": [
+        {"version": n, "task": n or None, "parent": None, "status": "published"} for n in range(3)
+    ],
     "columns": [{"task": n, "name": None, "classes": [], "n": 9} for n in (1, 2)],
     "accuracy_matrix": [[None, None], [0.5, None], [0.25, 1.0]],
 }
@@ -64,7 +66,10 @@ def test_a_list_has_its_items_as_rows_with_times_and_fields_of_fields() -> None:
         "started_at": None,
         "finished_at": "2026-11-23T14:36:00Z",
     }
-    with stub.client_of(lambda _: stub.Said(body={"items": [job, job], "next_cursor": None})) as (_, client):
+    with stub.client_of(lambda _: stub.Said(body={"items": [job, job], "next_cursor": None})) as (
+        _,
+        client,
+    ):
         frame = client.jobs.list().to_pandas()
     assert len(frame) == 2 and "progress.step" in frame.columns
     assert frame["created_at"][0] == pandas.Timestamp("2026-11-23T14:35:00.5Z")
@@ -72,7 +77,10 @@ def test_a_list_has_its_items_as_rows_with_times_and_fields_of_fields() -> None:
 
 
 def test_an_empty_list_has_its_columns() -> None:
-    with stub.client_of(lambda _: stub.Said(body={"items": [], "next_cursor": None})) as (_, client):
+    with stub.client_of(lambda _: stub.Said(body={"items": [], "next_cursor": None})) as (
+        _,
+        client,
+    ):
         frame = client.versions.list("birds").to_pandas()
     assert frame.empty and {"number", "status", "mean_accuracy"} <= set(frame.columns)
 
@@ -85,8 +93,11 @@ def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_an_answer_that_is_shown_asks_for_no_other_library(tmp_path: Path) -> None:
     program = (
-        "import sys, perennial.notebook, perennial.comparison, perennial.frames, perennial.pictures\n"
-        "print([name for name in ('pandas', 'PIL', 'IPython', 'numpy') if name in sys.modules])"
+        "import sys, perennial.notebook, perennial.comparison, perennial.frames, "
+        "perennial.pictures\nprint([name for name in ('pandas', 'PIL', 'IPython', 'numpy') if name "
+        "in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -23,9 +23,9 @@ for check in version.gate.checks:
 
 
 def test_the_types_are_those_of_the_openapi_document() -> None:
-    assert client_types.TARGET.read_text() == client_types.generate_source(client_types.build_document()), (
-        "run: python -m tools.client_types"
-    )
+    assert client_types.TARGET.read_text() == client_types.generate_source(
+        client_types.build_document()
+    ), "run: python -m tools.client_types"
 
 
 def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
@@ -89,7 +89,11 @@ def test_a_checker_finds_a_wrong_field(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini"),
-            *("--cache-dir", str(ROOT / ".mypy_cache" / "client"), *(f"{name}.py" for name in programs)),
+            *(
+                "--cache-dir",
+                str(ROOT / ".mypy_cache" / "client"),
+                *(f"{name}.py" for name in programs),
+            ),
         ],
         cwd=tmp_path,
         env={"MYPYPATH": str(ROOT / "client"), "PATH": "/usr/bin:/bin"},
@@ -97,7 +101,9 @@ def test_a_checker_finds_a_wrong_field(tmp_path: Path) -> None:
         text=True,
     )
     complaints = sorted(line for line in done.stdout.splitlines() if ": error: " in line)
-    assert [line.partition(".py:")[0] for line in complaints] == ["misspelt", "mistyped"], done.stdout
+    assert [line.partition(".py:")[0] for line in complaints] == ["misspelt", "mistyped"], (
+        done.stdout
+    )
     assert 'has no attribute "valeu"' in complaints[0] and "Incompatible types" in complaints[1]
 
 

@@ -1,4 +1,6 @@
-"""The doors through which values of the service leave the client, and that commands use no other."""
+"""The doors through which values of the service leave the client, and that commands use no
+other.
+"""
 
 import ast
 import io
@@ -40,7 +42,9 @@ PRINTING = {
     ("cli/output.py", "console().print"), ("bars.py", "Console"), ("bars.py", "self._bars.console.print"),
     ("cli/output.py", "click.prompt"),
 }  # fmt: skip
-"""The writer itself, bars with the texts that they get, and the question for a key, which has no value of a service."""
+"""The writer itself, bars with the texts that they get, and the question for a key, which has no
+value of a service.
+"""
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,9 @@ def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) ->
     assert one_line("a\n b\r\x0b c") == "a b c"
 
 
-@pytest.mark.parametrize("name", ["birds-1.zip", "README.md", "größe 写.txt", "model.onnx.data", "a" * 190])
+@pytest.mark.parametrize(
+    "name", ["birds-1.zip", "README.md", "größe 写.txt", "model.onnx.data", "a" * 190]
+)
 def test_a_plain_name_of_a_file_is_taken(name: str) -> None:
     assert safe_filename(name) == name
 
@@ -75,10 +81,14 @@ def test_any_other_name_of_a_file_is_refused(name: object) -> None:
         safe_filename(name)
 
 
-@pytest.mark.parametrize("word", ["a b", "$(id)", "`id`", "a;b", "a'b\"c", "a&b|c>d", "*", "~", "größe"])
+@pytest.mark.parametrize(
+    "word", ["a b", "$(id)", "`id`", "a;b", "a'b\"c", "a&b|c>d", "*", "~", "größe"]
+)
 def test_a_word_of_a_shell_is_one_word_that_does_nothing(word: str) -> None:
     assert shlex.split(shell_word(word)) == [word]
-    done = subprocess.run(["sh", "-c", f"printf %s {shell_word(word)}"], capture_output=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", f"printf %s {shell_word(word)}"], capture_output=True, check=True
+    )
     assert done.stdout.decode() == word
 
 
@@ -109,7 +119,11 @@ def test_a_place_on_another_service_is_refused(place: str) -> None:
 
 def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
-    assert (whole_number(3, "version"), header_number("10", "Length"), safe_echo('"tag"')) == (3, 10, '"tag"')
+    assert (whole_number(3, "version"), header_number("10", "Length"), safe_echo('"tag"')) == (
+        3,
+        10,
+        '"tag"',
+    )
     assert safe_echo("\x9b") == safe_echo("a b") == safe_echo(None) == safe_echo("a" * 3000) == ""
     for part in ("", ".", "..", "\ud800", "a" * 3000):
         with pytest.raises(BadAnswer):
@@ -162,7 +176,9 @@ def test_commands_print_through_the_writer_alone() -> None:
 def test_a_bar_shows_what_a_service_says_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich would make a link of markup, and pass escape sequences on."""
     shown = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", partial(Console, file=shown, force_terminal=True, width=120))
+    monkeypatch.setattr(
+        "rich.console.Console", partial(Console, file=shown, force_terminal=True, width=120)
+    )
     hostile = "\x1b]8;;http://evil.test\x1b\\[link=http://evil.test]x[/link]\u202e"
     job = {
         **sample_answer("GET", "/v1/jobs/job_1"),

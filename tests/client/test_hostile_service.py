@@ -1,4 +1,6 @@
-"""A hostile service against every command of the client: what it says stays inside, and ends as a sentence."""
+"""A hostile service against every command of the client: what it says stays inside, and ends as a
+sentence.
+"""
 
 import re
 import unicodedata
@@ -18,23 +20,37 @@ from perennial.cli.main import cli, run
 
 MIB = 1 << 20
 COMMANDS = (
-    "whoami", "status", "open birds", "login --key pk_x", "models list", "models create birds", "models show birds",
-    "models set birds --min-acc 0.5", "models rm birds --yes", "models memory birds", "models memory birds --delete",
-    "models rebase birds --base random", "models rebase birds --status", "models rebase birds --finish --yes",
-    "models rebase birds --back --yes", "submit birds batch.zip --timeout 0.02", "submit birds batch.zip --detach",
-    "submit birds batch.zip --check", "uploads list", "uploads rm upl_1", "tasks list birds", "tasks show birds 1",
+    "whoami", "status", "open birds", "login --key pk_x", "models list", "models create "
+        "birds", "models show birds",
+    "models set birds --min-acc "
+    "0.5", "models rm birds --yes", "models memory birds", "models memory birds --delete",
+    "models rebase birds --base random", "models rebase birds --status", "models rebase birds "
+        "--finish --yes",
+    "models rebase birds --back --yes", "submit birds batch.zip --timeout "
+        "0.02", "submit birds batch.zip --detach",
+    "submit birds batch.zip "
+    "--check", "uploads list", "uploads rm upl_1", "tasks list birds", "tasks show birds 1",
     "tasks continue birds 1", "tasks discard birds 1", "tasks relearn birds 1 --detach",
-    "tasks delete-data birds 1 --yes", "jobs list", "jobs show job_1", "jobs watch job_1 --timeout 0.02",
-    "jobs logs job_1", "jobs logs job_1 -f", "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
-    "jobs retry job_1 --detach", "versions list birds", "versions show birds 1", "versions note birds 1 fine",
-    "versions diff birds 1 1", "compare birds 1 1", "compare birds 1 1 --images negative", "download birds -v 1",
+    "tasks delete-data birds 1 --yes", "jobs list", "jobs show job_1", "jobs watch job_1 --timeout "
+        "0.02",
+    "jobs logs job_1", "jobs logs job_1 "
+        "-f", "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
+    "jobs retry job_1 --detach", "versions list birds", "versions show birds 1", "versions note "
+        "birds 1 fine",
+    "versions diff birds 1 1", "compare birds 1 1", "compare birds 1 1 --images "
+        "negative", "download birds -v 1",
     "download birds -v 1 --layout files -o files", "download birds -v 1 --layout triton -o triton",
-    "predict birds photo.png", "promote birds 1", "rollback birds --to 1", "follow birds", "metrics birds", "methods",
-    "methods der", "bases upload base.safetensors --architecture small-cnn", "bases list", "bases show bas_1",
+    "predict birds "
+    "photo.png", "promote birds 1", "rollback birds --to "
+        "1", "follow birds", "metrics birds", "methods",
+    "methods der", "bases upload base.safetensors --architecture "
+        "small-cnn", "bases list", "bases show bas_1",
     "bases rm bas_1", "bases architectures", "webhooks list", "webhooks create https://example.org/",
     "webhooks rotate whk_1", "webhooks show whk_1", "webhooks rm whk_1", "webhooks disable whk_1",
-    "webhooks enable whk_1", "webhooks test whk_1", "webhooks deliveries whk_1", "webhooks redeliver whk_1 dlv_1",
-    "keys list", "keys create ci", "keys revoke key_1", "issues birds 1", "evaluate birds labelled", "audit", "usage",
+    "webhooks enable whk_1", "webhooks test whk_1", "webhooks deliveries whk_1", "webhooks "
+        "redeliver whk_1 dlv_1",
+    "keys list", "keys create ci", "keys revoke key_1", "issues birds 1", "evaluate birds "
+        "labelled", "audit", "usage",
     "usage --by owner", "watch-folder inbox birds --once --quiet 0 --timeout 0.02",
 )  # fmt: skip
 BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
@@ -44,7 +60,16 @@ ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
 SHARE = 5
 """Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
-FILES = {"batch.zip", "labelled", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton", "inbox"}
+FILES = {
+    "batch.zip",
+    "labelled",
+    "photo.png",
+    "base.safetensors",
+    "birds-1.zip",
+    "files",
+    "triton",
+    "inbox",
+}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +137,11 @@ def require_clean(told: str, command: str) -> None:
     """Nothing that a terminal obeys, and no traceback."""
     assert "Traceback" not in told, told
     for one in set(told) - {"\n", "\t", "\u200c", "\u200d"}:
-        assert unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, (command, one, told[:500])
+        assert unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, (
+            command,
+            one,
+            told[:500],
+        )
 
 
 def outside(folder: Path) -> set[str]:
@@ -123,7 +152,11 @@ def outside(folder: Path) -> set[str]:
 def choose_commands(name: str, share: int) -> list[tuple[int, str]]:
     """Return one of `share` commands with their numbers, others for each hostile answer."""
     place = list(HOSTILE).index(name)
-    return [(number, command) for number, command in enumerate(COMMANDS) if (number + place) % share == 0]
+    return [
+        (number, command)
+        for number, command in enumerate(COMMANDS)
+        if (number + place) % share == 0
+    ]
 
 
 @pytest.mark.slow
@@ -141,7 +174,9 @@ def test_no_answer_does_any_harm(
     service.answer = against(hostile)
     for number, command in choose_commands(name, share):
         service.forget()
-        monkeypatch.setattr("perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0)
+        monkeypatch.setattr(
+            "perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0
+        )
         more = ["--json"] if number % 3 == 0 else []
         status = run([*command.split(), *more])
         out, err = capsys.readouterr()
@@ -175,11 +210,17 @@ def test_every_command_meets_many_hostile_answers_in_every_run() -> None:
 
 
 def test_every_command_that_asks_a_service_is_in_the_table() -> None:
-    tried = {" ".join(command.split()[:2]) for command in COMMANDS} | {one.split()[0] for one in COMMANDS}
+    tried = {" ".join(command.split()[:2]) for command in COMMANDS} | {
+        one.split()[0] for one in COMMANDS
+    }
     context = click.Context(cli)
     from perennial.cli.main import COMMANDS as NAMES
 
     for name in set(NAMES) - WITHOUT_A_SERVICE:
         found = cli.get_command(context, name)
-        inner = [f"{name} {one}" for one in found.commands] if isinstance(found, click.Group) else [name]
+        inner = (
+            [f"{name} {one}" for one in found.commands]
+            if isinstance(found, click.Group)
+            else [name]
+        )
         assert set(inner) <= tried, inner

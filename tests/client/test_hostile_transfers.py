@@ -111,28 +111,36 @@ DOWNLOADS: dict[str, tuple[str, Answer, str]] = {
     "a version that is a broken number": (ZIP, version_of(1.5), "where a whole number belongs"),
     "a version below zero": (ZIP, version_of(-1), "should be a whole number"),
     "no version": (ZIP, version_of(None), "should be a whole number"),
-    "another version": (ZIP, version_of(7), "answers with version 7, where version 1 was asked for"),
-    "another digest": (ZIP, download_of(file_answer(b"x", ETag=f'"{"0" * 64}"')), "was announced. Nothing was kept"),
+    "another version": (ZIP, version_of(7), "answers with version 7, where version 1 was asked "
+        "for"),
+    "another digest": (ZIP, download_of(file_answer(b"x", ETag=f'"{"0" * 64}"')), "was announced. "
+        "Nothing was kept"),
     "more than was announced": (ZIP, download_of(_lengths("10", 5 * MIB)), "more than 10 bytes"),
-    "less than was announced": (ZIP, download_of(_lengths("1000", 10)), "ended after 10 of 1000 bytes"),
+    "less than was announced": (ZIP, download_of(_lengths("1000", 10)), "ended after 10 of 1000 "
+        "bytes"),
     "no length": (ZIP, download_of(_lengths(None, 10)), "Content-Length"),
     "a length that is none": (ZIP, download_of(_lengths("1e9", 10)), "e"),
     "a length without end": (ZIP, download_of(_lengths("9" * 17, 10)), "--max-size"),
-    "more than is allowed": (f"{ZIP} --max-size 1KiB", download_of(file_answer(b"x" * 1025)), "1,024 are taken"),
+    "more than is allowed": (f"{ZIP} --max-size "
+        f"1KiB", download_of(file_answer(b"x" * 1025)), "1,024 are taken"),
     "another part": (ZIP, download_of(_ranged), "another digest|was announced|another part"),
     "never ready": (ZIP, download_of(_not_ready("1e300")), "still makes"),
     "ready at no time": (ZIP, download_of(_not_ready("nan")), "still makes"),
     "names upwards": (FILES, download_of(file_answer(_zip(("../../pwned", b"x")))), "no safe name"),
-    "an absolute name": (FILES, download_of(file_answer(_zip(("/tmp/pwned", b"x")))), "no safe name"),
-    "a name of Windows": (FILES, download_of(file_answer(_zip(("C:\\pwned", b"x")))), "no safe name"),
+    "an absolute "
+    "name": (FILES, download_of(file_answer(_zip(("/tmp/pwned", b"x")))), "no safe name"),
+    "a name of "
+    "Windows": (FILES, download_of(file_answer(_zip(("C:\\pwned", b"x")))), "no safe name"),
     "a device": (FILES, download_of(file_answer(_zip(("NUL.txt", b"x")))), "no safe name"),
     "a hidden name": (FILES, download_of(file_answer(_zip((".bashrc", b"x")))), "no safe name"),
-    "a name with escapes": (FILES, download_of(file_answer(_zip(("a\x1b[2J\u202e.txt", b"x")))), "no safe name"),
+    "a name with "
+    "escapes": (FILES, download_of(file_answer(_zip(("a\x1b[2J\u202e.txt", b"x")))), "no safe name"),
     "a bomb": (FILES, download_of(file_answer(_zip(("model.safetensors", bytes(80 * MIB))))), "far more than its size"),
     "many files": (FILES, download_of(file_answer(_zip(*((f"f{n}", b"") for n in range(1500))))), "1,500 files"),
     "no zip": (FILES, download_of(file_answer(b"\x1b[2J")), "no archive that can be read"),
     "labels upwards": (TRITON, download_of(file_answer(package({"../../pwned": ["a"]}))), "no safe name"),
-    "labels that are none": (TRITON, download_of(file_answer(package({"a": 5}))), "does not name the labels"),
+    "labels that are none": (TRITON, download_of(file_answer(package({"a": 5}))), "does not name "
+        "the labels"),
     "a graph upwards": (TRITON, download_of(file_answer(package(None, **{"model.onnx./../../a": b"x"}))), "no safe"),
 }  # fmt: skip
 """Command, answers, and part of the sentence that a person reads."""
@@ -147,7 +155,11 @@ def test_a_hostile_download_ends_as_a_sentence_and_leaves_nothing(
     err = capsys.readouterr().err
     assert any(part in err for part in sentence.split("|")), err
     assert service.sent < 16 * MIB
-    left = {str(one.relative_to(work)) for one in work.rglob("*") if one.is_file() and one.suffix != ".part"}
+    left = {
+        str(one.relative_to(work))
+        for one in work.rglob("*")
+        if one.is_file() and one.suffix != ".part"
+    }
     # what a layout began is inside its own folder
     assert {one for one in left if not one.startswith(("birds-1/", "birds/"))} == {"batch.zip"}
     assert {one.name for one in work.parent.iterdir()} <= {"work", "home"}
@@ -236,7 +248,9 @@ def test_an_endless_event_is_not_read(
     service: HostileService, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = STREAMS[name]
-    service.answer = lambda request: stream(request) if "/events" in request.target else honest(request)
+    service.answer = lambda request: (
+        stream(request) if "/events" in request.target else honest(request)
+    )
     assert run(["jobs", "watch", "job_1", "--json"]) == 1
     assert "an event of more than" in capsys.readouterr().err
     assert service.sent < 16 * MIB
@@ -245,13 +259,20 @@ def test_an_endless_event_is_not_read(
 def test_events_that_came_before_are_not_told_again(
     service: HostileService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream that repeats itself is left after its bytes, and the job is asked whether it has ended."""
+    """A stream that repeats itself is left after its bytes, and the job is asked whether it has
+    ended.
+    """
     monkeypatch.setattr("perennial._sync.stream.MAX_STREAM_BYTES", MIB)
-    event = b'id: 5\ndata: {"id": 5, "type": "log", "at": "t", "data": {"level": "info", "message": "m"}}\n\n'
+    event = (
+        b'id: 5\ndata: {"id": 5, "type": "log", "at": "t", "data": {"level": "info", '
+        b'"message": "m"}}\n\n'
+    )
     odd = b'id: \xc2\xb2\xc2\xb3\ndata: {"id": 6, "type": "log", "at": "t"}\n\n'
     stream = [odd, *([event * 500] * 200)]
     head = next(_for_ever(b""))
-    service.answer = lambda request: iter([head, *stream]) if "/events" in request.target else honest(request)
+    service.answer = lambda request: (
+        iter([head, *stream]) if "/events" in request.target else honest(request)
+    )
     assert run(["jobs", "watch", "job_1", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum('"id":5' in line for line in lines) == 1

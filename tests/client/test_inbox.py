@@ -149,7 +149,9 @@ HOLD = (
 def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the folder."""
     command = [sys.executable, "-c", HOLD, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         try:
             yield process
@@ -159,7 +161,10 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_one_process_has_a_folder_and_a_dead_one_has_it_no_more(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
-        with pytest.raises(inbox.InUse, match=f"process {process.pid} of"), inbox.lock_folder(tmp_path):
+        with (
+            pytest.raises(inbox.InUse, match=f"process {process.pid} of"),
+            inbox.lock_folder(tmp_path),
+        ):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait(60)

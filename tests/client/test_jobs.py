@@ -1,4 +1,6 @@
-"""Following jobs: to their end, through broken streams, and what is raised when they end in another way."""
+"""Following jobs: to their end, through broken streams, and what is raised when they end in another
+way.
+"""
 
 import asyncio
 import io
@@ -33,7 +35,9 @@ def model(client: Perennial, archives: list[bytes]) -> str:
     return teach_once(client, "jobs", archives[0])
 
 
-def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(client: Perennial, model: str) -> None:
+def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(
+    client: Perennial, model: str
+) -> None:
     job = next(iter(client.jobs.list(model=model)))
     events = list(client.job(job.id).events())
     assert [one.id for one in events] == sorted({one.id for one in events})
@@ -44,7 +48,9 @@ def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(client: Pere
     assert list(client.job(job.id).logs(follow=True)) == said  # to the end of the job
 
 
-def test_a_held_version_is_raised_with_why_and_what_to_do(client: Perennial, archives: list[bytes]) -> None:
+def test_a_held_version_is_raised_with_why_and_what_to_do(
+    client: Perennial, archives: list[bytes]
+) -> None:
     client.models.create("gated", **{**SMALL, "gate": {"min_acc": 1.0, "checks": "off"}})
     handle = client.submit("gated", archives[1], name="week-31")
     with pytest.raises(GateHeld) as caught:
@@ -85,7 +91,9 @@ def test_an_archive_that_is_none_is_rejected_at_once(client: Perennial, model: s
 
 def test_damaged_images_reject_the_job(client: Perennial, model: str) -> None:
     out, damaged = io.BytesIO(), io.BytesIO()
-    Image.effect_noise((32, 32), 50).save(damaged, "PNG")  # its head is right, and it ends too early
+    Image.effect_noise((32, 32), 50).save(
+        damaged, "PNG"
+    )  # its head is right, and it ends too early
     with zipfile.ZipFile(out, "w") as archive:
         for label, number in itertools.product("ab", range(4)):
             archive.writestr(f"{label}/{number}.png", damaged.getvalue()[:200])
@@ -108,7 +116,9 @@ def test_the_same_verbs_can_be_awaited(
             return job.outcome, versions, size
 
     outcome, versions, size = asyncio.run(use())
-    assert outcome == "published" and versions[-1] >= 2 and size == (tmp_path / "a.zip").stat().st_size
+    assert (
+        outcome == "published" and versions[-1] >= 2 and size == (tmp_path / "a.zip").stat().st_size
+    )
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,10 +130,16 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
         if not asked.path.endswith("/events"):
             return Said(body={"id": "job_1", "is_terminal": True, "state": "succeeded"})
         after = int(asked.headers.get("last-event-id", 0))
-        lines = [f"id: {one['id']}\nevent: log\ndata: {json.dumps(one)}\n\n" for one in events[after:]]
+        lines = [
+            f"id: {one['id']}\nevent: log\ndata: {json.dumps(one)}\n\n" for one in events[after:]
+        ]
         body = ("retry: 1000\n\n: alive\n\n" + "".join(lines)).encode()
-        cut = None if len(lines) < 3 else len(body) - len(lines[-1]) - 5  # in the middle of the last but one
-        return Said(200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut)
+        cut = (
+            None if len(lines) < 3 else len(body) - len(lines[-1]) - 5
+        )  # in the middle of the last but one
+        return Said(
+            200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut
+        )
 
     with client_of(answer) as (stub, client):
         found: list[Any] = list(client.job("job_1").events())
@@ -131,7 +147,9 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
     assert len(stub.asked) > 3
 
 
-def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for module in ("job", "http"):
         monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
     asked = itertools.count(1)
@@ -154,14 +172,18 @@ def test_a_service_that_was_never_there_ends_the_wait_at_once() -> None:
         client.job("job_1").wait()
 
 
-def test_a_batch_is_checked_without_a_task(client: Perennial, model: str, archives: list[bytes]) -> None:
+def test_a_batch_is_checked_without_a_task(
+    client: Perennial, model: str, archives: list[bytes]
+) -> None:
     before = len(list(client.tasks.list(model)))
     report = client.tasks.check(model, archives[4])
     assert report.valid and set(report.classes) == {"8", "9"}
     assert len(list(client.tasks.list(model))) == before
 
 
-def test_images_are_answered_each_for_itself(client: Perennial, model: str, archives: list[bytes]) -> None:
+def test_images_are_answered_each_for_itself(
+    client: Perennial, model: str, archives: list[bytes]
+) -> None:
     with zipfile.ZipFile(io.BytesIO(archives[0])) as archive:
         image = archive.read(archive.namelist()[0])
     found = client.predict(model, [image, b"no image"], version=1, top_k=2)

@@ -1,5 +1,5 @@
-"""Keys of profiles go to the system's keyring where the package `keyring` is installed; here one that lives
-in memory."""
+"""Keys of profiles go to the system's keyring where the package `keyring` is installed; here one
+that lives in memory."""
 
 import sys
 from types import ModuleType
@@ -20,7 +20,9 @@ class NoKeyringError(KeyringError, RuntimeError):
 
 
 class Keyring(ModuleType):
-    """The three functions of `keyring` that the client calls, over a dict. `is_there` False: as on a server."""
+    """The three functions of `keyring` that the client calls, over a dict. `is_there` False: as on
+    a server.
+    """
 
     def __init__(self) -> None:
         super().__init__("keyring")

@@ -1,5 +1,5 @@
-"""Large batches go in pieces that survive cuts, deaths and absences; here of the client, against a service
-that answers as told."""
+"""Large batches go in pieces that survive cuts, deaths and absences; here of the client, against a
+service that answers as told."""
 
 import base64
 import contextlib
@@ -175,7 +175,9 @@ def test_a_batch_that_was_checked_is_submitted_without_sending_it_again(large: P
     assert len({asked.headers["idempotency-key"] for asked in tus.submits}) == 2
 
 
-@pytest.mark.parametrize(("code", "is_kept"), [("archive-invalid", False), ("invalid-recipe", True)])
+@pytest.mark.parametrize(
+    ("code", "is_kept"), [("archive-invalid", False), ("invalid-recipe", True)]
+)
 def test_an_upload_stays_at_the_service_only_if_another_submit_can_use_it(
     large: Path, home: Path, code: str, is_kept: bool
 ) -> None:

@@ -47,7 +47,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        ("", "key_1\tci, nightly\tteam\twrite\tfor ever\nkey_2\tpage\tteam\twrite\t2027-01-31 23:59 UTC\n"),
+        (
+            "",
+            "key_1\tci, nightly\tteam\twrite\tfor ever\nkey_2\tpage\tteam\twrite\t2027-01-31 23:59 "
+            "UTC\n",
+        ),
         ("--columns name,key", "ci, nightly\tkey_1\npage\tkey_2\n"),
         ("--columns valid-until --headers", "valid until\nfor ever\n2027-01-31 23:59 UTC\n"),
         ("--csv --columns name,Key", 'name,key\n"ci, nightly",key_1\npage,key_2\n'),
@@ -56,7 +60,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
         ("-q --columns name", "ci, nightly\npage\n"),
     ],
 )
-def test_rows_are_printed_in_the_form_that_was_asked_for(capsys: Said, options: str, shown: str) -> None:
+def test_rows_are_printed_in_the_form_that_was_asked_for(
+    capsys: Said, options: str, shown: str
+) -> None:
     assert run(["keys", "list", *options.split()]) == 0
     assert capsys.readouterr().out == shown
 
@@ -106,7 +112,9 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         yield from ((f"{name} {one}".strip(), command) for one, command in inner)
 
 
-def test_csv_reads_back_what_holds_commas_and_quotes(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_reads_back_what_holds_commas_and_quotes(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(KEY, "name", 'a "b", c')
     assert run(["keys", "list", "--csv"]) == 0
     assert next(csv.DictReader(io.StringIO(capsys.readouterr().out)))["name"] == 'a "b", c'
@@ -122,13 +130,16 @@ def test_json_goes_through_the_program_jq(
 
 
 @pytest.mark.parametrize(
-    ("ending", "status"), [("sys.exit(3)", 2), ("sys.exit(5)", 1)], ids=["no expression", "it does not fit"]
+    ("ending", "status"),
+    [("sys.exit(3)", 2), ("sys.exit(5)", 1)],
+    ids=["no expression", "it does not fit"],
 )
 def test_what_jq_finds_wrong_is_told_on_a_line(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: str, status: int
 ) -> None:
     program(
-        tmp_path, f"#!{sys.executable}\nimport sys\nprint('jq:', 'bad\\x1b[2J', file=sys.stderr)\n{ending}\n"
+        tmp_path,
+        f"#!{sys.executable}\nimport sys\nprint('jq:', 'bad\\x1b[2J', file=sys.stderr)\n{ending}\n",
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["keys", "list", "--jq", ".["]) == status
@@ -136,7 +147,9 @@ def test_what_jq_finds_wrong_is_told_on_a_line(
     assert "--jq '.[': jq: bad" in told and "\x1b" not in told
 
 
-def test_without_jq_the_option_says_so(capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_jq_the_option_says_so(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["keys", "list", "--jq", "."]) == 2
     assert "needs the program jq, which is not on this machine" in capsys.readouterr().err
@@ -151,7 +164,11 @@ def program(folder: Path, text: str) -> None:
 
 def asked_with(service: stub.Stub, method: str) -> list[Any]:
     """Bodies and paths of what was asked with a method."""
-    return [json.loads(one.body) if one.body else one.path for one in service.asked if one.method == method]
+    return [
+        json.loads(one.body) if one.body else one.path
+        for one in service.asked
+        if one.method == method
+    ]
 
 
 def test_a_key_is_revoked_by_the_name_of_one_valid_key(capsys: Said, service: stub.Stub) -> None:
@@ -180,7 +197,10 @@ def test_a_name_of_several_keys_is_told_with_their_ids_and_one_of_none_is_not_fo
     [
         (["keys", "create", "ci", "--expires", "2027-01-31"], "2027-01-31T23:59:59Z"),
         (["keys", "create", "ci", "--expires", "2027-01-31T08:00"], "2027-01-31T08:00:00Z"),
-        (["keys", "create", "ci", "--expires", "2027-01-31T08:00:00+02:00"], "2027-01-31T06:00:00Z"),
+        (
+            ["keys", "create", "ci", "--expires", "2027-01-31T08:00:00+02:00"],
+            "2027-01-31T06:00:00Z",
+        ),
         (["audit", "--since", "2026-11-01"], "2026-11-01T00%3A00%3A00Z"),
     ],
 )
@@ -190,7 +210,9 @@ def test_a_date_is_a_moment(service: stub.Stub, arguments: list[str], parameter:
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "2027-13-01", "30x", "9999999w"])
-def test_what_is_no_moment_is_told_with_what_is_one(capsys: Said, service: stub.Stub, text: str) -> None:
+def test_what_is_no_moment_is_told_with_what_is_one(
+    capsys: Said, service: stub.Stub, text: str
+) -> None:
     assert run(["keys", "create", "ci", "--expires", text]) == 2
     assert "write it such as 30d, 12h, 2027-01-31" in " ".join(capsys.readouterr().err.split())
     assert service.asked == []
@@ -206,7 +228,9 @@ def test_what_is_no_moment_is_told_with_what_is_one(capsys: Said, service: stub.
         ("keys revok ci", "`perennial keys revoke`"),
     ],
 )
-def test_a_typo_of_a_command_gets_the_nearest_suggested(capsys: Said, typed: str, meant: str) -> None:
+def test_a_typo_of_a_command_gets_the_nearest_suggested(
+    capsys: Said, typed: str, meant: str
+) -> None:
     assert run(typed.split()) == 2
     assert f"Did you mean {meant}" in capsys.readouterr().err
 

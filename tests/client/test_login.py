@@ -102,7 +102,13 @@ def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> N
 
 
 @pytest.mark.parametrize(
-    "url", ["https://a.example/?x=1", "https://a.example:port/ui", "https://me@a.example/ui", "https://[/"]
+    "url",
+    [
+        "https://a.example/?x=1",
+        "https://a.example:port/ui",
+        "https://me@a.example/ui",
+        "https://[/",
+    ],
 )
 def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> None:
     with pytest.raises(ConfigError, match="no address of a service"):
@@ -159,7 +165,9 @@ def test_a_web_page_in_place_of_an_answer_is_never_printed(
 ) -> None:
     monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
-    with stub.answering(lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})) as service:
+    with stub.answering(
+        lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})
+    ) as service:
         assert run([*arguments, "--url", service.url]) != 0
     out, told = capsys.readouterr()
     assert told and "<" not in out + told and "Sign in" not in out + told
@@ -181,7 +189,11 @@ PROMPTS = ("models rm birds", "tasks delete-data birds 1", "models rebase birds 
 @pytest.mark.parametrize("command", PROMPTS)
 @pytest.mark.parametrize(
     ("answer", "status", "said"),
-    [("", 2, "nobody answered. Say --yes"), ("n\n", 1, "Nothing was done."), ("\n", 1, "Nothing was done.")],
+    [
+        ("", 2, "nobody answered. Say --yes"),
+        ("n\n", 1, "Nothing was done."),
+        ("\n", 1, "Nothing was done."),
+    ],
     ids=["end of input", "no", "nothing"],
 )
 def test_a_question_without_a_yes_changes_nothing(

@@ -1,4 +1,6 @@
-"""Commands that look closer, against answers that a test writes: issues, evaluate, states, recipes, status."""
+"""Commands that look closer, against answers that a test writes: issues, evaluate, states, recipes,
+status.
+"""
 
 import copy
 import json
@@ -57,14 +59,22 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
     task["report"] |= {
         "data": {
             "suspects": [
-                {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "dog", "score": 12.5},
+                {
+                    "index": 4,
+                    "path": "train/cat/4.png",
+                    "label": "cat",
+                    "suggested": "dog",
+                    "score": 12.5,
+                },
                 {"index": 5, "path": None, "label": "dog", "suggested": "cat", "score": 2.0},
             ],
             "suspects_count": 7,
             "near_duplicates": {
                 "within": {"count": 2, "examples": [pair, spread]},
                 "held_out": {"count": 1, "examples": [spread]},
-                "earlier": [{"task": 3, "count": 1, "held_out": 0, "examples": [{**pair, "like": None}]}],
+                "earlier": [
+                    {"task": 3, "count": 1, "held_out": 0, "examples": [{**pair, "like": None}]}
+                ],
                 "not_compared": [],
                 "complete": True,
             },
@@ -104,7 +114,9 @@ def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) 
 
 @pytest.fixture
 def photos(tmp_path: Path, answers: Answers) -> Path:
-    """A folder with three cats and two dogs; a version calls the image 2 of each a dog, and the others cats."""
+    """A folder with three cats and two dogs; a version calls the image 2 of each a dog, and the
+    others cats.
+    """
     folder = tmp_path / "photos"
     for name in ("cat/1", "cat/2", "cat/3", "dog/1", "dog/2"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -113,11 +125,13 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
 
     def predict(asked: stub.Asked) -> stub.Said:
         contents = [
-            part.partition(b"\r\n\r\n")[2].strip(b"\r\n-") for part in asked.body.split(b"filename=")[1:]
+            part.partition(b"\r\n\r\n")[2].strip(b"\r\n-")
+            for part in asked.body.split(b"filename=")[1:]
         ]
         called = ["dog" if content[:1] == b"2" else "cat" for content in contents]
         said = [
-            {**usual["predictions"][0], "label": label, "probabilities": {label: 0.75}} for label in called
+            {**usual["predictions"][0], "label": label, "probabilities": {label: 0.75}}
+            for label in called
         ]
         return stub.Said(body={**usual, "predictions": said, "version": 4})
 
@@ -130,7 +144,8 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
     [
         (
             "",
-            "cat\t3\t2\t0.6666666666666666\t3\t0.6666666666666666\tdog (1)\ndog\t2\t1\t0.5\t2\t0.5\tcat (1)\n",
+            "cat\t3\t2\t0.6666666666666666\t3\t0.6666666666666666\tdog "
+            "(1)\ndog\t2\t1\t0.5\t2\t0.5\tcat (1)\n",
         ),
         ("--columns class,right", "cat\t2\ndog\t1\n"),
         ("--list confusion --csv", "class,called,images\ncat,dog,1\ndog,cat,1\n"),
@@ -164,7 +179,9 @@ def test_an_image_that_cannot_be_used_does_not_count_and_ends_with_1(
 
     def predict(asked: stub.Asked) -> stub.Said:
         said = usual(asked)
-        said.body["predictions"][0] = {"error": {"code": "image-invalid", "detail": "It is no image."}}
+        said.body["predictions"][0] = {
+            "error": {"code": "image-invalid", "detail": "It is no image."}
+        }
         return said
 
     answers[PREDICT] = predict
@@ -249,7 +266,12 @@ def test_every_state_that_jobs_show_can_be_asked_for(
             "number",
             [{"status": "published"}, {"status": "held"}],
         ),
-        ("webhooks list --state failing", "/v1/webhooks", "id", [{"state": "enabled"}, {"state": "failing"}]),
+        (
+            "webhooks list --state failing",
+            "/v1/webhooks",
+            "id",
+            [{"state": "enabled"}, {"state": "failing"}],
+        ),
         ("models list --waits held", MODELS, "name", [{"attention": []}, {}]),
     ],
 )
@@ -363,7 +385,10 @@ def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> 
         return stub.Said(body=sample("/v1/models/birds"))
 
     answers["/v1/models/birds"] = change
-    assert run(["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))]) == 0
+    assert (
+        run(["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))])
+        == 0
+    )
     assert sent == [{"gate": {name.replace("-", "_"): None for name in LIMITS}}]
 
 
@@ -375,7 +400,16 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
         return stub.Said(body=sample("/v1/models/birds"))
 
     answers["/v1/models/birds"] = change
-    options = ["--precision", "none", "--training-data-days", "none", "--description", "", "--tag", ""]
+    options = [
+        "--precision",
+        "none",
+        "--training-data-days",
+        "none",
+        "--description",
+        "",
+        "--tag",
+        "",
+    ]
     assert run(["models", "set", "birds", *options]) == 0
     assert sent == [{"answers": None, "training_data_days": None, "description": None, "tags": []}]
 

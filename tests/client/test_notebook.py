@@ -82,7 +82,10 @@ class Seen(HTMLParser):
 def hostile(value: Any, payload: str) -> Any:
     """The same JSON with each text replaced."""
     if isinstance(value, dict):
-        return {payload if key == "production" else key: hostile(one, payload) for key, one in value.items()}
+        return {
+            payload if key == "production" else key: hostile(one, payload)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [hostile(one, payload) for one in value]
     return payload if isinstance(value, str) else value
@@ -104,7 +107,9 @@ def test_what_somebody_named_is_text_in_a_notebook(shown: str, payload: str) -> 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> None:
-    compare = read_as(types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare"))
+    compare = read_as(
+        types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
+    )
     page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
     image = read_as(types.ComparedImage, hostile(page["items"][0], payload))
     seen = Seen(Comparison(compare, [image, image], [PNG, PNG])._repr_html_())
@@ -114,7 +119,9 @@ def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> No
 
 
 def test_a_comparison_takes_no_picture_that_is_none() -> None:
-    compare = read_as(types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare"))
+    compare = read_as(
+        types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
+    )
     page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
     image = read_as(types.ComparedImage, page["items"][0])
     for pictures in ([b"<svg onload=alert(1)>"], []):
@@ -130,7 +137,9 @@ def test_a_comparison_takes_no_picture_that_is_none() -> None:
         (500, None, 0, "0.5 kB"),
     ],
 )
-def test_a_bar_says_how_much_is_there(done: int, total: int | None, percent: int, said: str) -> None:
+def test_a_bar_says_how_much_is_there(
+    done: int, total: int | None, percent: int, said: str
+) -> None:
     content = bar_of_bytes(PAYLOADS[0], done, total)
     assert f"width:{percent}%" in content and said in content and Seen(content).tags == {"div"}
 
@@ -169,7 +178,9 @@ def test_a_notebook_shows_what_it_asks_for(
     monkeypatch: pytest.MonkeyPatch,
     browser: Browser,
 ) -> None:
-    client.models.create("shown", **{**small_batches.SMALL, "recipe": {**small_batches.QUICK, "epochs": 5}})
+    client.models.create(
+        "shown", **{**small_batches.SMALL, "recipe": {**small_batches.QUICK, "epochs": 5}}
+    )
     for archive in archives[:2]:
         client.submit("shown", archive).wait(240)
     (tmp_path / "week-33.zip").write_bytes(archives[2])
@@ -183,20 +194,34 @@ def test_a_notebook_shows_what_it_asks_for(
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    cells = [nbformat.v4.new_code_cell(cell.replace("HOSTILE", repr(PAYLOADS[0]))) for cell in CELLS]
+    cells = [
+        nbformat.v4.new_code_cell(cell.replace("HOSTILE", repr(PAYLOADS[0]))) for cell in CELLS
+    ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     runner = Watched(
-        notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=280,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     runner.execute()
 
-    outputs = [[one["data"]["text/html"] for one in cell.outputs if "data" in one] for cell in notebook.cells]
+    outputs = [
+        [one["data"]["text/html"] for one in cell.outputs if "data" in one]
+        for cell in notebook.cells
+    ]
     assert [len(one) for one in outputs] == [1] * len(CELLS)
-    sent, waited, job, model, version, comparison, matrix, frame, versions = (one[0] for one in outputs)
+    sent, waited, job, model, version, comparison, matrix, frame, versions = (
+        one[0] for one in outputs
+    )
     assert runner.redrawn >= 1 and "width:100%" in sent
     assert "succeeded" in waited and "width:100%" in waited and "succeeded" in job
     assert "Model shown" in Seen(model).text and "Version 3" in Seen(version).text
-    assert Seen(matrix).text.count("version") == 5 and "<table" in frame and "mean_accuracy" in versions
+    assert (
+        Seen(matrix).text.count("version") == 5
+        and "<table" in frame
+        and "mean_accuracy" in versions
+    )
 
     flipped = client.versions.compare_images("shown", 1, 3, limit=6).data
     assert flipped, "fine-tuning forgets"
@@ -210,7 +235,9 @@ def test_a_notebook_shows_what_it_asks_for(
     page.on("request", lambda request: asked.append(request.url))
     page.set_content(f"<!doctype html><style>section {{ margin: 1em }}</style><body>{body}")
     sizes = page.evaluate("[...document.images].map(one => [one.naturalWidth, one.clientWidth])")
-    assert len(sizes) == len(flipped) and all(natural == 8 and shown > 50 for natural, shown in sizes)
+    assert len(sizes) == len(flipped) and all(
+        natural == 8 and shown > 50 for natural, shown in sizes
+    )
     assert all(re.match(r"data:|about:", url) for url in asked)
     page.screenshot(path=str(tmp_path / "notebook.png"), full_page=True)
     page.close()

@@ -1,4 +1,6 @@
-"""Every kind of source becomes the same data set at a real service as the folder that it came from."""
+"""Every kind of source becomes the same data set at a real service as the folder that it
+came from.
+"""
 
 import io
 import tarfile
@@ -14,7 +16,9 @@ from tools.service import Service
 pytestmark = pytest.mark.slow
 
 LEARNED = ("labels.csv", "parquet", *CROPS)
-"""Kinds that a service learns in every run; `pack/test_bytes.py` shows part, label and bytes of all whole images."""
+"""Kinds that a service learns in every run; `pack/test_bytes.py` shows part, label and bytes of all
+whole images.
+"""
 MODEL = {
     "architecture": {"name": "mlp", "hidden": [16]},
     "image": {"size": 8, "channels": 3},
@@ -51,13 +55,16 @@ def of_folder(client: Rest, tmp_path_factory: pytest.TempPathFactory) -> Json:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in LEARNED else pytest.mark.campaign) for kind in KINDS]
+    "kind",
+    [pytest.param(kind, marks=[] if kind in LEARNED else pytest.mark.campaign) for kind in KINDS],
 )
 def test_a_batch_is_the_data_set_of_the_folder_that_it_came_from(
     kind: str, client: Rest, of_folder: Json, tmp_path: Path
 ) -> None:
     make, options = KINDS[kind]
     batch = open_batch(make(tmp_path), **options)  # type: ignore[arg-type]
-    digests, report = learned(client, f"kind-{kind.replace('.', '-')}", b"".join(batch.read_chunks()))
+    digests, report = learned(
+        client, f"kind-{kind.replace('.', '-')}", b"".join(batch.read_chunks())
+    )
     assert digests == of_folder["crops" if kind in CROPS else "images"]
     assert report["rejected_count"] == report["ignored"] == 0

@@ -56,7 +56,9 @@ def test_a_list_shows_its_first_page_and_asks_for_it_once() -> None:
 def test_a_loop_goes_through_all_pages_each_time(limit: int | None) -> None:
     with stub.client_of(paged) as (_, client):
         keys = client.keys.list(limit=limit)
-        assert [key.name for key in keys] == [key.name for key in keys] == [f"n{n}" for n in range(5)]
+        assert (
+            [key.name for key in keys] == [key.name for key in keys] == [f"n{n}" for n in range(5)]
+        )
 
 
 def test_the_last_page_has_no_next() -> None:
@@ -86,7 +88,9 @@ def test_a_limit_is_of_one_page() -> None:
 def test_a_page_says_how_much_of_what_it_is() -> None:
     with stub.client_of(paged) as (_, client):
         assert repr(client.keys.list()) == "<Pages of /v1/keys>"
-        assert repr(client.keys.list(limit=2).first_page()) == "<Page: 2 of /v1/keys, and more follow>"
+        assert (
+            repr(client.keys.list(limit=2).first_page()) == "<Page: 2 of /v1/keys, and more follow>"
+        )
 
 
 def test_every_list_of_the_client_takes_a_limit() -> None:

@@ -54,9 +54,15 @@ def test_an_opened_file_is_read_from_where_it_is(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK", "YCbCr", "HSV", "LAB"])
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK", "YCbCr", "HSV", "LAB"]
+)
 def test_a_picture_of_pil_keeps_its_pixels(mode: str) -> None:
-    picture = Image.new(mode, (3, 2)) if mode in ("I;16", "LAB") else Image.fromarray(PIXELS).convert(mode)
+    picture = (
+        Image.new(mode, (3, 2))
+        if mode in ("I;16", "LAB")
+        else Image.fromarray(PIXELS).convert(mode)
+    )
     parts = read_parts(picture)
     assert parts is not None
     found = opened(parts[0][1][1])
@@ -118,5 +124,10 @@ def test_all_forms_of_an_image_get_the_same_answer(
     (tmp_path / "digit.png").write_bytes(content)
     with (tmp_path / "digit.png").open("rb") as file:
         found = client.predict("forms", [picture, file, content, tmp_path / "digit.png"], top_k=2)
-    assert [one.name for one in found.predictions] == ["image-0", "digit.png", "image-2", "digit.png"]
+    assert [one.name for one in found.predictions] == [
+        "image-0",
+        "digit.png",
+        "image-2",
+        "digit.png",
+    ]
     assert len({str(one.to_dict() | {"name": None}) for one in found.predictions}) == 1

@@ -1,4 +1,6 @@
-"""Options of reading a batch from the command line, against a real service: a check tells what a submit would."""
+"""Options of reading a batch from the command line, against a real service: a check tells what a
+submit would.
+"""
 
 import io
 import json
@@ -63,7 +65,11 @@ def model(running: service.Service) -> str:
     [
         (("images",), "one_class=true", {"images": 4}),
         (("train", "test"), "layout=folders", {"train": 4, "test": 4}),
-        (("cat/indoor", "cat/outdoor", "dog/indoor"), "classes=level:2", {"indoor": 8, "outdoor": 4}),
+        (
+            ("cat/indoor", "cat/outdoor", "dog/indoor"),
+            "classes=level:2",
+            {"indoor": 8, "outdoor": 4},
+        ),
     ],
 )
 def test_a_check_stops_as_the_submit_does_and_an_option_settles_both(
@@ -76,7 +82,10 @@ def test_a_check_stops_as_the_submit_does_and_an_option_settles_both(
     classes: dict[str, int],
 ) -> None:
     source = str(write(tmp_path / "batch", *folders)) + (".zip" if as_zip else "")
-    checked, sent = say(capsys, "submit", model, source, "--check"), say(capsys, "submit", model, source)
+    checked, sent = (
+        say(capsys, "submit", model, source, "--check"),
+        say(capsys, "submit", model, source),
+    )
     assert checked == sent and checked[0] != 0 and f"-o {option.partition(':')[0]}" in sent[1]
     status, text = say(capsys, "submit", model, source, "--check", "--json", "-o", option)
     assert status == 0 and json.loads(text)["classes"] == classes
@@ -98,6 +107,9 @@ def test_the_classes_of_the_model_settle_how_a_folder_is_read(
 
 def test_an_archive_has_no_options_of_other_kinds(capsys: Said, tmp_path: Path) -> None:
     source = write(tmp_path / "batch", "cat")
-    for option, said in (("whole=true", "has no option whole"), ("classes=upper", "possible are level:1")):
+    for option, said in (
+        ("whole=true", "has no option whole"),
+        ("classes=upper", "possible are level:1"),
+    ):
         status, text = say(capsys, "submit", "none", f"{source}.zip", "-o", option)
         assert status == 2 and said in text

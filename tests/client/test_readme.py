@@ -18,20 +18,30 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILIN
 
 
 @pytest.mark.slow
-def test_every_program_runs(running: service.Service, archives: list[bytes], tmp_path: Path) -> None:
+def test_every_program_runs(
+    running: service.Service, archives: list[bytes], tmp_path: Path
+) -> None:
     for week, archive in zip((31, 32), archives, strict=False):
         (tmp_path / f"week-{week}.zip").write_bytes(archive)
     with zipfile.ZipFile(tmp_path / "week-31.zip") as first:
         first.extractall(tmp_path / "photos")
         for name in ("bird.png", "owl.jpg"):
             (tmp_path / name).write_bytes(first.read(first.namelist()[0]))
-    own = {"PYTHONPATH": str(ROOT / "client"), "PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
+    own = {
+        "PYTHONPATH": str(ROOT / "client"),
+        "PERENNIAL_URL": running.url,
+        "PERENNIAL_API_KEY": running.key,
+    }
     environment = {**os.environ, **own}
     said = []
     for program in PROGRAMS:
         program = program.replace('"birds"', '"readme"')
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, f"{program}\n{done.stderr}"
         said.append(done.stdout)
@@ -47,15 +57,21 @@ def test_the_table_names_every_verb() -> None:
     for names, verbs in rows.items():
         owners = re.findall(r"`client\.?(\w*)`", names)
         parts = re.findall(r"`([^`]*)`", verbs)
-        for owner, words in zip(owners, parts * len(owners) if len(parts) == 1 else parts, strict=True):
+        for owner, words in zip(
+            owners, parts * len(owners) if len(parts) == 1 else parts, strict=True
+        ):
             found[owner] = set(words.split())
-    there = {name: _verbs(part) for name, part in vars(client).items() if _verbs(part) and name[0] != "_"}
+    there = {
+        name: _verbs(part) for name, part in vars(client).items() if _verbs(part) and name[0] != "_"
+    }
     there.pop("connection", None)
     assert found == {**there, "": _verbs(client) - {"close"}}
 
 
 def _verbs(part: object) -> set[str]:
-    return {name for name in dir(type(part)) if name[0] != "_" and callable(getattr(type(part), name))}
+    return {
+        name for name in dir(type(part)) if name[0] != "_" and callable(getattr(type(part), name))
+    }
 
 
 def test_both_clients_have_the_same_verbs() -> None:

@@ -88,4 +88,6 @@ def refuse(*_: Any, **__: Any) -> None:
 
 def test_one_thing_is_asked_for_at_a_time(capsys: Said) -> None:
     assert "Say one of --base BASE" in said(capsys, "models", "rebase", "plums", status=2)
-    assert "There is no model 'plums'" in said(capsys, "models", "rebase", "plums", "--status", status=3)
+    assert "There is no model 'plums'" in said(
+        capsys, "models", "rebase", "plums", "--status", status=3
+    )

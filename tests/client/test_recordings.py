@@ -1,4 +1,5 @@
-"""Recordings of commands that wait, on a terminal and without one, against a real service and a real hub.
+"""Recordings of commands that wait, on a terminal and without one, against a real service and a
+real hub.
 
 `PERENNIAL_TEST_RECORDINGS=DIR` keeps the screens as text, to look at them.
 """
@@ -26,7 +27,10 @@ LASTS = {
     "method": "finetune",
     "epochs": 10_000,
     "batch_size": 4,
-    "optimizer": {"name": "sgd", "lr": 0.001},  # with the default these few images end in a loss of NaN
+    "optimizer": {
+        "name": "sgd",
+        "lr": 0.001,
+    },  # with the default these few images end in a loss of NaN
 }
 """Minutes: no test waits for its end."""
 
@@ -38,7 +42,9 @@ def hub() -> Iterator[hub_server.Hub]:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub) -> Iterator[service.Service]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub
+) -> Iterator[service.Service]:
     """A service that fetches weights from the hub of these tests."""
     settings = {**hub.environment(), "PERENNIAL_THREADS": "1"}
     with service.running(tmp_path_factory.mktemp("recorded"), settings) as found:
@@ -68,7 +74,9 @@ class Recorder:
     def __call__(
         self, *arguments: str, typed: tuple[str, bytes] | None = None, limit_s: float = 120
     ) -> Recording:
-        found = record(self._running.url, self._running.key, *arguments, typed=typed, limit_s=limit_s)
+        found = record(
+            self._running.url, self._running.key, *arguments, typed=typed, limit_s=limit_s
+        )
         text = "\n\n".join("\n".join(screen) for screen in found.screens)
         self._keep(arguments, f"{text}\n\nexit status {found.status}\n")
         return found
@@ -131,7 +139,11 @@ def test_a_second_batch_is_followed_by_what_the_first_one_cost(
     job = client.submit("twice", weeks[1])
     found = recorded("jobs", "watch", job.id)
     assert found.status == Exit.DONE
-    seen = [share for screen in found.screens for share in shares([line for line in screen if "━" in line])]
+    seen = [
+        share
+        for screen in found.screens
+        for share in shares([line for line in screen if "━" in line])
+    ]
     assert seen == sorted(seen)
     for command in ("tasks", "metrics"):
         words = recorded(command, *(["list"] if command == "tasks" else []), "twice").words

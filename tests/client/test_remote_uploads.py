@@ -80,11 +80,14 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
     said = capsys.readouterr()
     assert "60 images of 2 classes (“cat” 30, “dog” 30)" in said.err
     assert (
-        "warning: 1 entry of “s3://birds/week 31” left out as bad: The object “week 31/cat/7.png”" in said.err
+        "warning: 1 entry of “s3://birds/week 31” left out as bad: The object “week 31/cat/7.png”"
+        in said.err
     )
     with Perennial(running.key, base_url=running.url) as client:
         task = client.tasks.retrieve("bucket-birds", 1)
-    assert task.name == "week 31" and [one.path for one in task.report.rejected or ()] == ["cat/7.png"]
+    assert task.name == "week 31" and [one.path for one in task.report.rejected or ()] == [
+        "cat/7.png"
+    ]
 
 
 @pytest.mark.slow
@@ -106,6 +109,9 @@ def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
     capsys.readouterr()
     assert run(["submit", "beetles", "beetles.zip", "-o", "names=cp866", "--check"]) == 0
     said = capsys.readouterr().out
-    assert "жук 2" in said and "2 names say no encoding and were read as cp866, as the sender said" in said
+    assert (
+        "жук 2" in said
+        and "2 names say no encoding and were read as cp866, as the sender said" in said
+    )
     assert run(["submit", "beetles", "beetles.zip", "-o", "names=klingon", "--check"]) != 0
     assert "is no encoding of names; possible are utf-8, gbk" in capsys.readouterr().err

@@ -33,7 +33,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_failure_that_may_pass_is_tried_again(status: int) -> None:
-    answers = iter([problem(status, "unavailable"), problem(status, "unavailable"), Said(body=MODEL)])
+    answers = iter(
+        [problem(status, "unavailable"), problem(status, "unavailable"), Said(body=MODEL)]
+    )
     with client_of(lambda _: next(answers)) as (stub, client):
         assert client.models.retrieve("birds").name == "birds"
         assert len(stub.asked) == 3
@@ -70,12 +72,18 @@ def test_no_other_problem_is_tried_again(status: int, code: str, kind: type[APIE
         with pytest.raises(kind) as caught:
             client.models.retrieve("birds")
         assert len(stub.asked) == 1
-    assert (caught.value.status, caught.value.code, caught.value.request_id) == (status, code, "req-1")
+    assert (caught.value.status, caught.value.code, caught.value.request_id) == (
+        status,
+        code,
+        "req-1",
+    )
     assert caught.value.detail == "Say it otherwise."
 
 
 def test_all_attempts_of_a_post_carry_one_idempotency_key() -> None:
-    answers = iter([problem(503, "unavailable"), problem(409, "idempotency-in-flight"), Said(201, MODEL)])
+    answers = iter(
+        [problem(503, "unavailable"), problem(409, "idempotency-in-flight"), Said(201, MODEL)]
+    )
     with client_of(lambda _: next(answers)) as (stub, client):
         client.models.create("birds")
         client_keys = [one.headers["idempotency-key"] for one in stub.asked]

@@ -31,7 +31,11 @@ def service() -> Iterator[stub.Stub]:
     def answer(asked: stub.Asked) -> stub.Said:
         found = sample_answer(asked.method, asked.path)
         if asked.path.startswith(f"/v1/jobs/{JOB}"):
-            found = {**found, **WAITING, "progress": {**found["progress"], "phase": "train", "step": 1}}
+            found = {
+                **found,
+                **WAITING,
+                "progress": {**found["progress"], "phase": "train", "step": 1},
+            }
         elif asked.path.startswith("/v1/jobs"):
             found = {"items": [{**found["items"][0], **WAITING}], "next_cursor": None}
         return stub.Said(body=found)

@@ -1,4 +1,6 @@
-"""A batch that is sent again, as a person at a command line meets it; and batches that lie in a folder."""
+"""A batch that is sent again, as a person at a command line meets it; and batches that lie in a
+folder.
+"""
 
 import io
 import json
@@ -31,7 +33,10 @@ def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None
 def as_tar(archive: bytes) -> bytes:
     """The same files, last first, in a tar.gz."""
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, tarfile.open(fileobj=out, mode="w:gz") as to:
+    with (
+        zipfile.ZipFile(io.BytesIO(archive)) as source,
+        tarfile.open(fileobj=out, mode="w:gz") as to,
+    ):
         for name in reversed(source.namelist()):
             data = source.read(name)
             info = tarfile.TarInfo(name)
@@ -59,7 +64,9 @@ def contrary(archives: list[bytes], tmp_path: Path) -> Path:
     with zipfile.ZipFile(io.BytesIO(archives[0])) as source, zipfile.ZipFile(path, "w") as to:
         for name in source.namelist():
             part, label, file = name.split("/")
-            to.writestr(f"{part}/{label if part == 'train' else 1 - int(label)}/{file}", source.read(name))
+            to.writestr(
+                f"{part}/{label if part == 'train' else 1 - int(label)}/{file}", source.read(name)
+            )
     return path
 
 
@@ -82,7 +89,8 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
         assert run(["submit", "sent-again", str(batch)]) == 0
         out, told = capsys.readouterr()
         assert (
-            "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+            "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again"
+            in told
         )
         assert "Version 1 of sent-again is published, and in production." in out
         assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
@@ -115,9 +123,11 @@ GIVEN_UP = {
     "discarded": ("tasks discard sent-NAME 2 --reason blurred", ["discarded", "learned"]),
     "without its data": ("tasks delete-data sent-NAME 2 --yes", ["learned", "learned"]),
 }
-"""The command that gives the second task of a model up, and where that and the third task stand in the end.
+"""The command that gives the second task of a model up, and where that and the third task stand in
+the end.
 
-The gate holds a version that lacks a task that was rolled back, whatever its batch is: a warning says so beforehand.
+The gate holds a version that lacks a task that was rolled back, whatever its batch is: a warning
+says so beforehand.
 """
 
 
@@ -187,18 +197,22 @@ def test_batches_in_a_folder_are_moved_by_outcome(
         (inbox / whole).touch()
     assert run(["watch-folder", str(inbox), "sent-inbox", "--once"]) in (11, 12)
     found = {
-        place: sorted(path.name for path in (inbox / place).iterdir()) for place in ("learned", "failed")
+        place: sorted(path.name for path in (inbox / place).iterdir())
+        for place in ("learned", "failed")
     }
     assert found == {"learned": ["a.zip", "b"], "failed": ["c.zip", "c.zip.txt", "d", "d.txt"]}
     assert "links are not followed" in (inbox / "failed" / "d.txt").read_text()
-    assert sorted(path.name for path in inbox.iterdir() if path.is_file() and path.name[0] != ".") == [
-        "young.zip"
-    ]
+    assert sorted(
+        path.name for path in inbox.iterdir() if path.is_file() and path.name[0] != "."
+    ) == ["young.zip"]
     assert [task.name for task in client.tasks.list("sent-inbox")] == ["a", "b"]
     client.models.update("sent-inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
     (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
     assert run(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
-    assert sorted(path.name for path in (inbox / "held").iterdir()) == ["young.zip", "young.zip.txt"]
+    assert sorted(path.name for path in (inbox / "held").iterdir()) == [
+        "young.zip",
+        "young.zip.txt",
+    ]
     assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
     unpack(archives[3], inbox / "again")
     assert (

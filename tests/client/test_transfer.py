@@ -134,7 +134,9 @@ def trained(client: Perennial, archives: list[bytes]) -> str:
 
 
 @contextmanager
-def through_cuts(running: service.Service, cuts: list[int], max_retries: int) -> Iterator[Perennial]:
+def through_cuts(
+    running: service.Service, cuts: list[int], max_retries: int
+) -> Iterator[Perennial]:
     """A client behind a proxy that cuts its connections after so many bytes."""
     proxy = FaultProxy(int(running.url.rpartition(":")[2]))
     try:
@@ -183,7 +185,10 @@ def test_a_large_batch_goes_to_the_real_service_in_pieces(
     seen = list[int]()
     handle = client.submit("pieces", file, progress=lambda done, _: seen.append(done))
     assert seen == [8 << 20, file.stat().st_size]
-    assert handle.task is not None and handle.task.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (
+        handle.task is not None
+        and handle.task.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    )
     assert handle.wait(120).outcome == "published"
 
 

@@ -26,7 +26,9 @@ def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: P
     labels = {"probabilities": ["cat", "owl"]}
     archive = packed(tmp_path, labels, model_onnx=b"graph", model_onnx_data=b"weights")
     root = lay_out(archive, tmp_path / "models", "birds", 3)
-    assert {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()} == {
+    assert {
+        str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()
+    } == {
         "3/model.onnx": b"graph",
         "3/model.onnx.data": b"weights",
         "probabilities.txt": b"cat\nowl\n",
@@ -36,7 +38,8 @@ def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: P
         'name: "birds"\nbackend: "onnxruntime"\nmax_batch_size: 64\n'
         'input [{ name: "images", data_type: TYPE_UINT8, dims: [ 3, 32, 32 ] }]\n'
         "output [\n"
-        '  { name: "probabilities", data_type: TYPE_FP32, dims: [ 2 ], label_filename: "probabilities.txt" }\n'
+        '  { name: "probabilities", data_type: TYPE_FP32, dims: [ 2 ], label_filename: '
+        '"probabilities.txt" }\n'
         "]\n"
         "dynamic_batching { }\n"
     )

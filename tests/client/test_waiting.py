@@ -1,4 +1,6 @@
-"""Waiting commands: a missing base ends them, and a log without a terminal gets a line at intervals."""
+"""Waiting commands: a missing base ends them, and a log without a terminal gets a line at
+intervals.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +35,8 @@ LACKS: dict[str, Any] = {
         "kind": "base",
         "version": None,
         "task": None,
-        "detail": f"The weights of the model's base could not be brought. {WHY} This batch is kept.",
+        "detail": f"The weights of the model's base could not be brought. {WHY} This batch is "
+        f"kept.",
         "job": FETCH,
         "failed": True,
         "done": None,
@@ -63,13 +66,17 @@ def answers() -> dict[str, Any]:
 
 
 @pytest.fixture
-def service(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> Iterator[stub.Stub]:
+def service(
+    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, no_pauses: None
+) -> Iterator[stub.Stub]:
     def answer(asked: stub.Asked) -> stub.Said:
         found = sample_answer(asked.method, asked.path)
         job = next((one for one in answers if asked.path.startswith(f"/v1/jobs/{one}")), None)
         if job is not None:
             found = answers[job]
-        elif asked.path.partition("?")[0].count("/") in (2, 3) and asked.path.startswith("/v1/models"):
+        elif asked.path.partition("?")[0].count("/") in (2, 3) and asked.path.startswith(
+            "/v1/models"
+        ):
             found = {**found, **answers.get("model", {})}
         elif asked.method == "POST" and "/tasks" in asked.path:
             found = {**found, "job": answers[JOB], "repeats": None}
@@ -94,7 +101,10 @@ def test_a_job_whose_base_cannot_come_is_watched_no_longer(
 
 
 def test_a_submit_whose_base_cannot_come_ends_and_its_json_is_the_job(
-    service: stub.Stub, answers: dict[str, Any], capsys: pytest.CaptureFixture[str], archives: list[bytes]
+    service: stub.Stub,
+    answers: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    archives: list[bytes],
 ) -> None:
     Path("week.zip").write_bytes(archives[0])
     answers[JOB] |= LACKS
@@ -138,7 +148,9 @@ def test_without_a_terminal_the_same_line_comes_again_until_something_else_is_to
 ) -> None:
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
     assert run(["jobs", "watch", JOB, "--timeout", "1"]) == Exit.STILL_RUNNING
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{JOB} train")]
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{JOB} train")
+    ]
     assert len(lines) > 2
     assert set(lines) == {f"{JOB} train 50%, about 90 s left"}
 
@@ -191,14 +203,18 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
 def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> None:
     found = job_of()
     progress = (
-        {**found["progress"], **values.pop("progress", {})} if "progress" in values else found["progress"]
+        {**found["progress"], **values.pop("progress", {})}
+        if "progress" in values
+        else found["progress"]
     )
     assert describe_progress(read_as(Job, {**found, **values, "progress": progress})) == words
 
 
 def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
     found = job_of()
-    progress = {name: value for name, value in found["progress"].items() if name not in ("done", "left_s")}
+    progress = {
+        name: value for name, value in found["progress"].items() if name not in ("done", "left_s")
+    }
     job = read_as(Job, {**found, "progress": progress})
     assert (share_done(job), describe_time_left(job)) == (0.3, "")
 
@@ -229,7 +245,9 @@ def test_a_table_marks_production_and_says_which_version_now_is(
     assert "1*" in metrics.words and legend in metrics.last
 
 
-def test_a_table_on_a_pipe_has_plain_numbers(service: stub.Stub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_on_a_pipe_has_plain_numbers(
+    service: stub.Stub, capsys: pytest.CaptureFixture[str]
+) -> None:
     for command in (["tasks", "list", "birds"], ["metrics", "birds"]):
         assert run(command) == Exit.DONE
         assert "*" not in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""watch-folder before a service that is away, is full or fails, and before batches that cannot be read."""
+"""watch-folder before a service that is away, is full or fails, and before batches that cannot be
+read.
+"""
 
 import os
 import re
@@ -59,7 +61,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
     given: Answers = {}
 
     def answer(asked: stub.Asked) -> stub.Said:
-        sent = re.search(r"/tasks\?(?:.*&)?name=(\w+)", asked.path) if asked.method == "POST" else None
+        sent = (
+            re.search(r"/tasks\?(?:.*&)?name=(\w+)", asked.path) if asked.method == "POST" else None
+        )
         followed = re.search(r"/jobs/(job_\w+)", asked.path)
         key = sent[1] if sent else followed[1] if followed else None
         if key is None:
@@ -78,7 +82,9 @@ def listed(inbox: Path, place: str = "") -> list[str]:
     """Names in a place of the folder, without hidden ones and places."""
     folder = inbox / place
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name for name in names if name[0] != "." and name not in ("learned", "held", "failed"))
+    return sorted(
+        name for name in names if name[0] != "." and name not in ("learned", "held", "failed")
+    )
 
 
 STORIES: dict[str, tuple[Answers, int, list[str]]] = {
@@ -86,7 +92,11 @@ STORIES: dict[str, tuple[Answers, int, list[str]]] = {
     "a restart while a job runs": ({"job_a": [*[AWAY] * 30, ended("a")]}, 0, ["a", "b"]),
     "room as soon as the first job has ended": ({"b": [*[FULL] * 7, accepted("b")]}, 0, ["a", "b"]),
     "an error of the service with one batch": ({"a": [BROKEN]}, 5, ["b"]),
-    "a first attempt that is still answered": ({"a": [*[IN_FLIGHT] * 5, accepted("a")]}, 0, ["a", "b"]),
+    "a first attempt that is still answered": (
+        {"a": [*[IN_FLIGHT] * 5, accepted("a")]},
+        0,
+        ["a", "b"],
+    ),
     "a body that came too slowly": ({"b": [*[TOO_SLOW] * 5, accepted("b")]}, 0, ["a", "b"]),
     "an error of the service with one job": ({"job_a": [BROKEN, ended("a")]}, 0, ["a", "b"]),
     "a service that is away at the first batch": ({"a": [AWAY]}, 5, []),
@@ -170,7 +180,9 @@ def test_a_batch_that_cannot_be_sent_stops_no_other(
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_names_that_are_no_utf_8_end_nothing(options: list[str], inbox: Path, answers: Answers) -> None:
+def test_names_that_are_no_utf_8_end_nothing(
+    options: list[str], inbox: Path, answers: Answers
+) -> None:
     add_odd_name(inbox / "a")
     (inbox / "b").rename(inbox / os.fsdecode(b"b\xff"))
     assert run(["watch-folder", str(inbox), "birds", "--once", *options]) in (0, 12)
@@ -194,7 +206,10 @@ def test_a_batch_that_was_not_sent_is_left_for_the_service(
 ) -> None:
     answers["a"] = [BROKEN]
     assert run(["watch-folder", str(inbox), "birds", "--once"]) == 5
-    assert "a: left: it was not sent: the service does not answer, or is full\n" in capsys.readouterr().out
+    assert (
+        "a: left: it was not sent: the service does not answer, or is full\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_accuracy_that_cannot_be_read_keeps_no_batch_from_its_place(

@@ -1,4 +1,6 @@
-"""What receivers verify with, compared with the reference library; and the commands against a real service."""
+"""What receivers verify with, compared with the reference library; and the commands against a real
+service.
+"""
 
 import datetime
 import json
@@ -24,7 +26,11 @@ def signed(secret: str, at: float, *more: str) -> dict[str, str]:
     """The headers of a request that the service sends."""
     now = int(at)
     signatures = [webhook_secret.sign_body(one, "dlv_1", now, BODY) for one in (secret, *more)]
-    return {"Webhook-Id": "dlv_1", "WEBHOOK-timestamp": str(now), "webhook-signature": " ".join(signatures)}
+    return {
+        "Webhook-Id": "dlv_1",
+        "WEBHOOK-timestamp": str(now),
+        "webhook-signature": " ".join(signatures),
+    }
 
 
 def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
@@ -53,7 +59,9 @@ CASES: dict[str, Callable[[float], tuple[dict[str, str], bytes]]] = {
 def test_a_request_is_verified_or_refused_as_by_the_reference_library(name: str) -> None:
     headers, body = CASES[name](time.time())
     try:
-        wanted: Any = Webhook(SECRET).verify(body, {key.lower(): value for key, value in headers.items()})
+        wanted: Any = Webhook(SECRET).verify(
+            body, {key.lower(): value for key, value in headers.items()}
+        )
     except WebhookVerificationError:
         wanted = None
     assert (wanted is not None) == (name in ("as it was sent", "signed with the old secret too"))

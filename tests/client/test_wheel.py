@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 12_000_000
 MOST_TIMES_HTTPX = 2.0
-"""Importing the client may take so many times as long as importing the HTTP library that it uses."""
+"""Importing the client may take so many times as long as importing the HTTP library that it uses.
+"""
 PROJECT = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
 LOOK = """
 import json, sys, time
@@ -47,7 +48,16 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     wheel = str(next(wheels.glob("perennial_client-*.whl")))
-    install = [*pip, "--python", str(python), "install", "-q", "-c", str(ROOT / "constraints.txt"), wheel]
+    install = [
+        *pip,
+        "--python",
+        str(python),
+        "install",
+        "-q",
+        "-c",
+        str(ROOT / "constraints.txt"),
+        wheel,
+    ]
     subprocess.run(install, check=True)
     looks, httpx_s = [], []
     for _ in range(3):  # in turns: both meet the same machine
@@ -58,7 +68,9 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     assert min(look["bare"] for look in looks) <= min(httpx_s) / 2
     assert min(look["whole"] for look in looks) <= MOST_TIMES_HTTPX * min(httpx_s)
     site = next((home / "lib").glob("python*/site-packages"))
-    size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    size = sum(
+        file.stat().st_size for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc"
+    )
     assert size <= MOST_BYTES, f"{size:,} bytes"
     command = [home / "bin" / "perennial", "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -66,7 +78,9 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
 
 
 def _run(python: Path, program: str, folder: Path) -> Any:
-    done = subprocess.run([python, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -83,12 +97,18 @@ def test_it_imports_nothing_of_the_service() -> None:
     }
     found = set()
     for file in (ROOT / "client").rglob("*.py"):
-        if "pack" in file.relative_to(ROOT / "client").parts:  # its adapters name their extras themselves
+        if (
+            "pack" in file.relative_to(ROOT / "client").parts
+        ):  # its adapters name their extras themselves
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            found |= {f"{file.name}: {name}" for name in names if name.partition(".")[0] not in allowed}
+            names += (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            )
+            found |= {
+                f"{file.name}: {name}" for name in names if name.partition(".")[0] not in allowed
+            }
     assert found == set()
 
 

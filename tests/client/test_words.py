@@ -17,7 +17,9 @@ from perennial.words import (
     left_out,
 )
 
-SUSPECTS = "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page."
+SUSPECTS = (
+    "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page."
+)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,9 @@ SUSPECTS = "It looks like cat. Look at them: report.data.suspects of the task, a
         ("a b", 1, "`perennial issues 'a b' 1`"),
     ],
 )
-def test_a_finding_names_the_command_that_lists_its_images(model: str, task: int | None, told: str) -> None:
+def test_a_finding_names_the_command_that_lists_its_images(
+    model: str, task: int | None, told: str
+) -> None:
     assert about_task(SUSPECTS, model, task) == (
         f"It looks like cat. Look at them: {told}, and pictures on the task's page."
     )
@@ -37,7 +41,10 @@ def test_a_finding_names_the_command_that_lists_its_images(model: str, task: int
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("with POST /v1/models/a/tasks/2/relearn (soon).", "with `perennial tasks relearn a 2` (soon)."),
+        (
+            "with POST /v1/models/a/tasks/2/relearn (soon).",
+            "with `perennial tasks relearn a 2` (soon).",
+        ),
         ("POST /v1/models/a/aliases/production/follow lets it.", "`perennial follow a` lets it."),
         ("POST /v1/jobs/job_1/retry, once more", "`perennial jobs retry job_1`, once more"),
         (
@@ -45,7 +52,8 @@ def test_a_finding_names_the_command_that_lists_its_images(model: str, task: int
             'as it is: `perennial jobs retry job_1 --recipe \'{"data_report": "warn"}\'`.',
         ),
         (
-            'roll it back with POST /v1/models/a/aliases/production/rollback {"version": 2, "reason": "…"}.',
+            'roll it back with POST /v1/models/a/aliases/production/rollback {"version": 2, '
+            '"reason": "…"}.',
             'roll it back with `perennial rollback a --to 2 --reason "WHY"`.',
         ),
         (
@@ -56,14 +64,20 @@ def test_a_finding_names_the_command_that_lists_its_images(model: str, task: int
             'Move: POST /v1/models/a/rebase {"base": "b/c"}. A',
             "Move: `perennial models rebase a --base b/c`. A",
         ),
-        ("POST /v1/models/b/rebase/finish puts a back", "`perennial models rebase b --back` puts a back"),
+        (
+            "POST /v1/models/b/rebase/finish puts a back",
+            "`perennial models rebase b --back` puts a back",
+        ),
         ("GET /v1/models/a/rebase says", "`perennial models rebase a --status` says"),
         (
             "PUT /v1/models/a/aliases/staging can put it on version 1.",
             "`perennial promote a VERSION --alias staging` can put it on version 1.",
         ),
         ("say so with ?one_class=true, which", "say so with -o one_class=true, which"),
-        ('PATCH /v1/webhooks/whk_1 {"enabled": true} first', "`perennial webhooks enable whk_1` first"),
+        (
+            'PATCH /v1/webhooks/whk_1 {"enabled": true} first',
+            "`perennial webhooks enable whk_1` first",
+        ),
         (
             'To put it in production all the same, give a reason: {"version": 4, "reason": "…"}.',
             'To put it in production all the same, give a reason: `--reason "WHY"`.',
@@ -93,18 +107,33 @@ def test_files_that_could_not_be_used_are_named() -> None:
     found = [{"path": f"a/{number}.png", "reason": "is empty"} for number in range(5)]
     report = read_as(BatchReport, {"rejected": found, "rejected_count": 5})
     (said,) = left_out(report)
-    assert said == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), …"
+    assert (
+        said
+        == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), "
+        "…"
+    )
     assert left_out(read_as(BatchReport, {})) == []
 
 
 def test_entries_of_a_table_that_were_left_out_are_named() -> None:
-    found = [{"where": f"line {number} of t.csv", "reason": "names no image"} for number in range(2, 7)]
+    found = [
+        {"where": f"line {number} of t.csv", "reason": "names no image"} for number in range(2, 7)
+    ]
     report = read_as(BatchReport, {"bad_entries": found, "bad_entries_count": 1005})
     (said,) = left_out(report)
-    assert said.startswith("1,005 entries of the label table left out: line 2 of t.csv: names no image; ")
+    assert said.startswith(
+        "1,005 entries of the label table left out: line 2 of t.csv: names no image; "
+    )
 
 
-PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat", "image": "/v1/7.png"}
+PICTURE = {
+    "task": 1,
+    "index": 7,
+    "label": "cat",
+    "before": "cat",
+    "now": "hat",
+    "image": "/v1/7.png",
+}
 FAILED = {
     "name": "class_lost",
     "limit": 0.1,
@@ -113,7 +142,13 @@ FAILED = {
     "detail": "It lost cat (0 of 12 right, 11 by version 1).",
     "pictures": [PICTURE],
 }
-UNMEASURED = {"name": "forgotten", "limit": 0.04, "value": None, "passed": True, "not_measured": "no images"}
+UNMEASURED = {
+    "name": "forgotten",
+    "limit": 0.04,
+    "value": None,
+    "passed": True,
+    "not_measured": "no images",
+}
 
 
 def gate_of(*checks: dict[str, Any], **more: Any) -> Any:

@@ -1,4 +1,6 @@
-"""tus 1.0.0 as the client sees it, with cuts: what the service's own uploads do is tested with them."""
+"""tus 1.0.0 as the client sees it, with cuts: what the service's own uploads do is tested with
+them.
+"""
 
 import base64
 import hashlib
@@ -9,7 +11,9 @@ from stub import Asked, Said, problem
 
 @dataclass
 class Tus:
-    """Keeps one upload. `lose`: how many bytes of each of the next pieces arrive before the connection breaks."""
+    """Keeps one upload. `lose`: how many bytes of each of the next pieces arrive before the
+    connection breaks.
+    """
 
     lose: list[int] = field(default_factory=list)
     kept: bytearray = field(default_factory=bytearray)
@@ -24,7 +28,9 @@ class Tus:
         if asked.method == "POST" and asked.path == "/v1/uploads":
             self.length, self.made = int(asked.headers["upload-length"]), self.made + 1
             self.kept, self.is_gone = bytearray(), False
-            return Said(201, {"id": f"upl_{self.made}"}, {"Location": f"/v1/uploads/upl_{self.made}"})
+            return Said(
+                201, {"id": f"upl_{self.made}"}, {"Location": f"/v1/uploads/upl_{self.made}"}
+            )
         if asked.method == "GET":
             is_known = asked.path == "/v1/models/birds"
             return Said(200, {"name": "birds"}) if is_known else problem(404, "not-found")
@@ -42,10 +48,14 @@ class Tus:
             self.is_gone = "validate=" not in asked.path  # a task has taken it
         self.submits.append(asked)
         task = {"number": 1, "classes": {}, "report": {}, "warnings": []}
-        return Said(202, {"task": task, "job": {"id": "job_1", "model": "birds", "state": "queued"}})
+        return Said(
+            202, {"task": task, "job": {"id": "job_1", "model": "birds", "state": "queued"}}
+        )
 
     def _head(self) -> Said:
-        return Said(200, b"", {"Upload-Offset": str(len(self.kept)), "Upload-Length": str(self.length)})
+        return Said(
+            200, b"", {"Upload-Offset": str(len(self.kept)), "Upload-Length": str(self.length)}
+        )
 
     def _patch(self, asked: Asked) -> Said:
         assert asked.headers["tus-resumable"] == "1.0.0"

@@ -10,7 +10,9 @@ R = TypeVar("R")
 
 
 def run_at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
-    """Call a function with each argument in a thread of its own; return the results or raise the first error."""
+    """Call a function with each argument in a thread of its own; return the results or raise the
+    first error.
+    """
     all_given = list(given)
     together = Barrier(len(all_given))
 

@@ -30,7 +30,13 @@ def make_job_row(
     job_id: str, model_id: str, owner_id: str, task_id: str, number: int = 1, **values: Any
 ) -> Job:
     """Make a job of the task `number`, at its place in the line."""
-    usual = {"state": "queued", "recipe_override": {}, "recipe": {}, "progress": {}, "created_at": 0.0}
+    usual = {
+        "state": "queued",
+        "recipe_override": {},
+        "recipe": {},
+        "progress": {},
+        "created_at": 0.0,
+    }
     of = {
         "model_id": model_id,
         "owner_id": owner_id,

@@ -89,7 +89,10 @@ def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> Non
     marks_of_numbers = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
     marks_of_glyphs = {*range(0x13430, 0x13440)}
     for point in range(0x110000):
-        if unicodedata.category(chr(point)) == "Cf" and point not in marks_of_numbers | marks_of_glyphs:
+        if (
+            unicodedata.category(chr(point)) == "Cf"
+            and point not in marks_of_numbers | marks_of_glyphs
+        ):
             assert characters.wrong_in_name(f"a{chr(point)}b") is not None, hex(point)
 
 

@@ -96,7 +96,9 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
 
 
 @pytest.mark.slow
-def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, silent_broker: str) -> None:
+def test_a_silent_broker_does_not_delay_a_ring(
+    db: Database, tmp_path: Path, silent_broker: str
+) -> None:
     bell = Doorbell(settings(tmp_path, silent_broker), db)
     for _ in range(20):
         bell.ring(JOB)
@@ -115,13 +117,25 @@ def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: 
     bell.close()
 
 
-def test_the_broker_is_up_again_after_an_outage(db: Database, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_broker_is_up_again_after_an_outage(
+    db: Database, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
     port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     assert bell.get_broker_status() == "down"
     server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
+        [
+            "redis-server",
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(tmp_path),
+        ],
         stdout=subprocess.DEVNULL,
     )
     try:

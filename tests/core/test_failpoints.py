@@ -13,11 +13,15 @@ from core.failpoints import POINTS
 from worker.job_points import FAILPOINTS
 
 ROOT = Path(__file__).parents[2]
-COME_BY = "from core.failpoints import hit_failpoint; hit_failpoint('submit-stored'); print('went on')"
+COME_BY = (
+    "from core.failpoints import hit_failpoint; hit_failpoint('submit-stored'); print('went on')"
+)
 
 
 def come_by(**environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {name: value for name, value in os.environ.items() if name != "PERENNIAL_KILL_POINTS"}
+    settings = {
+        name: value for name, value in os.environ.items() if name != "PERENNIAL_KILL_POINTS"
+    }
     return subprocess.run(
         [sys.executable, "-c", COME_BY],
         cwd=ROOT,
@@ -38,7 +42,9 @@ def test_every_point_is_hit_somewhere_and_no_other_is_named() -> None:
 
 
 @pytest.mark.parametrize("armed", ["submit-stored", "claim-committed"])
-def test_an_armed_point_kills_the_first_who_comes_by_and_nobody_else(tmp_path: Path, armed: str) -> None:
+def test_an_armed_point_kills_the_first_who_comes_by_and_nobody_else(
+    tmp_path: Path, armed: str
+) -> None:
     (tmp_path / armed).touch()
     hit = armed == "submit-stored"
     first, second = (come_by(PERENNIAL_KILL_POINTS=str(tmp_path)) for _ in range(2))

@@ -28,7 +28,9 @@ def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int
     assert flips.count_flips(old, new) == slow(rows)
     groups = np.array([row[2] for row in rows], np.int64)
     found = flips.count_by(groups, 5, old, new)
-    assert [Flips(*row) for row in found.tolist()] == [slow([r for r in rows if r[2] == g]) for g in range(5)]
+    assert [Flips(*row) for row in found.tolist()] == [
+        slow([r for r in rows if r[2] == g]) for g in range(5)
+    ]
 
 
 def exact(b: int, c: int) -> float:
@@ -58,4 +60,8 @@ def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
 
 
 def test_without_images_there_is_no_rate() -> None:
-    assert Flips().nfr is None and flips.wilson_interval(0, 0) is None and flips.mcnemar_p_value(0, 0) == 1.0
+    assert (
+        Flips().nfr is None
+        and flips.wilson_interval(0, 0) is None
+        and flips.mcnemar_p_value(0, 0) == 1.0
+    )

@@ -29,7 +29,12 @@ def test_a_line_is_json_with_time_level_service_and_bound_ids(lines: Any) -> Non
         structlog.get_logger("x").info("hello", step=3)
     (line,) = lines()
     assert line["event"] == "hello"
-    assert (line["level"], line["service"], line["job"], line["step"]) == ("info", "worker", "job_1", 3)
+    assert (line["level"], line["service"], line["job"], line["step"]) == (
+        "info",
+        "worker",
+        "job_1",
+        3,
+    )
     assert line["at"].endswith("Z")
 
 

@@ -91,7 +91,11 @@ def test_forgetting_is_told_for_every_stage_and_task() -> None:
         (2, 0.85, 0.8),
         (3, 0.95, 0.95),
     ]
-    assert [t["forgetting"] for t in figures["per_task"]] == [pytest.approx(0.3), pytest.approx(0.05), None]
+    assert [t["forgetting"] for t in figures["per_task"]] == [
+        pytest.approx(0.3),
+        pytest.approx(0.05),
+        None,
+    ]
 
 
 def test_forgetting_is_negative_when_old_tasks_improved() -> None:
@@ -100,7 +104,9 @@ def test_forgetting_is_negative_when_old_tasks_improved() -> None:
 
 
 def test_an_empty_test_set_is_skipped_by_every_mean() -> None:
-    cells = {key: value for key, value in CELLS.items() if key[1] != 2} | {(v, 2): (0, 0) for v in range(4)}
+    cells = {key: value for key, value in CELLS.items() if key[1] != 2} | {
+        (v, 2): (0, 0) for v in range(4)
+    }
     figures = compute_summary(ROWS, cells, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
     assert figures["learning_accuracy"] == pytest.approx((0.9 + 0.95) / 2)
@@ -134,27 +140,39 @@ def test_each_stage_has_its_primary_accuracy() -> None:
 
 def test_zero_heads_of_unlearned_tasks_make_no_forward_transfer() -> None:
     assert Stages(ROWS, CELLS, 3, "task").forward_transfer() is None
-    assert Stages(ROWS, CELLS, 3, "task", zero_heads=False).forward_transfer() == pytest.approx(0.425)
+    assert Stages(ROWS, CELLS, 3, "task", zero_heads=False).forward_transfer() == pytest.approx(
+        0.425
+    )
 
 
 def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
     """Every stage is measured on the same images, so the columns are equal."""
-    cells = {(v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)}
+    cells = {
+        (v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)
+    }
     stages = Stages(ROWS, cells, 3, "data", slices=False)
     assert [stages.pooled_accuracy(3), stages.task_mean(3)] == pytest.approx([0.7, 0.7])
     assert stages.by_stage() == pytest.approx([0.6, 0.5, 0.7])
-    assert stages.backward_transfer() is stages.forward_transfer() is stages.mean_forgetting(3) is None
+    assert (
+        stages.backward_transfer() is stages.forward_transfer() is stages.mean_forgetting(3) is None
+    )
 
 
 def test_macro_accuracy_weighs_classes_and_leaves_out_those_without_images() -> None:
     counts = {(2, 1): {"ant": [9, 10], "bee": [0, 0]}, (2, 2): {"cat": [10, 100]}}
-    assert compute_summary(ROWS[:3], CELLS, 2, "class", per_class=counts)["macro"] == pytest.approx(0.5)
+    assert compute_summary(ROWS[:3], CELLS, 2, "class", per_class=counts)["macro"] == pytest.approx(
+        0.5
+    )
 
 
 def test_a_class_of_two_tasks_counts_once_except_with_a_head_each() -> None:
     counts = {(2, 1): {"ant": [10, 10], "bee": [0, 10]}, (2, 2): {"bee": [20, 30]}}
-    assert Stages(ROWS[:3], CELLS, 2, "class").macro_accuracy(2, counts) == pytest.approx((1 + 0.5) / 2)
-    assert Stages(ROWS[:3], CELLS, 2, "task").macro_accuracy(2, counts) == pytest.approx((1 + 0 + 2 / 3) / 3)
+    assert Stages(ROWS[:3], CELLS, 2, "class").macro_accuracy(2, counts) == pytest.approx(
+        (1 + 0.5) / 2
+    )
+    assert Stages(ROWS[:3], CELLS, 2, "task").macro_accuracy(2, counts) == pytest.approx(
+        (1 + 0 + 2 / 3) / 3
+    )
 
 
 def test_classes_without_test_images_are_listed() -> None:
@@ -177,7 +195,9 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
 
 def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() -> None:
     counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
-    assert find_unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}) == []
+    assert (
+        find_unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}) == []
+    )
 
 
 def test_a_class_that_another_task_measures_is_not_listed() -> None:
@@ -236,12 +256,19 @@ def test_a_reference_needs_a_value_for_every_stage() -> None:
 
 
 def test_a_stage_that_the_reference_lacks_has_no_gap() -> None:
-    assert Stages(ROWS[:3], CELLS, 2, "task").gap_to_joint([None, 0.8]) == [None, pytest.approx(0.025)]
+    assert Stages(ROWS[:3], CELLS, 2, "task").gap_to_joint([None, 0.8]) == [
+        None,
+        pytest.approx(0.025),
+    ]
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=20), max_size=4))
-def test_improvement_minus_regression_is_the_change_of_accuracy(tasks: list[list[tuple[bool, bool]]]) -> None:
-    changes = [(sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks]
+def test_improvement_minus_regression_is_the_change_of_accuracy(
+    tasks: list[list[tuple[bool, bool]]],
+) -> None:
+    changes = [
+        (sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks
+    ]
     regression, improvement = change_rates(changes)
     images = [pair for task in tasks for pair in task]
     if not images:
@@ -324,4 +351,6 @@ def test_the_figures_equal_a_slow_obvious_computation(
     figures = compute_summary(rows, cells, len(rows) - 1, scenario)
     for name, expected in slow(r, scenario, totals).items():
         got = figures[name]
-        assert got == expected if expected is None else got == pytest.approx(expected, abs=1e-12), name
+        assert got == expected if expected is None else got == pytest.approx(expected, abs=1e-12), (
+            name
+        )

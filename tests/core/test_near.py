@@ -1,4 +1,6 @@
-"""Near duplicates: hashes that survive another encoding, and a search that finds what comparing all pairs finds."""
+"""Near duplicates: hashes that survive another encoding, and a search that finds what comparing all
+pairs finds.
+"""
 
 import io
 
@@ -9,7 +11,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from core import near
-from core.ingest.batch_data import EXAMPLES, Earlier, beside_earlier, measure_balance, near_duplicates
+from core.ingest.batch_data import (
+    EXAMPLES,
+    Earlier,
+    beside_earlier,
+    measure_balance,
+    near_duplicates,
+)
 from core.ingest.traces import Traces, read_traces, write_traces
 from core.near import MOST_BITS, hamming_distances, hash_images
 
@@ -18,7 +26,10 @@ def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
     """Smooth pictures, uint8 [N, S, S, 3], each another."""
     coarse = np.random.default_rng(seed).integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
     return np.stack(
-        [np.asarray(Image.fromarray(one).resize((size, size), Image.Resampling.BICUBIC)) for one in coarse]
+        [
+            np.asarray(Image.fromarray(one).resize((size, size), Image.Resampling.BICUBIC))
+            for one in coarse
+        ]
     )
 
 
@@ -51,7 +62,10 @@ def test_brightness_changes_no_hash(seed: int, more: int) -> None:
 def test_a_resized_copy_has_nearly_the_same_hash() -> None:
     large = scenes(20, 64)
     small = np.stack(
-        [np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC)) for one in large]
+        [
+            np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC))
+            for one in large
+        ]
     )
     assert (hamming_distances(hash_images(large), hash_images(small)) <= MOST_BITS).all()
 
@@ -123,7 +137,9 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
     found = near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
-    theirs = Traces(hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"])
+    theirs = Traces(
+        hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"]
+    )
     told = beside_earlier(found, own, iter([Earlier(3, None), Earlier(2, theirs)]))
     assert told["earlier"] == [
         {
@@ -143,14 +159,18 @@ def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
 
 
 def test_examples_are_few_and_counts_whole() -> None:
-    many = Traces(hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)])
+    many = Traces(
+        hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)]
+    )
     found = near_duplicates(many, np.zeros(50, np.bool_))["within"]
     assert (found["count"], len(found["examples"])) == (49, EXAMPLES)
 
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
     traces = Traces(
-        hash_images(scenes(3)), hash_images(scenes(2, seed=1)), ["ä/1.png", "b", "c\udc80", "d", "e"]
+        hash_images(scenes(3)),
+        hash_images(scenes(2, seed=1)),
+        ["ä/1.png", "b", "c\udc80", "d", "e"],
     )
     write_traces(tmp_path / "one", traces)
     write_traces(tmp_path / "two", traces)

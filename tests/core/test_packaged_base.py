@@ -18,7 +18,8 @@ def backbone(size: int, channels: int) -> Backbone:
         torch.Generator().manual_seed(0),
     )
     tensors = {
-        name: torch.from_numpy(value) for name, value in load(packaged_base.load_weights(channels)).items()
+        name: torch.from_numpy(value)
+        for name, value in load(packaged_base.load_weights(channels)).items()
     }
     built.load_base(tensors)
     return built.eval()
@@ -37,7 +38,11 @@ def test_it_is_small_and_its_card_is_complete() -> None:
     card = packaged_base.load_description()
     assert len(packaged_base.load_weights(3)) <= 5_000_000
     assert sum(p.numel() for p in backbone(32, 3).parameters()) == card.parameters
-    assert len(card.classes) == 60 and 0.5 < card.accuracy < 1 and card.command.startswith("python -m bench.")
+    assert (
+        len(card.classes) == 60
+        and 0.5 < card.accuracy < 1
+        and card.command.startswith("python -m bench.")
+    )
 
 
 def test_grey_images_mean_to_one_channel_what_they_mean_to_three() -> None:

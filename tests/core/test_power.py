@@ -26,7 +26,9 @@ def slow_detection(images: int, lost: Fraction, gained: Fraction, limit: Fractio
     return total
 
 
-@pytest.mark.parametrize(("b", "c"), [(0, 0), (1, 0), (7, 0), (0, 7), (12, 2), (30, 30), (31, 30), (90, 40)])
+@pytest.mark.parametrize(
+    ("b", "c"), [(0, 0), (1, 0), (7, 0), (0, 7), (12, 2), (30, 30), (31, 30), (90, 40)]
+)
 def test_the_one_sided_test_is_the_sum_of_the_binomial(b: int, c: int) -> None:
     assert mcnemar_worse(b, c) == pytest.approx(float(slow_p(b, c)), rel=1e-9)
 
@@ -50,7 +52,9 @@ def test_a_loss_is_visible_where_it_is_detected_and_one_step_less_is_not() -> No
     visible = power.find_visible(42, 0.02)
     assert visible.loss is not None and visible.more is not None and visible.then is not None
     assert power.detection_probability(42, visible.loss, power.GAINED, 0.02) >= power.DETECTED
-    assert power.detection_probability(42, visible.loss - 0.001, power.GAINED, 0.02) < power.DETECTED
+    assert (
+        power.detection_probability(42, visible.loss - 0.001, power.GAINED, 0.02) < power.DETECTED
+    )
     assert visible.then <= visible.loss / 2
     assert power.find_visible_loss(42 + visible.more, 0.02) == visible.then
 

@@ -1,4 +1,6 @@
-"""What the service keeps is its user's alone, and nothing that is somebody else's is closed by it."""
+"""What the service keeps is its user's alone, and nothing that is somebody else's is
+closed by it.
+"""
 
 import os
 import stat
@@ -45,7 +47,12 @@ def test_a_directory_that_others_use_too_stays_open_and_that_is_said(tmp_path: P
     folder = tmp_path / "srv"
     (folder / "website").mkdir(parents=True)
     said = keep_private(folder)
-    assert said is not None and "'website'" in said and "PERENNIAL_DATA_DIR" in said and str(folder) in said
+    assert (
+        said is not None
+        and "'website'" in said
+        and "PERENNIAL_DATA_DIR" in said
+        and str(folder) in said
+    )
     assert mode(folder) == 0o755
 
 
@@ -57,7 +64,9 @@ def test_a_directory_like_tmp_is_never_closed(tmp_path: Path) -> None:
     assert mode(folder) == 0o1777
 
 
-def test_a_directory_of_another_user_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
 

@@ -39,7 +39,9 @@ def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> N
         resolve_allowed(target_of(url), ())
 
 
-@pytest.mark.parametrize("named", addresses.NAMES, ids=lambda named: ",".join(named.answers) or "nothing")
+@pytest.mark.parametrize(
+    "named", addresses.NAMES, ids=lambda named: ",".join(named.answers) or "nothing"
+)
 def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> None:
     with pytest.raises(Refused):
         resolve_allowed(target_of(named.url), (), lambda host, port: list(named.answers))
@@ -59,7 +61,9 @@ def test_a_public_address_is_public(address: str) -> None:
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
     allow = parse_networks("10.1.0.0/16, fd00::/8")
-    assert resolve_allowed(target_of("http://10.1.2.3/"), allow) == [ipaddress.ip_address("10.1.2.3")]
+    assert resolve_allowed(target_of("http://10.1.2.3/"), allow) == [
+        ipaddress.ip_address("10.1.2.3")
+    ]
     assert resolve_allowed(target_of("https://[fd00::1]/"), allow)
     assert resolve_allowed(target_of("https://[::ffff:10.1.2.3]/"), allow)
     for url in ("https://10.2.0.1/", "https://[fe80::1]/"):

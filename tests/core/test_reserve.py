@@ -24,7 +24,9 @@ def test_none_is_made_where_none_is_wanted_or_little_room_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_is_released_on_a_full_disk_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_released_on_a_full_disk_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reserve.make_file(tmp_path, SIZE)
     assert not reserve.release_if_full(tmp_path) and list(tmp_path.iterdir())
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.FULL_BYTES - 1)

@@ -19,7 +19,9 @@ def write(path: Path, **tensors: np.ndarray) -> Path:
 def test_a_base_with_a_value_that_is_no_number_is_refused(tmp_path, value: float):
     weights = np.zeros(1_000_000, np.float32)
     weights[-1] = value
-    path = write(tmp_path / "1", good=np.ones(3, np.float32), bad=weights, count=np.array([5], np.int64))
+    path = write(
+        tmp_path / "1", good=np.ones(3, np.float32), bad=weights, count=np.array([5], np.int64)
+    )
     with pytest.raises(BaseInvalid, match="'bad' holds NaN or infinity"):
         check_finite(path, read_header(path))
     check_finite(write(tmp_path / "2", good=np.ones(3, np.float32)), read_header(tmp_path / "2"))
@@ -44,6 +46,7 @@ def test_a_name_of_a_megabyte_is_not_repeated_in_the_error(tmp_path):
 def test_another_format_is_refused_by_its_name(tmp_path: Path, start: bytes, named: str) -> None:
     (tmp_path / "base").write_bytes(start + bytes(1000))
     with pytest.raises(
-        BaseInvalid, match=rf"^This is {named}.*a base is a safetensors file: other formats are never read"
+        BaseInvalid,
+        match=rf"^This is {named}.*a base is a safetensors file: other formats are never read",
     ):
         read_header(tmp_path / "base")

@@ -16,7 +16,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_folder_goes_when_it_is_closed_and_may_be_closed_before_it_is_opened(tmp_path: Path) -> None:
+def test_a_folder_goes_when_it_is_closed_and_may_be_closed_before_it_is_opened(
+    tmp_path: Path,
+) -> None:
     scratch = ScratchFolder(tmp_path)
     scratch.close()
     (scratch.open() / "weights").write_bytes(b"1")

@@ -17,14 +17,19 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_password_of_a_file_stands_in_the_url_of_the_database_and_of_the_broker(file: Path) -> None:
+def test_a_password_of_a_file_stands_in_the_url_of_the_database_and_of_the_broker(
+    file: Path,
+) -> None:
     settings = Settings(
         database_url="postgresql+psycopg://perennial@db:5432/perennial",
         database_password_file=file,
         broker_url="rediss://redis:6379/0",
         broker_password_file=file,
     )
-    database, broker = make_url(settings.resolved_database_url), make_url(settings.resolved_broker_url)
+    database, broker = (
+        make_url(settings.resolved_database_url),
+        make_url(settings.resolved_broker_url),
+    )
     assert (database.username, database.password, database.host) == ("perennial", PASSWORD, "db")
     assert (broker.username or "", broker.password, broker.port) == ("", PASSWORD, 6379)
     assert not settings.embedded
@@ -38,7 +43,9 @@ def test_a_password_of_a_file_stands_in_the_url_of_the_database_and_of_the_broke
         ("sqlite:////tmp/x", "p"),
     ],
 )
-def test_two_passwords_or_none_are_refused_and_not_repeated(tmp_path: Path, url: str, text: str) -> None:
+def test_two_passwords_or_none_are_refused_and_not_repeated(
+    tmp_path: Path, url: str, text: str
+) -> None:
     file = tmp_path / "password"
     file.write_text(text)
     settings = Settings(database_url=url, database_password_file=file)

@@ -17,10 +17,14 @@ time.sleep(60)
 """
 
 
-def test_an_upload_is_kept_while_its_process_lives_and_removed_when_it_was_killed(tmp_path: Path) -> None:
+def test_an_upload_is_kept_while_its_process_lives_and_removed_when_it_was_killed(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "upload-1"
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", HOLD, str(path)],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"

@@ -52,7 +52,9 @@ def test_a_directory_that_cannot_be_written_is_told(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(*((Path, "mkdir") if where == "mkdir" else (os, "open")), read_only)
-    with pytest.raises(CannotStart, match=r"cannot be written: Read-only file system\. .*PERENNIAL_DATA_DIR"):
+    with pytest.raises(
+        CannotStart, match=r"cannot be written: Read-only file system\. .*PERENNIAL_DATA_DIR"
+    ):
         require_start(settings)
 
 

@@ -1,4 +1,6 @@
-"""Sure answers: the bound beside sums of exact fractions, and the promise kept on images not seen."""
+"""Sure answers: the bound beside sums of exact fractions, and the promise kept on images
+not seen.
+"""
 
 import math
 from fractions import Fraction
@@ -14,7 +16,10 @@ from core.sureness import RISK, choose_threshold, is_above, needed_images
 def at_most(errors: int, images: int, precision: Fraction) -> Fraction:
     """The probability of at most so many errors, where a share of `precision` is right."""
     return sum(
-        (math.comb(images, k) * (1 - precision) ** k * precision ** (images - k) for k in range(errors + 1)),
+        (
+            math.comb(images, k) * (1 - precision) ** k * precision ** (images - k)
+            for k in range(errors + 1)
+        ),
         Fraction(0),
     )
 
@@ -42,7 +47,9 @@ def test_nothing_is_sure_without_images() -> None:
 
 def test_tests_stop_at_the_first_that_fails() -> None:
     curve = [
-        CoveragePoint(probability=1 - n / 1000, images=n, right=n if n <= 300 or n >= 500 else n - 60)
+        CoveragePoint(
+            probability=1 - n / 1000, images=n, right=n if n <= 300 or n >= 500 else n - 60
+        )
         for n in range(10, 1001, 10)
     ]
     chosen = choose_threshold(curve, 0.9)
@@ -65,13 +72,17 @@ def test_the_curve_counts_images_of_each_probability() -> None:
 @pytest.mark.parametrize("target", [0.95, 0.98])
 @pytest.mark.parametrize("images", [400, 2000])
 def test_the_promise_is_broken_less_often_than_said(target: float, images: int) -> None:
-    """A model that is right with the probability 1 - .6 u⁴ at the share u of its answers, the surest first."""
+    """A model that is right with the probability 1 - .6 u⁴ at the share u of its answers, the
+    surest first.
+    """
     draw = np.random.default_rng(0)
     broken = 0
     for _ in range(200):
         u = draw.random(images)
         probability = 1 - 0.6 * u**4
-        chosen = choose_threshold(precision_curve(probability, draw.random(images) < probability), target)
+        chosen = choose_threshold(
+            precision_curve(probability, draw.random(images) < probability), target
+        )
         if chosen.threshold is not None:
             share = ((1 - chosen.threshold) / 0.6) ** 0.25
             broken += 1 - 0.6 * share**4 / 5 < target

@@ -1,12 +1,13 @@
-"""Makes `before-line.tar.gz`: a data directory as the code left it before models had a line (schema 0007).
+"""Makes `before-line.tar.gz`: a data directory as the code left it before models had a line (schema
+0007).
 
-Run with that code, whose last commit is 56676f9 (it has no `migrations/versions/0008_line.py`), from the root of its
-checkout; nothing else of this repository is needed:
+Run with that code, whose last commit is 56676f9 (it has no `migrations/versions/0008_line.py`),
+from the root of its checkout; nothing else of this repository is needed:
 
     PYTHONPATH=. python PATH/TO/make_before_line.py PATH/TO/before-line.tar.gz
 
-Each model is one thing that could happen then, made through HTTP with 8×8 digits and a tiny network. The archive holds
-database and store; keys are left out, so that the next start makes one.
+Each model is one thing that could happen then, made through HTTP with 8×8 digits and a tiny
+network. The archive holds database and store; keys are left out, so that the next start makes one.
 """
 
 import io
@@ -44,7 +45,9 @@ BREAKS = {"optimizer": {"lr": 1e30}}
 def main(target: Path) -> None:
     """Make it."""
     if Path("migrations/versions/0008_line.py").exists():
-        raise SystemExit("Run this from a checkout of the code before the change (see the top of this file).")
+        raise SystemExit(
+            "Run this from a checkout of the code before the change (see the top of this file)."
+        )
     batches = [(name, _fewer(archive)) for name, archive in digits.build_archives()]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
@@ -129,8 +132,18 @@ def _fewer(archive: bytes) -> bytes:
 def _api_alone(data: Path) -> Iterator[Rest]:
     """The API on a data directory, without a worker."""
     port = service.free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=service.ROOT, env={**os.environ, "PERENNIAL_DATA_DIR": str(data)})
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "api.app:create_app",
+        "--port",
+        str(port),
+    ]
+    process = subprocess.Popen(
+        command, cwd=service.ROOT, env={**os.environ, "PERENNIAL_DATA_DIR": str(data)}
+    )
     try:
         url = f"http://127.0.0.1:{port}"
         end = time.monotonic() + service.START_S

@@ -1,10 +1,14 @@
-"""Makes `before-packs.tar.gz`: results of tasks as the code left them when a memory's part still held its images.
+"""Makes `before-packs.tar.gz`: results of tasks as the code left them when a memory's part still
+held its images.
 
-Run with that code, whose last commit is 678d427 (it has no `core/learn/image_packs.py`), from the root of its checkout:
+Run with that code, whose last commit is 678d427 (it has no `core/learn/image_packs.py`), from the
+root of its checkout:
 
-    PYTHONPATH=.:tests/core/learn/kit python PATH/TO/make_before_packs.py PATH/TO/before-packs.tar.gz
+    PYTHONPATH=.:tests/core/learn/kit python PATH/TO/make_before_packs.py
+    PATH/TO/before-packs.tar.gz
 
-For each method the archive holds the results of tasks 2 and 3 of a stream, and a snapshot from within task 3.
+For each method the archive holds the results of tasks 2 and 3 of a stream, and a snapshot from
+within task 3.
 """
 
 import sys
@@ -26,7 +30,9 @@ KILLED_AT = 7
 def main(target: Path) -> None:
     """Make it."""
     if Path("core/learn/image_packs.py").exists():
-        raise SystemExit("Run this from a checkout of the code before the change (see the top of this file).")
+        raise SystemExit(
+            "Run this from a checkout of the code before the change (see the top of this file)."
+        )
     with tempfile.TemporaryDirectory() as folder, tarfile.open(target, "w:gz") as archive:
         for name, method in METHODS.items():
             bench = Bench(Path(folder) / name, recipe={"method": method})

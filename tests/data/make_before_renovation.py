@@ -1,11 +1,14 @@
-"""Makes `before-renovation.tar.gz`: a data directory of schema 0011, and what its code answers about it.
+"""Makes `before-renovation.tar.gz`: a data directory of schema 0011, and what its code answers
+about it.
 
-`DIR` is a checkout of that code, whose last commit is 678d427 (it has no `migrations/versions/0012_…`):
+`DIR` is a checkout of that code, whose last commit is 678d427 (it has no
+`migrations/versions/0012_…`):
 
     python -m tests.data.make_before_renovation --code DIR tests/data/before-renovation.tar.gz
 
-The archive holds `data` (database and store, without keys: the next start makes one; one job is paused, with
-its snapshot) and in `recorded` the answers of that code to `reading.read_all`, and its parts.
+The archive holds `data` (database and store, without keys: the next start makes one; one job is
+paused, with its snapshot) and in `recorded` the answers of that code to `reading.read_all`, and its
+parts.
 """
 
 import argparse
@@ -64,7 +67,9 @@ def _read(made: Path, recorded: Path, code: Path) -> None:
         read_all(player, "served", whole=None)
     recorded.mkdir()
     for name, content in (("answers", player.answers), ("parts", stored_parts(made))):
-        (recorded / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        (recorded / f"{name}.json").write_text(
+            json.dumps(content, ensure_ascii=False), encoding="utf-8"
+        )
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -9,7 +9,9 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 def documents() -> list[str]:
     """All documents for people, as paths from the root."""
-    found = [path for pattern in ("*.md", "docs/**/*.md", "bench/**/*.md") for path in ROOT.glob(pattern)]
+    found = [
+        path for pattern in ("*.md", "docs/**/*.md", "bench/**/*.md") for path in ROOT.glob(pattern)
+    ]
     found.append(ROOT / "client" / "README.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 

@@ -1,4 +1,6 @@
-"""The batches of `tools.digits` with fewer images, so that commands of the documents learn them quickly."""
+"""The batches of `tools.digits` with fewer images, so that commands of the documents learn them
+quickly.
+"""
 
 import io
 import zipfile

@@ -1,4 +1,6 @@
-"""A reader of the documents: a folder with batches, photos and the data of a service, and commands that run there."""
+"""A reader of the documents: a folder with batches, photos and the data of a service, and commands
+that run there.
+"""
 
 import os
 import subprocess
@@ -21,7 +23,9 @@ SETTINGS = {
     "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
 TRAIN = 12
-"""Images of each class that a batch brings to learn from: many commands wait until a batch is learned."""
+"""Images of each class that a batch brings to learn from: many commands wait until a batch is
+learned.
+"""
 COLLECTED = {
     "photos": sources.folder,
     "lists": sources.csv_list,

@@ -1,4 +1,6 @@
-"""Rows of reference tables: what documents must say of a JSON Schema's fields, and what they say."""
+"""Rows of reference tables: what documents must say of a JSON Schema's fields, and what
+they say.
+"""
 
 import json
 import re
@@ -39,7 +41,9 @@ def number(value: float) -> str:
 def span(field: Mapping[str, Any]) -> str:
     """Which values a field takes."""
     if "anyOf" in field:
-        return " or ".join("`null`" if one.get("type") == "null" else span(one) for one in field["anyOf"])
+        return " or ".join(
+            "`null`" if one.get("type") == "null" else span(one) for one in field["anyOf"]
+        )
     if "$ref" in field:
         return "an object"
     if "enum" in field:

@@ -1,4 +1,5 @@
-"""Commands and code of the documents run as they stand: each document's in one bash, all against one service.
+"""Commands and code of the documents run as they stand: each document's in one bash, all against
+one service.
 
 The first hour of the README comes with what its commands must have done.
 
@@ -28,7 +29,9 @@ HOUR = "the fixture `hour` runs the section"
 CI = ".ci/run runs it, from the README of a clean clone"
 PROGRAMS = "tests/client/test_readme.py runs them, one after the other"
 ADDED = "tests/e2e/test_additions.py adds it to a copy of the sources"
-CONTAINERS = "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers"
+CONTAINERS = (
+    "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers"
+)
 README = (ROOT / "README.md").read_text()
 NOT_RUN = {
     ("README.md", "make demo"): CI,
@@ -44,13 +47,25 @@ NOT_RUN = {
     ("client/README.md", "from perennial import"): PROGRAMS,
     ("client/README.md", "import asyncio"): PROGRAMS,
     ("CONTRIBUTING.md", "make test"): "a part of what CI runs",
-    ("CONTRIBUTING.md", "pre-commit install"): "it changes the checkout; the hooks are those of `make check`",
-    ("CONTRIBUTING.md", "python -m tests.before_after.record"): "it needs two checkouts, and takes minutes",
+    (
+        "CONTRIBUTING.md",
+        "pre-commit install",
+    ): "it changes the checkout; the hooks are those of `make check`",
+    (
+        "CONTRIBUTING.md",
+        "python -m tests.before_after.record",
+    ): "it needs two checkouts, and takes minutes",
     ("docs/tutorial.md", "make serve"): "the fixture starts the service",
     ("docs/howto/run-at-the-large-size.md", "sh deploy/secrets.sh"): CONTAINERS,
     ("docs/howto/run-at-the-large-size.md", "export PERENNIAL_DATABASE_URL"): CONTAINERS,
-    ("docs/howto/back-up-and-restore.md", "mc mirror live"): "tests/e2e/test_restore.py does it, by pg_dump",
-    ("docs/howto/back-up-and-restore.md", "pg_restore"): "tests/e2e/test_restore.py does it, by pg_restore",
+    (
+        "docs/howto/back-up-and-restore.md",
+        "mc mirror live",
+    ): "tests/e2e/test_restore.py does it, by pg_dump",
+    (
+        "docs/howto/back-up-and-restore.md",
+        "pg_restore",
+    ): "tests/e2e/test_restore.py does it, by pg_restore",
     ("docs/howto/submit-what-you-have.md", "pip install"): "the tests have what it installs",
     ("docs/howto/compare-methods.md", "pip install"): "the tests have what it installs",
     (
@@ -59,7 +74,10 @@ NOT_RUN = {
     ): "tests/client/test_compare_methods.py does it",
     ("docs/howto/add-a-reader.md", '"""cpio'): ADDED,
     ("docs/howto/add-an-export-format.md", '"""The weights alone'): ADDED,
-    ("docs/howto/add-a-job-kind.md", '"""Read every part'): "tests/core/work/test_added_kind.py adds it",
+    (
+        "docs/howto/add-a-job-kind.md",
+        '"""Read every part',
+    ): "tests/core/work/test_added_kind.py adds it",
 }
 """(Document, how its block begins) → why it does not run here."""
 API = "docs/reference/api.md"
@@ -69,11 +87,16 @@ TUTORIAL = "docs/tutorial.md"
 SMALL_BASE = "perennial/resnet20-cifar100"
 REPLACED = {
     (TUTORIAL, "from tools import digits"): "from tests.docs import few_digits as digits",
-    (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.3; done",
+    (
+        WEBHOOKS,
+        "sleep 1",
+    ): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.3; done",
     (WEBHOOKS, "sleep 3"): "until grep -q alias.moved told.txt; do sleep 0.3; done",
     (API, "sleep 1"): "sleep 0.5",
 }
-"""(Document, words of its commands) → what runs in their place: with fewer images, or until an event."""
+"""(Document, words of its commands) → what runs in their place: with fewer images, or until an
+event.
+"""
 
 
 def reason(document: str, block: str) -> str | None:
@@ -95,15 +118,23 @@ def runnable(document: str) -> list[str]:
 
 
 RUN = [document for document in documents() if runnable(document)]
-QUICK = ("delete-a-tasks-data", "learn-from-a-labelling-tool", "send-a-batch", "upload-large-batches")
+QUICK = (
+    "delete-a-tasks-data",
+    "learn-from-a-labelling-tool",
+    "send-a-batch",
+    "upload-large-batches",
+)
 IN_EACH_BUILD = {API, *(f"docs/howto/{name}.md" for name in QUICK)}
-"""Documents whose commands take seconds; all others are run before a release. The tutorial is among these: its
-commands are those of the first hour."""
+"""Documents whose commands take seconds; all others are run before a release. The tutorial is among
+these: its commands are those of the first hour."""
 
 
 @pytest.mark.parametrize(
     "document",
-    [pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign) for name in RUN],
+    [
+        pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign)
+        for name in RUN
+    ],
 )
 def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Reader) -> None:
     if "resnet18.pth" in "".join(runnable(document)):
@@ -120,7 +151,10 @@ def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Read
 
 @pytest.mark.parametrize(
     ("logs_in", "status", "said"),
-    [(False, 2, "make it with `perennial login --profile nightly`"), (True, 0, "learned: version 1")],
+    [
+        (False, 2, "make it with `perennial login --profile nightly`"),
+        (True, 0, "learned: version 1"),
+    ],
 )
 def test_the_crontab_line_works_with_the_environment_of_cron_after_the_login(
     reader: Reader, tmp_path: Path, logs_in: bool, status: int, said: str
@@ -141,10 +175,16 @@ def test_the_crontab_line_works_with_the_environment_of_cron_after_the_login(
         assert done.returncode == 0, done.stdout
     command = shutil.which("perennial", path=reader.environment["PATH"])
     assert command is not None
-    line = line.replace("/srv/nightly", str(tmp_path)).replace("/srv/perennial/.venv/bin/perennial", command)
+    line = line.replace("/srv/nightly", str(tmp_path)).replace(
+        "/srv/perennial/.venv/bin/perennial", command
+    )
     cron = {"HOME": home, "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "nobody"}
-    job = subprocess.run(["/bin/sh", "-c", line], env=cron, capture_output=True, text=True, check=False)
-    assert (job.returncode, said in job.stdout + job.stderr) == (status, True), job.stdout + job.stderr
+    job = subprocess.run(
+        ["/bin/sh", "-c", line], env=cron, capture_output=True, text=True, check=False
+    )
+    assert (job.returncode, said in job.stdout + job.stderr) == (status, True), (
+        job.stdout + job.stderr
+    )
 
 
 def save_checkpoint(path: Path) -> None:
@@ -157,16 +197,24 @@ def save_checkpoint(path: Path) -> None:
 
 
 def shown(document: str) -> list[str]:
-    """What a document shows as printed by its commands, line by line; `…` stands for what is left out."""
+    """What a document shows as printed by its commands, line by line; `…` stands for what is left
+    out.
+    """
     text = (ROOT / document).read_text()
     outputs = re.findall(r"```sh\n.*?^```\n\n```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = [line.strip().removesuffix("…").rstrip() for output in outputs for line in output.splitlines()]
+    lines = [
+        line.strip().removesuffix("…").rstrip()
+        for output in outputs
+        for line in output.splitlines()
+    ]
     return [masked(line) for line in lines if line]
 
 
 def masked(text: str) -> str:
     """A text without the figures and ids that differ from run to run."""
-    return re.sub(r"\d+(,\d{3})*(\.\d+)?(e-\d+)?", "#", re.sub(r"\b([a-z]{3})_[0-9a-z]{26}\b", r"\1_#", text))
+    return re.sub(
+        r"\d+(,\d{3})*(\.\d+)?(e-\d+)?", "#", re.sub(r"\b([a-z]{3})_[0-9a-z]{26}\b", r"\1_#", text)
+    )
 
 
 @dataclass
@@ -193,7 +241,9 @@ def hour(reader: Reader) -> Iterator[Hour]:
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(commands())]
     reader.collect("".join(commands()))
     key = reader.make_key("hour")
-    done = reader.run("bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key)
+    done = reader.run(
+        "bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key
+    )
     print(done.stdout[-6000:])
     assert done.returncode == 0
     with Perennial(key, base_url=reader.running.url) as client:
@@ -211,7 +261,12 @@ def test_the_second_version_is_held_and_the_commands_that_go_on_are_told(hour: H
     said, client = hour.said, hour.client
     assert "Version 2 of birds is held by the gate; production stays at version 1." in said[2]
     assert "it forgot more than the gate allows: " in said[2]
-    for command in ("promote birds 2", "jobs retry job_", "tasks discard birds 2", "tasks continue birds 2"):
+    for command in (
+        "promote birds 2",
+        "jobs retry job_",
+        "tasks discard birds 2",
+        "tasks continue birds 2",
+    ):
         assert f"perennial {command}" in said[2]
     assert client.versions.retrieve("birds", 2).status == "held"
 
@@ -219,7 +274,11 @@ def test_the_second_version_is_held_and_the_commands_that_go_on_are_told(hour: H
 def test_the_hour_downloads_and_predicts(hour: Hour) -> None:
     said, folder = hour.said, hour.reader.folder
     assert zipfile.ZipFile(folder / "birds.zip").testzip() is None
-    rows = [line.split("\t") for line in said[4].splitlines() if line.startswith(("bird.png", "owl.jpg"))]
+    rows = [
+        line.split("\t")
+        for line in said[4].splitlines()
+        if line.startswith(("bird.png", "owl.jpg"))
+    ]
     assert [len(row) for row in rows] == [4, 4], "three labels each"
 
 
@@ -232,10 +291,14 @@ def test_the_rollback_names_what_it_costs_and_nothing_is_left_to_settle(hour: Ho
     assert client.versions.retrieve("birds", "production").tasks == [1, 2]
 
 
-def test_the_program_of_the_readme_makes_a_version_of_a_folder_of_photos(hour: Hour, tmp_path: Path) -> None:
+def test_the_program_of_the_readme_makes_a_version_of_a_folder_of_photos(
+    hour: Hour, tmp_path: Path
+) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in program.splitlines() if line.strip()]) == 5
-    program = program.replace('"birds"', '"from-photos"').replace('"birds.zip"', f'"{tmp_path}/photos.zip"')
+    program = program.replace('"birds"', '"from-photos"').replace(
+        '"birds.zip"', f'"{tmp_path}/photos.zip"'
+    )
     hour.reader.collect(program)
     done = hour.reader.run(sys.executable, "-c", program, PERENNIAL_API_KEY=hour.key)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,6 @@
-"""Whatever a document names is there: linked documents and headings, files of the repository, modules that run."""
+"""Whatever a document names is there: linked documents and headings, files of the repository,
+modules that run.
+"""
 
 import re
 
@@ -10,7 +12,8 @@ FOLDERS = (
     *("docs", "migrations", "tests", "tools", "worker"),
 )
 MADE_BY_THE_READER = {
-    f"core/{path}.py" for path in ("ingest/readers/cpio", "export/formats/weights", "work/kinds/rehash")
+    f"core/{path}.py"
+    for path in ("ingest/readers/cpio", "export/formats/weights", "work/kinds/rehash")
 }
 """Files of the examples that how-tos add."""
 
@@ -51,7 +54,9 @@ def test_every_file_that_is_named_exists(document: str) -> None:
 @pytest.mark.parametrize("document", documents())
 def test_every_program_that_is_named_exists(document: str) -> None:
     modules = set(re.findall(r"\b((?:bench|tools|tests)(?:\.[a-z]\w*)+)\b(?!\()", text(document)))
-    modules |= {path.removesuffix(".py") for path in re.findall(r"python (\w+/\S+\.py)", text(document))}
+    modules |= {
+        path.removesuffix(".py") for path in re.findall(r"python (\w+/\S+\.py)", text(document))
+    }
     missing = []
     for module in modules:
         file = ROOT / module.replace(".", "/")
@@ -64,5 +69,8 @@ def test_the_index_names_every_document() -> None:
     links = re.findall(r"\]\(([^)#\s]+)", text("docs/README.md"))
     index = {(ROOT / "docs" / path).resolve() for path in links}
     pages = {(ROOT / name).resolve() for name in documents() if name.startswith("docs/")}
-    left_out = {ROOT / "docs" / "README.md", *(ROOT / "docs" / "reference" / "methods").glob("*.md")}
+    left_out = {
+        ROOT / "docs" / "README.md",
+        *(ROOT / "docs" / "reference" / "methods").glob("*.md"),
+    }
     assert pages - index - left_out == set()

@@ -1,7 +1,7 @@
 """Every command of `perennial` in a document exists, and has the options that are written after it.
 
-Blocks of commands also run (`test_commands`). These tests cover the commands in sentences, and those of blocks that do
-not run.
+Blocks of commands also run (`test_commands`). These tests cover the commands in sentences, and
+those of blocks that do not run.
 """
 
 import re
@@ -21,7 +21,9 @@ GENERATED = "docs/reference/command-line.md"
 DOCUMENTS = [name for name in documents() if name not in (HISTORY, GENERATED)]
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)`(?!`)([^`]+)`")
-_CALL = re.compile(r"(?:^|(?<!from)[\s(/])perennial +(?=(\S.*))", re.MULTILINE)  # calls within calls too
+_CALL = re.compile(
+    r"(?:^|(?<!from)[\s(/])perennial +(?=(\S.*))", re.MULTILINE
+)  # calls within calls too
 _END = re.compile(r"\s(?:\|\|?|&&|#|>|;)|[);]\s|\)$|$", re.MULTILINE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 

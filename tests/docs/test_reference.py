@@ -1,4 +1,6 @@
-"""The reference says what the code says: settings, methods, recipes, routes and programs, all and no others."""
+"""The reference says what the code says: settings, methods, recipes, routes and programs, all and
+no others.
+"""
 
 import json
 import re
@@ -55,7 +57,9 @@ def test_every_setting_has_a_row_with_its_default() -> None:
 def pages() -> dict[str, Path]:
     """Method → the page that has its hyper-parameters."""
     heading = re.compile(r"^## Hyper-parameters of `(\S+)`$", re.MULTILINE)
-    found = [(name, page) for page in METHODS.glob("*.md") for name in heading.findall(page.read_text())]
+    found = [
+        (name, page) for page in METHODS.glob("*.md") for name in heading.findall(page.read_text())
+    ]
     assert len(found) == len(dict(found))
     return dict(found)
 
@@ -74,14 +78,20 @@ def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> No
 
 def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> None:
     rows = re.findall(
-        r"^\| `(\S+)` \| (.*?) \| (.*?) ?\| \[(\S+)\]", (METHODS / "README.md").read_text(), re.MULTILINE
+        r"^\| `(\S+)` \| (.*?) \| (.*?) ?\| \[(\S+)\]",
+        (METHODS / "README.md").read_text(),
+        re.MULTILINE,
     )
     listed = {
         name: (re.findall(r"`(\w+)`", works), set(re.findall(r"`(\w+)`", weak)))
         for name, works, weak, _ in rows
     }
-    assert listed == {n: (m["scenarios"], set(m["weak"])) for n, m in build_catalogue()["methods"].items()}
-    assert {name: page for name, _, _, page in rows} == {name: page.name for name, page in pages().items()}
+    assert listed == {
+        n: (m["scenarios"], set(m["weak"])) for n, m in build_catalogue()["methods"].items()
+    }
+    assert {name: page for name, _, _, page in rows} == {
+        name: page.name for name, page in pages().items()
+    }
 
 
 @pytest.mark.parametrize("page", sorted(set(pages().values())), ids=lambda page: page.name)
@@ -127,7 +137,9 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
         actor = get_type_hints(route.endpoint, include_extras=True).get("actor")
         scope = "none" if actor is None else actor.__metadata__[0].dependency.scope
         needed |= {f"{method} {route.path}": scope for method in route.methods}
-    rows = re.findall(r"^\| `([A-Z]+ /\S*)` \| (\w+) \|", (REFERENCE / "api.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([A-Z]+ /\S*)` \| (\w+) \|", (REFERENCE / "api.md").read_text(), re.MULTILINE
+    )
     assert dict(rows) == needed
     assert len(rows) == len(needed)
 
@@ -145,7 +157,8 @@ def test_every_program_of_bench_and_every_plan_is_listed() -> None:
     programs = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
         for path in (ROOT / "bench").rglob("*.py")
-        if 'if __name__ == "__main__":' in path.read_text() and not path.name.startswith("sleeping_")
+        if 'if __name__ == "__main__":' in path.read_text()
+        and not path.name.startswith("sleeping_")
     }
     listed = re.findall(r"`(bench\.[\w.]+)", (ROOT / "docs" / "benchmarks.md").read_text())
     assert sorted(listed) == sorted(programs)

@@ -26,10 +26,15 @@ def photo(digit: int, orientation: int) -> bytes:
 
 
 def answer_of_the_card(folder: Path, image: bytes) -> tuple[str, dict[str, float]]:
-    """What both code blocks of an unpacked README.md say of an image, run by an interpreter of their own."""
+    """What both code blocks of an unpacked README.md say of an image, run by an interpreter of
+    their own.
+    """
     (folder / "cat.png").write_bytes(image)
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    told = "import sys\njson.dump(dict(zip(config['classes'], probabilities[0].tolist())), sys.stdout)\n"
+    told = (
+        "import sys\njson.dump(dict(zip(config['classes'], probabilities[0].tolist())), "
+        "sys.stdout)\n"
+    )
     (folder / "card.py").write_text("\n".join([*blocks, told]))
     done = subprocess.run(
         [sys.executable, "card.py"], cwd=folder, capture_output=True, text=True, check=False

@@ -1,7 +1,8 @@
-"""Services of the session for all journeys: an embedded one, a large one, and a server of pretrained weights.
+"""Services of the session for all journeys: an embedded one, a large one, and a server of
+pretrained weights.
 
-Each file of tests has an owner of its own on the embedded service, so that names of models never meet. A file that
-starts another service says why in its fixture.
+Each file of tests has an owner of its own on the embedded service, so that names of models never
+meet. A file that starts another service says why in its fixture.
 """
 
 import threading
@@ -37,7 +38,9 @@ def hub(weights_server: hub_server.Hub) -> Iterator[hub_server.Hub]:
 
 @pytest.fixture(scope="session")
 def kill_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which points of death of the embedded service are armed (`core/failpoints.py`)."""
+    """The folder in which points of death of the embedded service are armed
+    (`core/failpoints.py`).
+    """
     return tmp_path_factory.mktemp("points")
 
 
@@ -54,7 +57,8 @@ def running(
     kill_points: Path,
     metrics_port: int,
 ) -> Iterator[service.Service]:
-    """An embedded service, started as `make serve` starts it, that looks around more often than usual.
+    """An embedded service, started as `make serve` starts it, that looks around more often than
+    usual.
 
     Its processes share their figures.
     """

@@ -63,7 +63,8 @@ def make_canary(name: str) -> str:
 def running(folder: Path, s3: Any) -> Iterator[Site]:
     """Start the service with one worker; stop it and remove its data afterwards.
 
-    A worker takes seconds to import its modules: the few tests that need a second one start it themselves.
+    A worker takes seconds to import its modules: the few tests that need a second one start it
+    themselves.
     """
     passwords = {name: make_canary(name) for name in ("Database", "Redis")}
     with ExitStack() as stack:
@@ -88,7 +89,9 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
 def _make_database(password: str) -> Iterator[str]:
     """Make a database that belongs to a role with this password, and drop both afterwards."""
     url, role = make_url(postgresql.create()), f"canary_{secrets.token_hex(4)}"
-    server = postgresql.server_url().set(drivername="postgresql").render_as_string(hide_password=False)
+    server = (
+        postgresql.server_url().set(drivername="postgresql").render_as_string(hide_password=False)
+    )
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
         connection.execute(f'ALTER DATABASE "{url.database}" OWNER TO {role}'.encode())

@@ -1,4 +1,6 @@
-"""Small models and batches, whose jobs end quickly: end-to-end tests show everything around the training."""
+"""Small models and batches, whose jobs end quickly: end-to-end tests show everything around the
+training.
+"""
 
 import io
 import time
@@ -16,7 +18,9 @@ T = TypeVar("T")
 IMAGE: Json = {"size": 8, "channels": 1}
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
 WEEKS: list[bytes] = [few(archive) for _, archive in digits.build_archives()]
-"""Batches of the digits 0 and 1, 2 and 3, …: of each digit 24 images for training and 8 for measuring."""
+"""Batches of the digits 0 and 1, 2 and 3, …: of each digit 24 images for training and 8 for
+measuring.
+"""
 
 
 def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
@@ -28,7 +32,8 @@ def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.
     epochs = {} if "analytic" in str(method) else {"epochs": 1, "batch_size": 8}
     recipe = {"method": method, **epochs, **fields.pop("recipe", {})}
     given = {name: value for name, value in {**MODEL, **fields}.items() if value is not None}
-    # One epoch forgets what it learned before. `tests/e2e/test_gate.py` is about the checks that see that.
+    # One epoch forgets what it learned before. `tests/e2e/test_gate.py` is about the checks that
+    # see that.
     given["gate"] = {"checks": "off", **given.get("gate", {})}
     return client.models.create(name, given.pop("scenario", "class"), recipe=recipe, **given)
 
@@ -56,7 +61,9 @@ def thin_out(batch: bytes) -> bytes:
 def pick_class(batch: bytes, label: str) -> bytes:
     """Keep the images of one class of a batch."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
-        return pack({name: archive.read(name) for name in archive.namelist() if f"/{label}/" in name})
+        return pack(
+            {name: archive.read(name) for name in archive.namelist() if f"/{label}/" in name}
+        )
 
 
 def make_spoiled_batch(count: int) -> bytes:

@@ -38,7 +38,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def follow(text: str, folder: Path) -> None:
-    """Do what a how-to says: write its file, and put each line with a plus after the line above it."""
+    """Do what a how-to says: write its file, and put each line with a plus after the line
+    above it.
+    """
     path, code = re.findall(r"Write `(\S+)`:\n\n```python\n(.*?)```", text, re.DOTALL)[0]
     (folder / path).write_text(code)
     path, diff = re.findall(r"Add it to `(\S+)`:\n\n```diff\n(.*?)```", text, re.DOTALL)[0]
@@ -54,7 +56,9 @@ def follow(text: str, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     """A client of a service of its own, which runs the copy."""
-    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy) as found:
+    with service.running(
+        tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy
+    ) as found:
         yield Rest(found.url, found.key)
 
 
@@ -93,7 +97,9 @@ def test_each_is_one_new_file_and_its_line_in_one_list(copy: Path) -> None:
     assert sorted(new) == ["core/export/formats/weights.py", "core/ingest/readers/cpio.py"]
     assert sorted(changed) == ["core/export/registry.py", "core/ingest/readers/registry.py"]
     for name in changed:
-        added = len((copy / name).read_text().splitlines()) - len((ROOT / name).read_text().splitlines())
+        added = len((copy / name).read_text().splitlines()) - len(
+            (ROOT / name).read_text().splitlines()
+        )
         assert added == 2, "its import and its line"
 
 
@@ -108,16 +114,23 @@ def test_an_attack_in_the_new_format_is_refused(client: Rest, learned: str) -> N
     answer = client.http.post(
         f"/v1/models/{learned}/tasks", content=cpio({"cat/../../a.png": b"x"}), headers=CPIO
     )
-    assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (422, "archive-hostile")
+    assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (
+        422,
+        "archive-hostile",
+    )
 
 
 def test_the_service_says_what_it_takes_and_gives_now(client: Rest, learned: str) -> None:
     paths = client.http.get("/openapi.json").json()["paths"]
-    assert "application/x-cpio" in paths["/v1/models/{model}/tasks"]["post"]["requestBody"]["content"]
+    assert (
+        "application/x-cpio" in paths["/v1/models/{model}/tasks"]["post"]["requestBody"]["content"]
+    )
     download = paths["/v1/models/{model}/versions/{version}/download"]["get"]
     assert "application/safetensors" in download["responses"]["200"]["content"]
     assert any("`weights`" in one.get("description", "") for one in download["parameters"])
-    refused = client.http.post(f"/v1/models/{learned}/tasks", content=b"x", headers={"Content-Type": "x/y"})
+    refused = client.http.post(
+        f"/v1/models/{learned}/tasks", content=b"x", headers={"Content-Type": "x/y"}
+    )
     assert refused.status_code == 415 and "application/x-cpio" in refused.json()["detail"]
 
 

@@ -17,7 +17,9 @@ ALL_OFF = {"checks": "off"}
 
 
 def make_model(client: Rest, name: str, recipe: Json, **fields: Any) -> None:
-    client.models.create(name, "class", **{**small.MODEL, "gate": ALL_OFF, "recipe": recipe, **fields})
+    client.models.create(
+        name, "class", **{**small.MODEL, "gate": ALL_OFF, "recipe": recipe, **fields}
+    )
 
 
 def advised(client: Rest, model: str, version: int, begins: str) -> list[Step]:
@@ -35,8 +37,12 @@ def test_rebalancing_the_next_batch_makes_up_for_a_biased_head(client: Rest) -> 
         make_model(client, name, recipe)
         small.learn(client, name, *small.WEEKS[:2])
         step = advised(client, name, 2, "better than its head")[0]
-        assert step.path == f"/v1/models/{name}/tasks" and step.recipe == {"rebalance": {"epochs": 5}}
-        small.learn(client, name, small.WEEKS[2], **({"recipe": dict(step.recipe)} if follows else {}))
+        assert step.path == f"/v1/models/{name}/tasks" and step.recipe == {
+            "rebalance": {"epochs": 5}
+        }
+        small.learn(
+            client, name, small.WEEKS[2], **({"recipe": dict(step.recipe)} if follows else {})
+        )
         shares[name] = accuracy(client, name, 3)
     assert shares["biased-mended"] > shares["biased-left"] + 0.1
 
@@ -58,7 +64,9 @@ def test_going_back_from_collapsed_features_brings_the_accuracy_back(client: Res
 
 
 def test_more_images_of_classes_tell_them_apart_better(client: Rest) -> None:
-    """Follow the advice on a confused pair; tests/core/work/test_advice.py shows when it is given."""
+    """Follow the advice on a confused pair; tests/core/work/test_advice.py shows when it
+    is given.
+    """
     make_model(client, "few-then-more", {"method": {"name": "analytic", "projection": 50}})
     whole = small.WEEKS[4]
     first = small.thin_out(whole)
@@ -85,8 +93,12 @@ def test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names(cli
     assert client.wait(sent["job"]["id"]).state == "succeeded"
 
 
-def test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again(client: Rest) -> None:
-    make_model(client, "settled", {"method": {"name": "analytic", "projection": 50}, "data_report": "hold"})
+def test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again(
+    client: Rest,
+) -> None:
+    make_model(
+        client, "settled", {"method": {"name": "analytic", "projection": 50}, "data_report": "hold"}
+    )
     small.learn(client, "settled", small.WEEKS[0])
     images = files_of(small.WEEKS[1])
     trained = {name: data for name, data in images.items() if name.startswith("train/")}
@@ -96,7 +108,10 @@ def test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_a
     assert "nearly the same in the training part" in held.error.detail
     (step,) = [one for _, _, one in find_steps(held.error.detail)]
     assert step.body is not None
-    assert client.wait(client.call("POST", step.path, json=dict(step.body)).json()["id"]).state == "succeeded"
+    assert (
+        client.wait(client.call("POST", step.path, json=dict(step.body)).json()["id"]).state
+        == "succeeded"
+    )
     assert not warned_of_copies(client)
     client.call("POST", "/v1/models/settled/aliases/production/rollback", json={})
     body = {"recipe": {"data_report": "hold"}}
@@ -109,7 +124,9 @@ def warned_of_copies(client: Rest) -> bool:
     """True if the task's warnings have the finding; its report has it all the same."""
     task = client.get("/v1/models/settled/tasks/2")
     text = "nearly the same in the training part"
-    assert any(text in one["text"] and not one["holds"] for one in task["report"]["data"]["findings"])
+    assert any(
+        text in one["text"] and not one["holds"] for one in task["report"]["data"]["findings"]
+    )
     return any(text in one for one in task["warnings"])
 
 

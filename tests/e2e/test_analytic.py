@@ -1,4 +1,6 @@
-"""A stream learned in closed form, through HTTP: nothing is lost, sums are stored once, another method may follow."""
+"""A stream learned in closed form, through HTTP: nothing is lost, sums are stored once, another
+method may follow.
+"""
 
 import json
 
@@ -61,8 +63,12 @@ def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Re
         return [p["name"] for p in parts if p["type"] == "features" and p["deleted_at"] is None]
 
     assert (kept(1), kept(2)) == ([], ["features.2"])
-    assert not any("features" in f["name"] for f in client.items("/v1/models/gone/versions/2/files"))
-    with pytest.raises(APIError, match="holds features of the training data and cannot be downloaded"):
+    assert not any(
+        "features" in f["name"] for f in client.items("/v1/models/gone/versions/2/files")
+    )
+    with pytest.raises(
+        APIError, match="holds features of the training data and cannot be downloaded"
+    ):
         client.get("/v1/models/gone/versions/2/files/features.2")
     learn(client, "gone", WEEKS[2])
     method = client.get("/v1/models/gone/versions/3")["manifest"]["method"]
@@ -78,13 +84,22 @@ def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_hel
     ended = learn(client, "biased", *WEEKS[:3])
     assert ended[0].warnings == []
     (told,) = ended[2].warnings
-    assert told.startswith("The features of version 3 tell the classes apart better than its head does: ")
+    assert told.startswith(
+        "The features of version 3 tell the classes apart better than its head does: "
+    )
     version = client.get("/v1/models/biased/versions/3")
     assert version["warnings"] == [told]
     events = client.items(f"/v1/jobs/{version['job']}/events")
     assert any(e["type"] == "log" and e["data"]["message"] == told for e in events)
-    counts, summary = version["manifest"]["baseline_ncm"], client.get("/v1/models/biased/metrics")["summary"]
-    assert summary["baseline_ncm"][-1] == counts["all"][0] / counts["all"][1] > summary["pooled"] + 0.05
+    counts, summary = (
+        version["manifest"]["baseline_ncm"],
+        client.get("/v1/models/biased/metrics")["summary"],
+    )
+    assert (
+        summary["baseline_ncm"][-1]
+        == counts["all"][0] / counts["all"][1]
+        > summary["pooled"] + 0.05
+    )
     body = json.loads(told[told.index("POST /v1/models ") + len("POST /v1/models ") : -1])
     made = client.call("POST", "/v1/models", json=body).json()
     learn(client, made["name"], WEEKS[0])

@@ -17,7 +17,8 @@ ASIDE = (
 )
 
 
-@pytest.mark.campaign  # test_lifecycle.py here and tests/before_after/test_upgrade.py do it with less
+# test_lifecycle.py here and tests/before_after/test_upgrade.py do it with less
+@pytest.mark.campaign
 @pytest.mark.timeout(1800)
 def test_no_answer_has_a_field_that_openapi_does_not_name(tmp_path):
     with service.running(tmp_path / "data", SETTINGS) as running:

@@ -1,4 +1,6 @@
-"""Networks of torchvision and timm, from an uploaded file to a model, and to a download with a card."""
+"""Networks of torchvision and timm, from an uploaded file to a model, and to a download with a
+card.
+"""
 
 import json
 from pathlib import Path
@@ -41,17 +43,27 @@ def refused(client: Rest) -> list[Json]:
 def by_name(client: Rest) -> Json:
     """The base of the model "by-name"."""
     body = save(timm_models().create_model(NAME).state_dict())
-    made = client.call("POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE).json()
+    made = client.call(
+        "POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE
+    ).json()
     client.models.create(
-        name="by-name", scenario="class", architecture=f"timm/{NAME}", base=made["id"], recipe=RECIPE
+        name="by-name",
+        scenario="class",
+        architecture=f"timm/{NAME}",
+        base=made["id"],
+        recipe=RECIPE,
     )
     return dict(made)
 
 
-@pytest.mark.campaign  # tests/core/requests/test_base_advice.py and tests/api/routes/test_bases.py have the answers
+# tests/core/requests/test_base_advice.py and tests/api/routes/test_bases.py have the answers
+@pytest.mark.campaign
 def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: list[Json]) -> None:
     file, default = refused
-    assert file["errors"][0] == {"field": "architecture.stem", "message": '"standard" fits the file'}
+    assert file["errors"][0] == {
+        "field": "architecture.stem",
+        "message": '"standard" fits the file',
+    }
     assert f"POST /v1/bases?{file['fits']['query']}" in file["detail"]
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default["detail"]
 
@@ -65,10 +77,13 @@ def test_a_model_of_timm_prepares_images_as_its_weights_expect(client: Rest, by_
     assert manifest["image"] == OF_MODEL and manifest["normalise"] == NORMALISE
 
 
-@pytest.mark.campaign  # tests/core/export/test_safetensors_zip.py and test_read_images.py there have the parts
+# tests/core/export/test_safetensors_zip.py and test_read_images.py there have the parts
+@pytest.mark.campaign
 @pytest.mark.usefixtures("refused", "by_name")
 @pytest.mark.parametrize(
-    ("model", "std"), [("photos", [0.25] * 3), ("by-name", NORMALISE["std"])], ids=["torchvision", "timm"]
+    ("model", "std"),
+    [("photos", [0.25] * 3), ("by-name", NORMALISE["std"])],
+    ids=["torchvision", "timm"],
 )
 def test_the_card_answers_as_the_service_does(
     client: Rest, model: str, std: list[float], tmp_path: Path
@@ -82,7 +97,9 @@ def test_the_card_answers_as_the_service_does(
     assert json.loads((tmp_path / "config.json").read_text())["name"] == model
     label, theirs = answer_of_the_card(tmp_path, photo(1, 6))
     url = f"/v1/models/{model}/versions/1/predict"
-    ours = client.call("POST", url, files={"file": ("photo.jpg", photo(1, 6))}).json()["predictions"][0]
+    ours = client.call("POST", url, files={"file": ("photo.jpg", photo(1, 6))}).json()[
+        "predictions"
+    ][0]
     assert (ours["name"], ours["label"]) == ("photo.jpg", label)
     assert {name: pytest.approx(p, abs=1e-5) for name, p in theirs.items()} == ours["probabilities"]
 

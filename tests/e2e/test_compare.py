@@ -1,5 +1,5 @@
-"""Two versions on the same images, over HTTP: against a brute-force predict, the stored changes, and the
-store's files."""
+"""Two versions on the same images, over HTTP: against a brute-force predict, the stored changes,
+and the store's files."""
 
 import sqlite3
 from collections import Counter
@@ -35,10 +35,15 @@ KINDS = ("both_right", "negative", "positive", "both_wrong")
 
 
 IN_EACH_BUILD = ("er", "heads")
-"""Two ways to answer, which err at times; `tests/core/learn/onnx/test_graph.py` has all without HTTP."""
+"""Two ways to answer, which err at times; `tests/core/learn/onnx/test_graph.py` has all without
+HTTP.
+"""
 EACH_FAMILY = pytest.mark.parametrize(
     "model",
-    [pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign) for name in FAMILIES],
+    [
+        pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign)
+        for name in FAMILIES
+    ],
 )
 
 
@@ -61,7 +66,12 @@ def learned(teach: Callable[[str], None], model: str) -> None:
 
 
 def create_and_learn(
-    client: Rest, name: str, parts: tuple[int, ...], method: Any = "finetune", epochs: int = 2, **fields: Any
+    client: Rest,
+    name: str,
+    parts: tuple[int, ...],
+    method: Any = "finetune",
+    epochs: int = 2,
+    **fields: Any,
 ) -> str:
     """Make a model that learned some of the batches; its id."""
     recipe = {} if "analytic" in str(method) else {"epochs": epochs, "seed": 0}
@@ -87,7 +97,9 @@ def images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:
     found: list[Json] = []
     cursor = ""
     while True:
-        page = client.get(f"/v1/models/{model}/compare/images?a={a}&b={b}&kind={kind}&limit=7{cursor}")
+        page = client.get(
+            f"/v1/models/{model}/compare/images?a={a}&b={b}&kind={kind}&limit=7{cursor}"
+        )
         found += page["items"]
         if page["next_cursor"] is None:
             assert len(found) == page["total"]
@@ -95,14 +107,19 @@ def images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
-def predicted(client: Rest, model: str, version: int, task: int, pictures: list[bytes]) -> list[Json]:
+def predicted(
+    client: Rest, model: str, version: int, task: int, pictures: list[bytes]
+) -> list[Json]:
     """What a version says of pictures, over HTTP."""
     where = f"/v1/models/{model}/versions/{version}/predict?top_k=1"
     if FAMILIES[model][0] == "task":
         where += f"&task={task}"
     said = []
     for start in range(0, len(pictures), 20):
-        files = [("image", (f"{i}.png", p, "image/png")) for i, p in enumerate(pictures[start : start + 20])]
+        files = [
+            ("image", (f"{i}.png", p, "image/png"))
+            for i, p in enumerate(pictures[start : start + 20])
+        ]
         answers = client.call("POST", where, files=files).json()["predictions"]
         said += [one["top"][0] if "top" in one else one for one in answers]
     return said
@@ -115,7 +132,9 @@ def predicted(client: Rest, model: str, version: int, task: int, pictures: list[
         pytest.param(
             model,
             pair,
-            marks=() if model in IN_EACH_BUILD and pair == PAIRS[index % 2] else pytest.mark.campaign,
+            marks=()
+            if model in IN_EACH_BUILD and pair == PAIRS[index % 2]
+            else pytest.mark.campaign,
         )
         for (index, model), pair in product(enumerate(FAMILIES), PAIRS)
     ],
@@ -135,7 +154,12 @@ def test_the_counts_are_those_of_every_image_predicted_by_both_versions(
         both = [predicted(client, model, version, n, pictures) for version in pair]
         for image, old, new in zip(listed, *both, strict=True):
             right = (old["label"] == image["label"], new["label"] == image["label"])
-            kind = {(1, 1): "both_right", (1, 0): "negative", (0, 1): "positive", (0, 0): "both_wrong"}[right]
+            kind = {
+                (1, 1): "both_right",
+                (1, 0): "negative",
+                (0, 1): "positive",
+                (0, 0): "both_wrong",
+            }[right]
             kinds[n, kind] += 1
             flipped[kind].append((n, image["index"], image["label"], old["label"], new["label"]))
         assert {kind: task[kind] for kind in KINDS} == {kind: kinds[n, kind] for kind in KINDS}
@@ -143,7 +167,8 @@ def test_the_counts_are_those_of_every_image_predicted_by_both_versions(
     for kind in KINDS[1:]:
         told = images(client, model, a, b, kind)
         assert [
-            (one["task"], one["index"], one["label"], one["a"]["label"], one["b"]["label"]) for one in told
+            (one["task"], one["index"], one["label"], one["a"]["label"], one["b"]["label"])
+            for one in told
         ] == flipped[kind]
         for one in told[:1]:
             assert client.call("GET", one["image"]).headers["content-type"] == "image/png"
@@ -181,9 +206,15 @@ def test_probabilities_are_those_of_predict(client: Rest, model: str) -> None:
 def find_answers(running: service.Service, model: str) -> set[Path]:
     """Find the files of what the versions of a model (by its id) answered."""
     with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:
-        found = db.execute("SELECT answers FROM results WHERE model_id = ? AND answers IS NOT NULL", (model,))
+        found = db.execute(
+            "SELECT answers FROM results WHERE model_id = ? AND answers IS NOT NULL", (model,)
+        )
         digests = [digest for (digest,) in found]
-    return {path for digest in digests for path in (running.data_dir / "store").rglob(f"blobs/*/{digest}")}
+    return {
+        path
+        for digest in digests
+        for path in (running.data_dir / "store").rglob(f"blobs/*/{digest}")
+    }
 
 
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
@@ -191,12 +222,15 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
 ) -> None:
     made = find_answers(running, create_and_learn(client, "weighed", (0, 1), epochs=1))
     sizes = {path: path.stat().st_size for path in made}
-    counts = [client.get(f"/v1/models/weighed/tasks/{n}/images?split=held_out")["total"] for n in (1, 2)]
+    counts = [
+        client.get(f"/v1/models/weighed/tasks/{n}/images?split=held_out")["total"] for n in (1, 2)
+    ]
     # One file an update: version 1 on task 1, and version 2 on both tasks.
     assert len(sizes) == 2 and sum(sizes.values()) <= 6 * (2 * counts[0] + counts[1]) + 3 * 1000
     client.tasks.delete_data("weighed", 1)
     left = [path for path in made if path.exists()]
-    # What version 2 answers on task 2 stays; nobody can read what is beside it without the deleted key of task 1.
+    # What version 2 answers on task 2 stays; nobody can read what is beside it without the deleted
+    # key of task 1.
     assert left == [max(sizes, key=sizes.__getitem__)]
     found = client.get("/v1/models/weighed/compare?a=1&b=2")
     assert found["tasks"] == [] and found["totals"]["n"] == 0
@@ -211,7 +245,8 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
 @pytest.mark.campaign  # tests/core/work/test_answers.py shows it
 def test_a_model_that_keeps_counts_keeps_no_answers(client: Rest, running: service.Service) -> None:
     assert (
-        find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts")) == set()
+        find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts"))
+        == set()
     )
     found = client.get("/v1/models/counts/compare?a=0&b=1")
     assert found["left_out"][0]["reason"] == "counts_only"
@@ -227,9 +262,16 @@ def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Re
     totals = client.get("/v1/models/gated/compare?a=production&b=2")["totals"]
     assert held["status"] == "held" and not check["passed"] and check["limit"] == 0.05
     assert check["value"] == totals["nfr"] > 0.05
-    assert (check["against"], check["negative"], check["images"]) == (1, totals["negative"], totals["n"])
+    assert (check["against"], check["negative"], check["images"]) == (
+        1,
+        totals["negative"],
+        totals["n"],
+    )
     waits = client.get("/v1/models/gated")["attention"][0]["detail"]
-    said = f"of {totals['n']} images it gets {totals['negative']} wrong that version 1, in production then, gets right"
+    said = (
+        f"of {totals['n']} images it gets {totals['negative']} wrong that version 1, in "
+        f"production then, gets right"
+    )
     assert said in waits
     with pytest.raises(APIError):
         client.aliases.set("gated", "production", 2)
@@ -246,22 +288,34 @@ def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Re
 
 def flips_check(version: Json) -> Json:
     """Find the check of negative flips of a version's gate."""
-    found: Json = next(one for one in version["gate"]["checks"] if one["name"] == "max_negative_flips")
+    found: Json = next(
+        one for one in version["gate"]["checks"] if one["name"] == "max_negative_flips"
+    )
     return found
 
 
-@pytest.mark.campaign  # tests/api/routes/test_compare.py and tests/core/work/test_answers.py have the parts
+# tests/api/routes/test_compare.py and tests/core/work/test_answers.py have the parts
+@pytest.mark.campaign
 def test_a_version_from_before_gets_its_answers_with_the_next_batch(
     client: Rest, running: service.Service
 ) -> None:
     made = create_and_learn(client, "older", (0,))
-    with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:  # as older code left it
-        db.execute("UPDATE results SET answers = NULL, answers_bytes = NULL WHERE model_id = ?", (made,))
+    with sqlite3.connect(
+        running.data_dir / "perennial.db", timeout=60
+    ) as db:  # as older code left it
+        db.execute(
+            "UPDATE results SET answers = NULL, answers_bytes = NULL WHERE model_id = ?", (made,)
+        )
     with pytest.raises(Conflict) as refused:
         client.versions.compare("older", 1, 1)
-    assert refused.value.code == "answers-missing" and "The next job asks it again" in str(refused.value)
+    assert refused.value.code == "answers-missing" and "The next job asks it again" in str(
+        refused.value
+    )
     small.learn(client, "older", batch(1))
     found = client.get("/v1/models/older/compare?a=1&b=2")
     changes = client.get("/v1/models/older/versions/2")["manifest"]["changes"]["1"]
-    assert (found["totals"]["negative"], found["totals"]["n"]) == (changes["regressed"], changes["total"])
+    assert (found["totals"]["negative"], found["totals"]["n"]) == (
+        changes["regressed"],
+        changes["total"],
+    )
     assert client.get("/v1/models/older/compare?a=1&b=1")["totals"]["negative"] == 0

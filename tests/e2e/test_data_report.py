@@ -1,5 +1,5 @@
-"""A batch with planted faults through HTTP: what is said of it, what holds it, what lets it pass, and what is
-left of it."""
+"""A batch with planted faults through HTTP: what is said of it, what holds it, what lets it pass,
+and what is left of it."""
 
 import io
 import json
@@ -29,14 +29,18 @@ OVERRIDE = {"epochs": 2, "data_report": "hold"}
 
 def encode(row: int, kind: str = "PNG", **options: Any) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(LARGE[row]).resize((32, 32), Image.Resampling.BICUBIC).save(out, kind, **options)
+    Image.fromarray(LARGE[row]).resize((32, 32), Image.Resampling.BICUBIC).save(
+        out, kind, **options
+    )
     return out.getvalue()
 
 
 def batch(
     rows: range, *, held_out: int, flipped: set[int], again: range = range(0)
 ) -> tuple[bytes, set[str]]:
-    """Pack digits, and those of `again` once more as JPEG; the names of those that have a wrong label."""
+    """Pack digits, and those of `again` once more as JPEG; the names of those that have a wrong
+    label.
+    """
     generator = np.random.default_rng(0)
     files, wrong = {}, set()
     for row in rows:
@@ -45,22 +49,31 @@ def batch(
         name = f"train/{label}/{row:04d}.png"
         wrong |= {name} if row in flipped else set()
         files[name] = encode(row)
-    files |= {f"train/{DIGITS[row]}/copy-{row:04d}.jpg": encode(row, "JPEG", quality=90) for row in again}
+    files |= {
+        f"train/{DIGITS[row]}/copy-{row:04d}.jpg": encode(row, "JPEG", quality=90) for row in again
+    }
     tests = range(held_out, held_out + HELD_OUT)
     files |= {f"test/{DIGITS[row]}/{row:04d}.png": encode(row) for row in tests}
     return small.pack(files), wrong
 
 
 class Site:
-    """A model that was taught a clean batch, and then sent one with faults that its recipe holds."""
+    """A model that was taught a clean batch, and then sent one with faults that its recipe
+    holds.
+    """
 
     def __init__(self, running: service.Service, client: Rest) -> None:
         self.folder, self.client = running.data_dir, client
-        network = {"architecture": {"name": "mlp", "hidden": [128]}, "image": {"size": 32, "channels": 1}}
+        network = {
+            "architecture": {"name": "mlp", "hidden": [128]},
+            "image": {"size": 32, "channels": 1},
+        }
         model = small.create(client, "digits", "er", recipe={"seed": 0}, **network)
         self.model = model.id
         small.learn(client, "digits", batch(FIRST, held_out=0, flipped=set())[0])
-        flipped = set(np.random.default_rng(0).permutation(SECOND)[: int(FLIPPED * len(SECOND))].tolist())
+        flipped = set(
+            np.random.default_rng(0).permutation(SECOND)[: int(FLIPPED * len(SECOND))].tolist()
+        )
         data, self.wrong = batch(SECOND, held_out=HELD_OUT, flipped=flipped, again=range(COPIES))
         self.job = client.submit("digits", data, recipe=OVERRIDE)
         with pytest.raises(JobRejected):
@@ -68,7 +81,9 @@ class Site:
         self.held = client.tasks.retrieve("digits", 2)
 
     def traces(self, task: int) -> list[Path]:
-        """Find the file of a task's near-duplicate traces, by the digest that the database names."""
+        """Find the file of a task's near-duplicate traces, by the digest that the database
+        names.
+        """
         with sqlite3.connect(self.folder / "perennial.db", timeout=60) as database:
             query = "SELECT traces_sha256 FROM tasks WHERE model_id = ? AND number = ?"
             ((sha256,),) = database.execute(query, (self.model, task)).fetchall()

@@ -1,9 +1,11 @@
-"""A task's data after its deletion: the whole store and every process's folder are searched for its pixels.
+"""A task's data after its deletion: the whole store and every process's folder are searched for its
+pixels.
 
-Searched are all files: database with its log, store, spool, caches, scratch folders; in the large size also the disk
-of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as they lie in memory (pixel by
-pixel, and channel by channel), bytes from the middle of its PNG, and the hash by which near duplicates are
-found. Nothing of ours is compressed; members of a zip are read.
+Searched are all files: database with its log, store, spool, caches, scratch folders; in the large
+size also the disk of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as
+they lie in memory (pixel by pixel, and channel by channel), bytes from the middle of its PNG, and
+the hash by which near duplicates are found. Nothing of ours is compressed; members of a zip are
+read.
 """
 
 import hashlib
@@ -52,11 +54,15 @@ def png(pixels: np.ndarray) -> bytes:
 
 def batch(model: str, task: int) -> bytes:
     pictures = enumerate(images(model, task))
-    return small.pack({f"c{2 * task + number % 2}/{number}.png": png(pixels) for number, pixels in pictures})
+    return small.pack(
+        {f"c{2 * task + number % 2}/{number}.png": png(pixels) for number, pixels in pictures}
+    )
 
 
 def marks(pixels: np.ndarray) -> list[bytes]:
-    """Say what an image looks like in a file: rows of it in both layouts, the middle of its PNG, and its hash."""
+    """Say what an image looks like in a file: rows of it in both layouts, the middle of its PNG,
+    and its hash.
+    """
     encoded = png(pixels)
     rows = [row.tobytes() for row in (pixels[3], pixels[5], *pixels.transpose(2, 0, 1)[:, 4])]
     return [*rows, encoded[len(encoded) // 2 :][:32], hash_images(pixels[None])[0].tobytes()]
@@ -69,7 +75,10 @@ def contents(path: Path) -> Iterator[bytes]:
         return  # a temporary file of somebody who works
     yield data
     if data[:4] == b"PK\x03\x04":
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:  # or half written
+        with (
+            suppress(zipfile.BadZipFile),
+            zipfile.ZipFile(io.BytesIO(data)) as archive,
+        ):  # or half written
             for name in archive.namelist():
                 yield archive.read(name)
 
@@ -81,7 +90,9 @@ def holders(roots: list[Path], model: str, task: int, since: float) -> dict[str,
     """
     wanted = [marks(pixels) for pixels in images(model, task)]
     found: dict[str, int] = {}
-    for path in sorted(path for root in roots for path in [root, *root.rglob("*")] if path.is_file()):
+    for path in sorted(
+        path for root in roots for path in [root, *root.rglob("*")] if path.is_file()
+    ):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < since:
                 continue
@@ -106,19 +117,26 @@ def prove(
     learn(client, models, 0)
     learn(client, models, 1)
     digests = {
-        model: [client.download(model, v, folder / "v.zip").sha256 for v in (1, 2)] for model in models
+        model: [client.download(model, v, folder / "v.zip").sha256 for v in (1, 2)]
+        for model in models
     }
     for model in models:
         picture = ("image", ("a.png", png(images(model, 0)[0]), "image/png"))
         client.call("POST", f"/v1/models/{model}/versions/2/predict", files=[picture])
     before = {model: holders(roots(), model, 0, began) for model in models}
     for model, found in before.items():
-        assert max(found.values()) > PER_CLASS, (model, found)  # the memory; the held-out part has fewer
+        assert max(found.values()) > PER_CLASS, (
+            model,
+            found,
+        )  # the memory; the held-out part has fewer
         assert len(found) >= 2  # held-out part, and the pack of images that both versions share
         client.tasks.delete_data(model, 1)
     sweep(machines)
     between = {model: holders(roots(), model, 0, began) for model in models}
-    for model, found in between.items():  # memories are all that is left, until the next version is made
+    for (
+        model,
+        found,
+    ) in between.items():  # memories are all that is left, until the next version is made
         versions = [client.get(f"/v1/models/{model}/versions/{number}") for number in (1, 2)]
         parts = [part for version in versions for part in version["parts"]]
         memories = {part["sha256"] for part in parts if part["type"] in ("buffer", "exemplars")}
@@ -129,13 +147,17 @@ def prove(
     for model in models:
         assert holders(roots(), model, 0, began) == {}
         left = holders(roots(), model, 1, began)
-        assert max(left.values()) > 2 * PER_CLASS // 3, (model, left)  # what was not deleted is found as ever
+        assert max(left.values()) > 2 * PER_CLASS // 3, (
+            model,
+            left,
+        )  # what was not deleted is found as ever
         now = [client.download(model, v, folder / "v.zip").sha256 for v in (1, 2)]
         assert now == digests[model]  # versions stay what they were
         matrix = client.get(f"/v1/models/{model}/metrics?version=3")["accuracy_matrix"]
         assert matrix[1][0] is not None and matrix[3][0] is None
         print(
-            f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none after the next version"
+            f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none "
+            f"after the next version"
         )
     assert "Database and store agree." in housekeeping(machines[0], "check", "--verify")
 
@@ -161,7 +183,9 @@ def learn(client: Rest, models: list[str], task: int) -> None:
 def test_deleted_images_are_found_nowhere_in_the_small_size(
     client: Rest, running: service.Service, tmp_path: Path
 ) -> None:
-    """Exemplars lie in the same packs; snapshots come too seldom here: `tests/core/work/test_deleted_data.py`."""
+    """Exemplars lie in the same packs; snapshots come too seldom here:
+    `tests/core/work/test_deleted_data.py`.
+    """
     data = running.data_dir
     prove(client, ["replay"], lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)
 
@@ -172,7 +196,10 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
 ) -> None:
     s3_store = s3.url(s3.bucket, "deleted-data")
     environment = {"PERENNIAL_STORE_URL": s3_store, "PERENNIAL_SNAPSHOT_S": "0.1"}
-    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (large, client):
+    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (
+        large,
+        client,
+    ):
         machines = [
             {**large.environment, "PERENNIAL_DATA_DIR": str(large.data(name))}
             for name in (*large_size.WORKERS, "api")
@@ -180,7 +207,11 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
 
         def roots() -> list[Path]:
             dump = tmp_path / "dump.sql"
-            url = make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
+            url = (
+                make_url(postgres_url)
+                .set(drivername="postgresql")
+                .render_as_string(hide_password=False)
+            )
             subprocess.run(["pg_dump", "--file", dump, url], check=True)
             return [s3.root / "node", dump, *(large.data(name) for name in large.processes)]
 

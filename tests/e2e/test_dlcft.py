@@ -32,15 +32,22 @@ PER_CLASS = 40
 METHOD = {"name": "dlcft", "buffer": 30, "probes": 2}
 RECIPE = {"optimizer": {"lr": 0.003}, "epochs": 8, "batch_size": 16, "augment": "none"}
 EACH = pytest.mark.parametrize(
-    "scenario", [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"]
+    "scenario",
+    [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"],
 )
-"""All scenarios are tried in `tests/core/learn/methods/test_dlcft.py`, a head per task over HTTP with a gate below."""
+"""All scenarios are tried in `tests/core/learn/methods/test_dlcft.py`, a head per task over HTTP
+with a gate below.
+"""
 
 
 @pytest.fixture(scope="module")
 def base(client: Rest) -> str:
-    """The id of a base that plain PyTorch has trained, with the activations that it is linearised with."""
-    network = build_network(NETWORK["architecture"], ImageSpec.from_field(small.IMAGE), "class", seed=1)
+    """The id of a base that plain PyTorch has trained, with the activations that it is linearised
+    with.
+    """
+    network = build_network(
+        NETWORK["architecture"], ImageSpec.from_field(small.IMAGE), "class", seed=1
+    )
     network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
     replace_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
@@ -60,7 +67,9 @@ def base(client: Rest) -> str:
     query = {"architecture": json.dumps(NETWORK["architecture"]), "image_size": 8, "channels": 1}
     body = save({name: t.contiguous() for name, t in network.backbone.state_dict().items()})
     headers = {"Content-Type": "application/safetensors"}
-    return str(client.call("POST", "/v1/bases", params=query, content=body, headers=headers).json()["id"])
+    return str(
+        client.call("POST", "/v1/bases", params=query, content=body, headers=headers).json()["id"]
+    )
 
 
 def batches(scenario: str) -> list[bytes]:
@@ -145,12 +154,16 @@ def test_the_forecast_stands_in_manifest_metrics_and_events(client, learned, sce
         rises = [t["after"] - t["before"] for t in forecast["tasks"].values()]
         assert forecast["measured"] == pytest.approx(sum(rises) / len(rises))
     job = learned(scenario)[2]["job"]
-    names = {e["data"]["name"] for e in client.items(f"/v1/jobs/{job}/events") if e["type"] == "metric"}
+    names = {
+        e["data"]["name"] for e in client.items(f"/v1/jobs/{job}/events") if e["type"] == "metric"
+    }
     assert names >= {"predicted_loss_rise", "loss_rise", "end_gradient_norm", "curvature_trace"}
 
 
 @EACH
-def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learned, scenario: str) -> None:
+def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(
+    client, learned, scenario: str
+) -> None:
     learned(scenario)
     url = f"/v1/models/{scenario}/versions/{TASKS}"
     files = {file["name"]: file for file in client.items(f"{url}/files")}

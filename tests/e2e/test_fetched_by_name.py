@@ -1,5 +1,5 @@
-"""Two recommended backbones by name, with every default: fetched, learned, downloaded, and the card answers
-the same."""
+"""Two recommended backbones by name, with every default: fetched, learned, downloaded, and the card
+answers the same."""
 
 import hashlib
 import io
@@ -45,7 +45,9 @@ def test_a_backbone_by_name_is_fetched_once_and_its_download_answers_as_the_serv
         assert client.wait(model.job or model.id, 600).state == "succeeded"
     assert hub.gets == [(f"timm/{name}", 0)]
     pictures = {"left": photos(12, seed=4), "right": photos(12, seed=5)}
-    batch = {f"{label}/{n}.jpg": data for label, of in pictures.items() for n, data in enumerate(of)}
+    batch = {
+        f"{label}/{n}.jpg": data for label, of in pictures.items() for n, data in enumerate(of)
+    }
     job = client.wait(client.submit(f"{short}-1", small.pack(batch)), 1800)
     assert job.state == "succeeded", job
     manifest = client.get(f"/v1/models/{short}-1/versions/1")["manifest"]
@@ -55,7 +57,9 @@ def test_a_backbone_by_name_is_fetched_once_and_its_download_answers_as_the_serv
     small.unpack_version(client, f"{short}-1", 1, tmp_path)
     url = f"/v1/models/{short}-1/versions/1/predict"
     for data in photos(10, seed=0):
-        (ours,) = client.call("POST", url, files={"file": ("photo.jpg", data)}).json()["predictions"]
+        (ours,) = client.call("POST", url, files={"file": ("photo.jpg", data)}).json()[
+            "predictions"
+        ]
         label, theirs = answer_of_the_card(tmp_path, data)
         assert label == ours["label"]
         assert theirs == pytest.approx(ours["probabilities"], abs=1e-5)

@@ -1,4 +1,6 @@
-"""The first advice on a held version is the one that works: it is sent as it is, and the new version passes."""
+"""The first advice on a held version is the one that works: it is sent as it is, and the new
+version passes.
+"""
 
 from typing import Any
 
@@ -13,7 +15,9 @@ pytestmark = pytest.mark.slow
 FORGETS = {"method": "finetune", "epochs": 20, "batch_size": 8}
 REPLAY = {"method": {"name": "er", "buffer": 100}, "epochs": 20, "batch_size": 8}
 FEW = {**REPLAY, "method": {"name": "er", "buffer": 2}, "seed": 2}
-"""Two retained images. Of the seeds 0 to 3, the first request mends 2 and 3; the gate holds the results of 0 and 1."""
+"""Two retained images. Of the seeds 0 to 3, the first request mends 2 and 3; the gate holds the
+results of 0 and 1.
+"""
 
 
 def make_model(client: Rest, name: str, **fields: Any) -> None:
@@ -82,8 +86,12 @@ def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
     model = client.models.retrieve("first-said")
-    said = words.describe_held(model, client.versions.retrieve("first-said", 2), model.attention[0], job.id)
+    said = words.describe_held(
+        model, client.versions.retrieve("first-said", 2), model.attention[0], job.id
+    )
     first = next(line for line in said.split("\n") if line.startswith("  perennial "))
     assert (
-        first == f'  perennial jobs retry {job.id} --recipe \'{{"method": {{"name": "lwf"}}, "depth": 1}}\''
+        first
+        == f'  perennial jobs retry {job.id} --recipe \'{{"method": {{"name": "lwf"}}, "depth": '
+        f"1}}'"
     )

@@ -1,4 +1,6 @@
-"""The gate of a new model over HTTP: what it holds with nothing said of it, and what a person reads."""
+"""The gate of a new model over HTTP: what it holds with nothing said of it, and what a person
+reads.
+"""
 
 import io
 from typing import Any
@@ -30,13 +32,17 @@ def checks_of(version: Json) -> dict[str, Json]:
 
 @pytest.fixture(scope="module")
 def held(client: Rest) -> Json:
-    """A version that was trained on a second batch of new classes alone, of a model with default settings."""
+    """A version that was trained on a second batch of new classes alone, of a model with default
+    settings.
+    """
     create(client, "forgetful", recipe=LEARNS)
     small.learn(client, "forgetful", *small.WEEKS[:2])
     return client.get("/v1/models/forgetful/versions/2")
 
 
-def test_training_on_a_second_batch_alone_is_held_and_the_classes_are_named(client: Rest, held: Json) -> None:
+def test_training_on_a_second_batch_alone_is_held_and_the_classes_are_named(
+    client: Rest, held: Json
+) -> None:
     model = client.get("/v1/models/forgetful")
     assert held["status"] == "held" and model["aliases"]["production"] == 1
     failed = {name: check for name, check in checks_of(held).items() if not check["passed"]}
@@ -51,7 +57,9 @@ def test_the_pictures_of_a_failed_check_are_held_out_images_of_the_named_classes
     shown = [picture for check in checks_of(held).values() for picture in check.get("pictures", [])]
     assert shown and {one["label"] for one in shown} == {"0", "1"}
     assert all(one["before"] == one["label"] != one["now"] for one in shown)
-    listed = {one["index"]: one["label"] for one in client.items("/v1/models/forgetful/tasks/1/images")}
+    listed = {
+        one["index"]: one["label"] for one in client.items("/v1/models/forgetful/tasks/1/images")
+    }
     for one in shown:
         assert listed[one["index"]] == one["label"]
         assert Image.open(io.BytesIO(client.call("GET", one["image"]).content)).size == (8, 8)
@@ -63,13 +71,17 @@ def test_the_command_line_names_the_classes_and_links_pictures(client: Rest, hel
     assert "0 (0 of 8 right" in text and "/images/held_out/" in text
 
 
-def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen(client: Rest) -> None:
+def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen(
+    client: Rest,
+) -> None:
     client.models.create("steady", "class", image={"size": 32, "channels": 1})
     batches = [few(archive) for _, archive in digits.build_archives()[:2]]
     ends = small.learn(client, "steady", *batches)
     assert client.get("/v1/models/steady")["aliases"]["production"] == 2
     last = client.get("/v1/models/steady/versions/2")
-    assert {name: check["passed"] for name, check in checks_of(last).items()} == dict.fromkeys(CHECKS, True)
+    assert {name: check["passed"] for name, check in checks_of(last).items()} == dict.fromkeys(
+        CHECKS, True
+    )
     visible = last["gate"]["visible"]
     assert visible["images"] == 16 and visible["detail"].startswith(
         "With 16 held-out images of earlier tasks"
@@ -79,8 +91,11 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     )
 
 
-@pytest.mark.campaign  # tests/core/learn/test_feature_collapse.py and tests/core/work/test_collapsed.py have the parts
-def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named(client: Rest) -> None:
+# tests/core/learn/test_feature_collapse.py and tests/core/work/test_collapsed.py have the parts
+@pytest.mark.campaign
+def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named(
+    client: Rest,
+) -> None:
     replay = {"method": {"name": "er", "buffer": 100}, "epochs": 20, "batch_size": 8}
     create(client, "wrecked", recipe=replay)
     small.learn(client, "wrecked", *small.WEEKS[:2])
@@ -119,7 +134,9 @@ def test_a_first_batch_of_one_class_is_published_and_not_promoted(client: Rest) 
     checked = client.tasks.check("single", one)
     assert any("has one class" in text for text in checked.warnings)
     (end,) = small.learn(client, "single", one)
-    assert end.outcome == "published" and client.get("/v1/models/single")["aliases"]["production"] == 0
+    assert (
+        end.outcome == "published" and client.get("/v1/models/single")["aliases"]["production"] == 0
+    )
     assert "knows one class" in " ".join(client.get("/v1/models/single/versions/1")["warnings"])
     small.learn(client, "single", small.pick_class(small.WEEKS[0], "1"))
     assert client.get("/v1/models/single")["aliases"]["production"] == 2

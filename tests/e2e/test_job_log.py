@@ -1,4 +1,6 @@
-"""The log of a job: one that succeeds, one that is rejected, and one that is paused and cancelled."""
+"""The log of a job: one that succeeds, one that is rejected, and one that is paused and
+cancelled.
+"""
 
 import io
 import re
@@ -41,13 +43,16 @@ def read_log(client: Rest, job: str) -> list[str]:
 def test_the_log_of_a_job_names_each_of_its_steps_in_order(client: Rest, job: str) -> None:
     said = read_log(client, job)
     wanted = [
-        r"info: Accepted as task 1 \(week-31\): 66 images of 2 classes by their names, [\d,]+ bytes\.",
+        r"info: Accepted as task 1 \(week-31\): 66 images of 2 classes by their names, [\d,]+ "
+        r"bytes\.",
         r"info: Attempt 1 began; the archive is decoded first\.",
         r"info: Decoded 65 images of 2 classes: [\d,]+ to learn from, [\d,]+ held out to measure\.",
         r"warning: 1 image rejected: .*torn\.png \(.+\)\.",
         r"info: 1 image repeats another one of the batch, byte for byte\.",
-        r"info: Measuring version 0, which the task starts from, on the held-out images of this task\.",
-        r"info: Training by der\+\+ with sgd at depth 5: 60 epochs, [\d,]+ steps, on \d+ images of 2 classes; .*",
+        r"info: Measuring version 0, which the task starts from, on the held-out images of this "
+        r"task\.",
+        r"info: Training by der\+\+ with sgd at depth 5: 60 epochs, [\d,]+ steps, on \d+ images of "
+        r"2 classes; .*",
         r"info: Epoch 3 of 60, loss [\d.e-]+(, [\d,]+ images/s)?\.",
         r"info: Epoch 60 of 60, loss .*",
         r"info: Trained\. .*",
@@ -74,21 +79,28 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
     assert client.wait(job).state == "rejected"
     rejected, ended = read_log(client, job)[-2:]
     assert re.fullmatch(
-        r"warning: 12 images rejected: (cat|dog)/\d\.png \(.+\); .*; and 9 more, see the task's report\.",
+        r"warning: 12 images rejected: (cat|dog)/\d\.png \(.+\); .*; and 9 more, see the task's "
+        r"report\.",
         rejected,
     )
     assert ended == "error: Rejected: Not one image of the batch could be decoded."
 
 
-def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_from(client: Rest) -> None:
+def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_from(
+    client: Rest,
+) -> None:
     small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
-    job = client.submit("paused", WEEKS[0]).id  # it runs for minutes: nothing below depends on its speed
+    job = client.submit(
+        "paused", WEEKS[0]
+    ).id  # it runs for minutes: nothing below depends on its speed
     small.await_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
     client.jobs.pause(job)
     small.await_job(client, job, lambda seen: seen["state"] == "paused")
     events = client.items(f"/v1/jobs/{job}/events")
     kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
-    told = [event["data"] for event in events if event["type"] == "progress" and "step" in event["data"]][-1]
+    told = [
+        event["data"] for event in events if event["type"] == "progress" and "step" in event["data"]
+    ][-1]
     steps = told["total_steps"] // 10_000  # of an epoch
     for each in (kept, told):
         assert each["epoch"] == (each["step"] - 1) // steps + 1
@@ -102,7 +114,8 @@ def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_fro
         "Paused: the job keeps its place, and later jobs of the model wait.",
         "Resumed: the job waits for a worker.",
         "Attempt 2 began; the images are decoded already.",
-        f"Going on from a snapshot: epoch {kept['epoch']} of 10,000, step {kept['step']:,} of {told['total_steps']:,}.",
+        f"Going on from a snapshot: epoch {kept['epoch']} of 10,000, step {kept['step']:,} of "
+        f"{told['total_steps']:,}.",
         "A cancel was asked for.",
         "Cancelled.",
     ]

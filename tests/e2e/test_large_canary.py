@@ -1,8 +1,9 @@
-"""Secrets do not leak: canaries are the service's secrets, and nothing that it writes or sends contains one.
+"""Secrets do not leak: canaries are the service's secrets, and nothing that it writes or sends
+contains one.
 
-The service at its large size has unique passwords, does its work, gets invalid requests with secrets in wrong
-places, and runs beside processes whose passwords are refused. Then its logs, command lines, rows, small objects of the
-store, problems and metrics are searched.
+The service at its large size has unique passwords, does its work, gets invalid requests with
+secrets in wrong places, and runs beside processes whose passwords are refused. Then its logs,
+command lines, rows, small objects of the store, problems and metrics are searched.
 """
 
 import os
@@ -25,7 +26,11 @@ from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.services("postgresql", "redis", "s3"),
+    pytest.mark.timeout(600),
+]
 
 TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves", "keys")
 
@@ -50,7 +55,9 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     hunted = {**large_site.passwords, **wrong, "Store": s3_server.SECRET_KEY}
     hunted["AdminKey"] = (large.data("api") / "admin-key").read_text().strip()
     hunted["AdminKeySecret"] = hunted["AdminKey"].split("_", 2)[2]
-    user = client.call("POST", "/v1/keys", json={"name": "u", "owner": "user", "scope": "write"}).json()
+    user = client.call(
+        "POST", "/v1/keys", json={"name": "u", "owner": "user", "scope": "write"}
+    ).json()
     hunted["UserKey"] = user["secret"].split("_", 2)[2]
     hunted |= _work(client, said)
     hunted |= _send_wrong_requests(large.url, user["secret"], said)
@@ -59,15 +66,27 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     _collect(large, open_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
 
     # The first start shows the admin key on a terminal only: a log has the path of its file.
-    shown = [line for line in said.texts["log of api"].splitlines() if line.startswith("First start: ")]
+    shown = [
+        line for line in said.texts["log of api"].splitlines() if line.startswith("First start: ")
+    ]
     assert len(shown) == 1 and "admin-key" in shown[0]
 
-    found = {name: places for name, secret in hunted.items() if (places := said.find_places(secret))}
-    # What stands in a field of a request and is no key, is told to its sender ("found …"), and to nobody else.
+    found = {
+        name: places for name, secret in hunted.items() if (places := said.find_places(secret))
+    }
+    # What stands in a field of a request and is no key, is told to its sender ("found …"), and to
+    # nobody else.
     assert found.pop("Field") == ["problems"]
     del hunted["Field"]
     assert found == {}
-    for place in ("log of api", "log of one", "log of wrong", "command line of api", "table audit", "store"):
+    for place in (
+        "log of api",
+        "log of one",
+        "log of wrong",
+        "command line of api",
+        "table audit",
+        "store",
+    ):
         assert said.texts[place].strip(), f"nothing was searched of {place}"
     # The search finds each secret once it is added to a place.
     for name, secret in hunted.items():
@@ -93,7 +112,9 @@ def _collect(large: LargeSize, store: Store, said: Said) -> None:
 
 
 def _work(client: Rest, said: Said) -> dict[str, str]:
-    """Learn a batch and read its answers; return the signature of a presigned URL, which is a secret."""
+    """Learn a batch and read its answers; return the signature of a presigned URL, which is a
+    secret.
+    """
     small.create(client, "birds", "er")
     (job,) = small.learn(client, "birds", small.WEEKS[0])
     with client.http.stream(
@@ -125,7 +146,11 @@ def _send_wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
         ("GET", "/v1/models", {"headers": {"Authorization": f"Bearer {made['Bearer']}"}}),
         ("GET", "/v1/models", {"headers": {"Authorization": f"Basic {made['Basic']}"}}),
         ("GET", "/v1/models", {"headers": {"Authorization": f"Bearer {lookalike}"}}),
-        ("GET", "/v1/models", {"headers": {**good, "Cookie": f"session={made['Cookie']}", "Accept": "x"}}),
+        (
+            "GET",
+            "/v1/models",
+            {"headers": {**good, "Cookie": f"session={made['Cookie']}", "Accept": "x"}},
+        ),
         ("GET", f"/v1/models/{lookalike}", {"headers": good}),
         ("GET", f"/v1/models/{key}", {"headers": good}),
         ("GET", f"/v1/jobs?state={key}", {"headers": good}),
@@ -134,24 +159,36 @@ def _send_wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
         ("POST", "/v1/models", {"headers": good, "json": {"name": "n", key: 1}}),
         ("POST", "/v1/models", {"headers": {**good, "Idempotency-Key": key * 5}, "json": {}}),
         ("POST", "/v1/keys", {"headers": good, "json": {"name": key}}),
-        ("POST", "/v1/models/birds/tasks", {"headers": {**good, "Perennial-Recipe": made["Field"]}}),
+        (
+            "POST",
+            "/v1/models/birds/tasks",
+            {"headers": {**good, "Perennial-Recipe": made["Field"]}},
+        ),
     ]
     for method, path, more in tries:
         answer = httpx2.request(method, url + path, **more)
-        assert answer.status_code >= 400 or "Cookie" in more["headers"], f"{method} {path} {answer.text}"
+        assert answer.status_code >= 400 or "Cookie" in more["headers"], (
+            f"{method} {path} {answer.text}"
+        )
         said.add("problems", answer.text + str(answer.headers) + "\n")
     return {**made, "Lookalike": lookalike.split("_", 2)[2]}
 
 
-def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str, str], said: Said) -> None:
-    """Start processes beside the service, with passwords that are refused and a database that is not there."""
+def _start_with_wrong_passwords(
+    large: LargeSize, password: str, wrong: dict[str, str], said: Said
+) -> None:
+    """Start processes beside the service, with passwords that are refused and a database that is
+    not there.
+    """
     right = large.environment
     nowhere = make_url(right["PERENNIAL_DATABASE_URL"]).set(
         port=service.free_port(), password=wrong["WrongDatabase"]
     )
     refused = {
         "PERENNIAL_STORE_SECRET_KEY": wrong["WrongStore"],
-        "PERENNIAL_BROKER_URL": right["PERENNIAL_BROKER_URL"].replace(password, wrong["WrongRedis"]),
+        "PERENNIAL_BROKER_URL": right["PERENNIAL_BROKER_URL"].replace(
+            password, wrong["WrongRedis"]
+        ),
     }
     absent = {"PERENNIAL_DATABASE_URL": nowhere.render_as_string(hide_password=False)}
     folder = large.data("wrong")
@@ -166,7 +203,9 @@ def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str
         for which, command in commands.items():
             log = folder / f"{name}-{which}-log"
             with log.open("ab") as out:
-                process = psutil.Popen(command, cwd=service.ROOT, env=settings, stdout=out, stderr=out)
+                process = psutil.Popen(
+                    command, cwd=service.ROOT, env=settings, stdout=out, stderr=out
+                )
             started.append((process, log))
     try:
         large.until(lambda: _is_reported_down(f"http://127.0.0.1:{port}", said))
@@ -196,4 +235,6 @@ def _is_reported_down(url: str, said: Said) -> bool:
 def _is_complaining(process: psutil.Popen, log: Path) -> bool:
     """Check whether a process has written what it lacks, or has ended."""
     words = ("Cannot connect", "connection failed")
-    return process.poll() is not None or any(word in log.read_text(errors="replace") for word in words)
+    return process.poll() is not None or any(
+        word in log.read_text(errors="replace") for word in words
+    )

@@ -1,4 +1,5 @@
-"""The large size in operation: downloads from S3, a broker that falls silent; in the campaign two workers.
+"""The large size in operation: downloads from S3, a broker that falls silent; in the campaign two
+workers.
 
 One service of an API process and a Celery worker, for the whole session.
 """
@@ -23,7 +24,11 @@ from tests.e2e.small import WEEKS
 from tests.rest import Json, Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.services("postgresql", "redis", "s3"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture
@@ -55,7 +60,9 @@ def learned(client: Rest) -> str:
 # Downloads and predictions with a store that has no local files.
 
 
-def test_a_redirected_download_serves_the_same_bytes_from_the_store(client: Rest, learned: str) -> None:
+def test_a_redirected_download_serves_the_same_bytes_from_the_store(
+    client: Rest, learned: str
+) -> None:
     answer = client.http.get(f"{learned}/download?redirect=1")
     assert answer.status_code == 307, answer.text
     digest = answer.headers["ETag"].strip('"')
@@ -115,7 +122,9 @@ def test_versions_in_the_store_predict_and_a_lost_cache_is_filled_again(
         names = archive.namelist()[::4]
         files = [("image", (name, archive.read(name), "image/png")) for name in names]
     first = client.call("POST", f"{learned}/predict", files=files).json()
-    right = [p["label"] == n.split("/")[1] for p, n in zip(first["predictions"], names, strict=True)]
+    right = [
+        p["label"] == n.split("/")[1] for p, n in zip(first["predictions"], names, strict=True)
+    ]
     assert sum(right) >= 0.9 * len(names)
     parts = {part["sha256"] for part in client.get(learned)["parts"]}
     cached = {path.name: path for path in (large.data("api") / "cache").glob("blobs/*/*")}
@@ -127,7 +136,9 @@ def test_versions_in_the_store_predict_and_a_lost_cache_is_filled_again(
     assert all(cached[part].is_file() for part in parts)
 
 
-def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(client: Rest, large: LargeSize) -> None:
+def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
+    client: Rest, large: LargeSize
+) -> None:
     small.create(client, "checked", "finetune")
     path = "/v1/models/checked/tasks"
     answer = client.call("POST", path, content=WEEKS[0], params={"validate": "full"})
@@ -137,7 +148,11 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(client: Res
     assert client.items(path) == []
 
     def left() -> list[int]:
-        return [one["bytes"]["archives"] for one in client.items("/v1/usage") if one["name"] == "checked"]
+        return [
+            one["bytes"]["archives"]
+            for one in client.items("/v1/usage")
+            if one["name"] == "checked"
+        ]
 
     large.until(lambda: left() == [0])
 
@@ -151,7 +166,8 @@ def test_a_silent_broker_delays_no_upload_and_jobs_run_once_when_it_answers(
     small.create(client, "unrung", "finetune")
     large_site.broker.freeze()
     try:
-        # A ring is given up after a second. The answer to a batch that waited for its ring comes after that.
+        # A ring is given up after a second. The answer to a batch that waited for its ring comes
+        # after that.
         sent, given_up = [], []
         for week in WEEKS[:2]:
             sent.append(client.submit("unrung", week).id)
@@ -177,15 +193,23 @@ def test_workers_notice_within_a_minute_when_the_broker_is_cut_off(
     """Each waits on two connections: for rings, and for commands; the kernel probes both."""
     for name in large_size.WORKERS:
         if name in large.processes:
-            large.until(lambda name=name: _probed(large.processes[name], large_site.broker.port) >= 2)
+            large.until(
+                lambda name=name: _probed(large.processes[name], large_site.broker.port) >= 2
+            )
 
 
 def _probed(worker: psutil.Popen, port: int) -> int:
-    """How many connections to a port have a keepalive timer of a minute (`/proc/net/tcp`: kind 2)."""
+    """How many connections to a port have a keepalive timer of a minute (`/proc/net/tcp`:
+    kind 2).
+    """
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     timers = {int(row[1].split(":")[1], 16): row[5].split(":") for row in rows}
-    ours = [c.laddr.port for c in worker.net_connections("tcp4") if c.raddr and c.raddr.port == port]
-    return sum(timers[p][0] == "02" and int(timers[p][1], 16) <= 60 * 100 for p in ours if p in timers)
+    ours = [
+        c.laddr.port for c in worker.net_connections("tcp4") if c.raddr and c.raddr.port == port
+    ]
+    return sum(
+        timers[p][0] == "02" and int(timers[p][1], 16) <= 60 * 100 for p in ours if p in timers
+    )
 
 
 @pytest.mark.campaign  # tests/faults/test_worker_deaths.py shows it of the embedded worker
@@ -228,7 +252,11 @@ def _lives(process: psutil.Process) -> bool:
 def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_learns_them(
     large: LargeSize, client: Rest, running: service.Service
 ) -> None:
-    methods = {"plain": "finetune", "replay": {"name": "der++", "buffer": 40}, "curved": "ewc-online"}
+    methods = {
+        "plain": "finetune",
+        "replay": {"name": "der++", "buffer": 40},
+        "curved": "ewc-online",
+    }
 
     def learned(by: Rest) -> dict[str, Json]:
         for name, method in methods.items():
@@ -248,8 +276,13 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
     before = {name: large.log(name).count('"event": "published"') for name in large_size.WORKERS}
     found = learned(client)
     for name in large_size.WORKERS:
-        assert large.log(name).count('"event": "published"') > before[name], "one worker did nothing"
-    order = "SELECT task_number FROM jobs JOIN models ON models.id = jobs.model_id WHERE models.name = :name"
+        assert large.log(name).count('"event": "published"') > before[name], (
+            "one worker did nothing"
+        )
+    order = (
+        "SELECT task_number FROM jobs JOIN models ON models.id = jobs.model_id WHERE "
+        "models.name = :name"
+    )
     for name in methods:
         rows = large.rows(f"{order} ORDER BY started_at", name=name)
         assert [row[0] for row in rows] == [1, 2, 3, 4, 5], name

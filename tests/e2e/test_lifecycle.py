@@ -1,9 +1,10 @@
-"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a person says
-how to go on.
+"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a
+person says how to go on.
 
-One journey or more for each rule: a rollback and what it costs, a held version and the four ways to settle it, a pinned
-production, relearning, jobs that ran during a rollback, the data scenario. Each build makes a few of them; those in the
-campaign repeat rules that `tests/core/line/` shows without a service.
+One journey or more for each rule: a rollback and what it costs, a held version and the four ways to
+settle it, a pinned production, relearning, jobs that ran during a rollback, the data scenario. Each
+build makes a few of them; those in the campaign repeat rules that `tests/core/line/` shows without
+a service.
 """
 
 import io
@@ -41,7 +42,11 @@ class Watched:
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
         """Submit a batch (week 1: the first two digits); the whole answer."""
         headers = {"Perennial-Recipe": recipe} if recipe else {}
-        sent = {"content": archive or WEEKS[week - 1], "params": {"name": f"week-{week}"}, "headers": headers}
+        sent = {
+            "content": archive or WEEKS[week - 1],
+            "params": {"name": f"week-{week}"},
+            "headers": headers,
+        }
         return self.client.call("POST", f"{self.path}/tasks", **sent).json()
 
     def learn(self, *weeks: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
@@ -85,15 +90,22 @@ class Watched:
         return entry
 
     def act(self, entry: Json, verb: str, **fill: Any) -> Json:
-        """Execute the action of an entry whose path ends with a word, as it stands; a `…` becomes a reason."""
+        """Execute the action of an entry whose path ends with a word, as it stands; a `…` becomes a
+        reason.
+        """
         (action,) = [one for one in entry["actions"] if one["path"].endswith(verb)]
-        body = {key: "a person said so" if value == "…" else value for key, value in action["body"].items()}
+        body = {
+            key: "a person said so" if value == "…" else value
+            for key, value in action["body"].items()
+        }
         return self.client.call(action["method"], action["path"], json=body | fill).json()
 
     def answers(self) -> set[str]:
         """The classes that production can name."""
         path = f"{self.path}/versions/production/predict"
-        answer = self.client.call("POST", path, files={"file": small.take_first_image(WEEKS[0])}).json()
+        answer = self.client.call(
+            "POST", path, files={"file": small.take_first_image(WEEKS[0])}
+        ).json()
         return set(answer["predictions"][0]["probabilities"])
 
 
@@ -117,7 +129,9 @@ def names(text: str, *wanted: str) -> None:
 
 
 def day_in(moment: str, days: float) -> str:
-    """Check that a moment is so many days from now, give or take an hour; the day that sentences name for it."""
+    """Check that a moment is so many days from now, give or take an hour; the day that sentences
+    name for it.
+    """
     distance = datetime.fromisoformat(moment) - datetime.now(UTC)
     assert abs(distance - timedelta(days=days)) < timedelta(hours=1), moment
     return moment[:10]
@@ -132,7 +146,9 @@ def check_only(model: Watched, week: int) -> list[str]:
 # 1. A task that was rolled back is not lost
 
 
-def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning(model) -> None:
+def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning(
+    model,
+) -> None:
     shop = model()
     shop.learn(1, 2)
     day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
@@ -160,7 +176,12 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
 
     fourth = shop.send(4)["job"]
     assert fourth["waiting_for"]["kind"] == "held"
-    names(shop.waiting("held")["detail"], "Learn task 2 again first", "/tasks/2/relearn", "judged again")
+    names(
+        shop.waiting("held")["detail"],
+        "Learn task 2 again first",
+        "/tasks/2/relearn",
+        "judged again",
+    )
     again = shop.act(shop.waiting("rolled_back"), "relearn")
     assert again["waiting_for"] is None and shop.end(again)["outcome"] == "published"
     waits = shop.client.get(f"/v1/jobs/{fourth['id']}")["waiting_for"]
@@ -180,18 +201,29 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
 
 @pytest.fixture
 def stopped(model) -> tuple[Watched, Json, Json]:
-    """A model whose second version is held: the model, its job, and a third batch's job that waits."""
+    """A model whose second version is held: the model, its job, and a third batch's job
+    that waits.
+    """
     shop = model(gate=GATE)
     assert shop.learn(1)["outcome"] == "published"
     held = shop.learn(2, recipe=WEAK)
     return shop, held, shop.send(3)["job"]
 
 
-def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promoted(stopped) -> None:
+def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promoted(
+    stopped,
+) -> None:
     shop, held, third = stopped
     assert (held["state"], held["outcome"]) == ("succeeded", "held")
     log = shop.log(held)
-    names(log[-1], "Version 2 is held", "accuracy on the new task is", "at least 0.7", "week-2", "attention")
+    names(
+        log[-1],
+        "Version 2 is held",
+        "accuracy on the new task is",
+        "at least 0.7",
+        "week-2",
+        "attention",
+    )
     assert not any("published" in line for line in log)
     waits = third["waiting_for"]
     assert (waits["kind"], waits["version"], waits["task"]) == ("held", 2, 2)
@@ -210,7 +242,11 @@ def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promo
     moved = shop.act(entry, "production")
     assert (moved["version"], moved["follows"]) == (2, True)
     assert shop.see("/versions/2")["gate"]["overruled"]["reason"] == "a person said so"
-    names(shop.see("/versions/2")["warnings"][-1], "A person put version 2 in production", "a person said so")
+    names(
+        shop.see("/versions/2")["warnings"][-1],
+        "A person put version 2 in production",
+        "a person said so",
+    )
     assert shop.client.get(f"/v1/jobs/{held['id']}")["outcome"] == "published"
     assert (shop.end(third)["outcome"], shop.tasks_of("production")) == ("published", [1, 2, 3])
 
@@ -254,7 +290,9 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
     shop.learn(1)
     held = shop.learn(2, recipe=WEAK)
     day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
-    names(shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", day)
+    names(
+        shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", day
+    )
     assert shop.learn(3)["outcome"] == "published"
     assert shop.standings() == ["learned", "skipped", "learned"]
 
@@ -262,7 +300,9 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
 # 3. After a rollback production stays where it was put
 
 
-def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow(model) -> None:
+def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow(
+    model,
+) -> None:
     shop = model()
     shop.learn(1, 2)
     shop.roll_back()
@@ -274,7 +314,9 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
     seen = shop.see()
     assert (seen["aliases"], seen["line_head"]) == ({"production": 1, "latest": 4}, 4)
     assert seen["production_follows"] is False
-    names(seen["warnings"][-1], "version 1", "version 4", "not promoted", "aliases/production/follow")
+    names(
+        seen["warnings"][-1], "version 1", "version 4", "not promoted", "aliases/production/follow"
+    )
     names(check_only(shop, 5)[-1], "Production stays on version 1", "aliases/production/follow")
 
     moved = shop.post("aliases/production/follow")
@@ -285,7 +327,9 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
 
 
 @pytest.mark.campaign  # tests/api/routes/test_aliases.py shows where it lands
-def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost(model) -> None:
+def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost(
+    model,
+) -> None:
     shop = model()
     shop.learn(1, 2, 3)
     assert shop.answers() == {"0", "1", "2", "3", "4", "5"}
@@ -297,7 +341,13 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
     lost = [(one["task"], one["lost_classes"]) for one in back["lost_tasks"]]
     assert lost == [(2, ["2", "3"]), (3, ["4", "5"])]
     assert shop.answers() == {"0", "1"}
-    names(" ".join(back["warnings"]), "task 2", "task 3", "/tasks/3/relearn", "aliases/production/follow")
+    names(
+        " ".join(back["warnings"]),
+        "task 2",
+        "task 3",
+        "/tasks/3/relearn",
+        "aliases/production/follow",
+    )
     refused = shop.refused("aliases/production/rollback")
     names(refused["detail"], "no earlier version", "on version 2 or 3")
     entries = [entry for entry in shop.see()["attention"] if entry["kind"] == "rolled_back"]
@@ -337,7 +387,10 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     names(refused["detail"], "task 2", day, "upload the batch again")
     entry = shop.waiting("rolled_back")
     names(entry["detail"], day)
-    assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == ["production", "discard"]
+    assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == [
+        "production",
+        "discard",
+    ]
     names(check_only(shop, 3)[0], "cannot be learned again", day, "upload the batch again")
     assert shop.learn(3)["outcome"] == "held"
 
@@ -378,7 +431,9 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
     shop = model()
     shop.learn(1, archive=SPOILED)
     assert shop.learn(2)["outcome"] == "published"
-    names(shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it")
+    names(
+        shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it"
+    )
 
 
 # 5. Jobs beside a rollback
@@ -395,7 +450,9 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
     process.resume()
     end = shop.end(third)
     assert (end["outcome"], shop.tasks_of(3), shop.aliases["production"]) == ("held", [1, 2, 3], 1)
-    failed = [check["name"] for check in shop.see("/versions/3")["gate"]["checks"] if not check["passed"]]
+    failed = [
+        check["name"] for check in shop.see("/versions/3")["gate"]["checks"] if not check["passed"]
+    ]
     assert failed == ["parent_rolled_back"]
     detail = shop.waiting("held")["detail"]
     names(detail, "Version 3 is held", "learned from version 2", "goes on from version 1")

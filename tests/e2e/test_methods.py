@@ -1,4 +1,6 @@
-"""One method of each family through HTTP (all in the campaign), and what is said about recipes that do not fit well."""
+"""One method of each family through HTTP (all in the campaign), and what is said about recipes that
+do not fit well.
+"""
 
 import math
 from collections.abc import Iterator
@@ -17,9 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MLP = {"name": "mlp", "hidden": [40]}
 QUICK = {"epochs": 3, "batch_size": 8, "augment": "none"}
 FAMILIES = ("finetune", "er", "icarl", "dlcft", "der-net", "vpt")
-"""One method of each way through worker and store: a network alone, with a buffer, with exemplars, linearised, with a
-network that grows, and with prompts. test_analytic.py has the closed form; the conformance kit of
-`tests/core/learn/kit` runs every method."""
+"""One method of each way through worker and store: a network alone, with a buffer, with exemplars,
+linearised, with a network that grows, and with prompts. test_analytic.py has the closed form; the
+conformance kit of `tests/core/learn/kit` runs every method."""
 KEEPS_IMAGES = {"er", "er-ace", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 Learned = list[tuple[types.Model, types.Metrics]]
 
@@ -36,7 +38,9 @@ def small_batches() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["families", pytest.param("all", marks=pytest.mark.campaign)])
+@pytest.fixture(
+    scope="module", params=["families", pytest.param("all", marks=pytest.mark.campaign)]
+)
 def chosen(client: Rest, request: pytest.FixtureRequest) -> list[types.Method]:
     """One method of each family, or every method of the service."""
     listed = client.methods.list().items
@@ -68,12 +72,17 @@ def test_methods_of_every_family_learn_and_are_measured(
         name, figures = model.name, metrics.summary
         assert all(cell is not None for cell in metrics.accuracy_matrix[2]), name
         assert figures.learning_accuracy > 0.3, name
-        assert figures.bwt == pytest.approx(-figures.forgetting), name  # two tasks: the same difference
+        assert figures.bwt == pytest.approx(-figures.forgetting), (
+            name
+        )  # two tasks: the same difference
         assert figures.knn_probe.accuracy > 0.3, name  # of four classes
         if model.recipe.method.name == "dlcft":  # from random weights its first task makes the base
             assert figures.drift[0] == 0 < figures.update_norm[0]
             assert figures.drift[1] == pytest.approx(figures.update_norm[1], rel=1e-5)
-            assert figures.predicted_loss_rise[0] is None and figures.predicted_loss_rise[1] is not None
+            assert (
+                figures.predicted_loss_rise[0] is None
+                and figures.predicted_loss_rise[1] is not None
+            )
             assert figures.measured_loss_rise[1] is not None
         else:
             assert figures.drift[0] == pytest.approx(figures.update_norm[0], rel=1e-5), name
@@ -95,7 +104,9 @@ def test_replay_forgets_less_than_fine_tuning(learned: Learned) -> None:
     assert max(lost["er"], lost.get("derpp", 0)) < lost["finetune"]
 
 
-def test_regression_and_improvement_explain_the_change_of_accuracy(client: Rest, learned: Learned) -> None:
+def test_regression_and_improvement_explain_the_change_of_accuracy(
+    client: Rest, learned: Learned
+) -> None:
     """On the first task, which both versions of each model can answer."""
     for model, metrics in learned:
         figures, matrix = metrics.summary, metrics.accuracy_matrix
@@ -141,7 +152,9 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
     keeping = set()
     for model, _ in learned:
         parts = client.get(f"/v1/models/{model.name}/versions/2")["parts"]
-        packs = {p["name"].partition(".")[2]: p["shared_with"] for p in parts if ".images." in p["name"]}
+        packs = {
+            p["name"].partition(".")[2]: p["shared_with"] for p in parts if ".images." in p["name"]
+        }
         if packs:
             keeping.add(model.name)
             assert packs == {"images.1": 1, "images.2": None}, model.name
@@ -154,7 +167,8 @@ def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
     assert "from ewc-online to er: nothing is taken over" in said
 
 
-@pytest.mark.campaign  # tests/api/routes/test_memory.py and tests/core/learn/test_deleted_memory.py have the parts
+# tests/api/routes/test_memory.py and tests/core/learn/test_deleted_memory.py have the parts
+@pytest.mark.campaign
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client: Rest) -> None:
     small.create(client, "cleared", {"name": "er", "buffer": 30})
     learn(client, "cleared", 1)

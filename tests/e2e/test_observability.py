@@ -1,4 +1,6 @@
-"""What a running service tells those who watch it: figures of all its processes, and lines that can be followed."""
+"""What a running service tells those who watch it: figures of all its processes, and lines that can
+be followed.
+"""
 
 import json
 from collections import Counter
@@ -40,7 +42,9 @@ def learned(client: Rest, before: Figures) -> dict[str, str]:
 
 def log_lines(running: service.Service) -> list[Json]:
     """Read what API and worker have logged so far."""
-    return [json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")]
+    return [
+        json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")
+    ]
 
 
 def samples(page: str) -> Figures:
@@ -65,13 +69,17 @@ def test_the_api_shows_what_its_worker_counted(
     task = admin.get(f"/v1/models/{learned['model']}/tasks/1")
     found = counted(admin, before)
     assert found["perennial_attempts_total", JOB_LABELS] == 1
-    assert found["perennial_ingest_images_total", frozenset()] == task["n_train"] + task["n_held_out"]
+    assert (
+        found["perennial_ingest_images_total", frozenset()] == task["n_train"] + task["n_held_out"]
+    )
     assert found["perennial_ingest_seconds_count", frozenset()] == 1
     assert found["perennial_training_images_total", frozenset()] == EPOCHS * task["n_train"]
     assert found["perennial_training_seconds_total", frozenset()] > 0
     assert found["perennial_job_wait_seconds_count", frozenset()] == 1
     assert found["perennial_store_seconds_count", frozenset({("operation", "put")})] > 3
-    submit = frozenset({("method", "POST"), ("route", "/v1/models/{model}/tasks"), ("status", "202")})
+    submit = frozenset(
+        {("method", "POST"), ("route", "/v1/models/{model}/tasks"), ("status", "202")}
+    )
     assert found["perennial_http_request_seconds_count", submit] == 1
     assert found["perennial_queue_depth", frozenset()] == 0
     # A worker at scale has a page of its own; here the same figures stand on it.
@@ -90,16 +98,22 @@ def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
     assert said == {"service": "api", "job": learned["job"], "model": learned["model"]}
     told = next(line for line in of_request if line["event"] == "request")
     assert (told["method"], told["status"]) == ("POST", 202) and told["ms"] > 0 and told["key"]
-    of_job = [line for line in lines if line.get("job") == learned["job"] and line["service"] == "worker"]
+    of_job = [
+        line for line in lines if line.get("job") == learned["job"] and line["service"] == "worker"
+    ]
     assert [line["event"] for line in of_job][::3] == ["attempt", "published"]
     assert {line["model"] for line in of_job} == {learned["model"]}
 
 
-def test_a_refused_request_is_counted_and_logged(admin: Rest, client: Rest, running: service.Service) -> None:
+def test_a_refused_request_is_counted_and_logged(
+    admin: Rest, client: Rest, running: service.Service
+) -> None:
     before = samples(admin.call("GET", "/metrics").text)
     with pytest.raises(Invalid, match="unknown method"):
         small.create(client, "watched-again", "no-such")
     refused = frozenset({("method", "POST"), ("route", "/v1/models"), ("status", "422")})
     assert counted(admin, before)["perennial_http_request_seconds_count", refused] == 1
     wanted = (422, "/v1/models")
-    small.until(lambda: wanted in [(line.get("status"), line.get("path")) for line in log_lines(running)])
+    small.until(
+        lambda: wanted in [(line.get("status"), line.get("path")) for line in log_lines(running)]
+    )

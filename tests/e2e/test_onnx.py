@@ -1,4 +1,6 @@
-"""The ONNX download of a running service: made once, answers as predictions do, runs without torch, survives deaths."""
+"""The ONNX download of a running service: made once, answers as predictions do, runs without torch,
+survives deaths.
+"""
 
 import io
 import json
@@ -39,9 +41,13 @@ METHODS: dict[str, tuple[Json | str, Json]] = {
     "parallel": ("der-net", {}),
     "experts": ("dne", {"architecture": DNE}),
 }
-"""Name → the method of a model of a family, and other fields; `tests/core/learn/onnx` compares all without HTTP."""
+"""Name → the method of a model of a family, and other fields; `tests/core/learn/onnx` compares all
+without HTTP.
+"""
 TOLERANCES = {"linear": (1e-3, 1e-3), "discriminants": (1e-5, 1e-2), "ridge": (1e-5, 1e-2)}
-"""Between what the tolerance of a version lies that is not 1e-5: of `analytic` it is what float32 may move."""
+"""Between what the tolerance of a version lies that is not 1e-5: of `analytic` it is what float32
+may move.
+"""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; exec(open('run.py').read())"
 
 
@@ -95,7 +101,9 @@ def photos(count: int) -> dict[str, bytes]:
     return made
 
 
-def predictions(client: Rest, name: str, sent: dict[str, bytes], task: int | None) -> list[dict[str, float]]:
+def predictions(
+    client: Rest, name: str, sent: dict[str, bytes], task: int | None
+) -> list[dict[str, float]]:
     query = "?top_k=100" if task is None else f"?top_k=100&task={task}"
     files: list[Any] = [("file", (key, data)) for key, data in sent.items()]
     answer = client.http.post(f"/v1/models/{name}/versions/2/predict{query}", files=files)
@@ -144,9 +152,21 @@ def test_the_readme_runs_where_only_its_three_packages_are_installed(
 ) -> None:
     venv.create(tmp_path / "venv", with_pip=False)
     python = str(tmp_path / "venv" / "bin" / "python")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "-q"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        python,
+        "install",
+        "-q",
+    ]
     subprocess.run([*pip, "-c", "constraints.txt", "onnxruntime", "numpy", "pillow"], check=True)
-    assert subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode
+        == 1
+    )
     url = f"/v1/models/{plain}/versions/2/download?format=onnx"
     with zipfile.ZipFile(io.BytesIO(downloaded(client, url).content)) as archive:
         archive.extractall(tmp_path)
@@ -156,11 +176,15 @@ def test_the_readme_runs_where_only_its_three_packages_are_installed(
 
 
 def run_readme(folder: Path, command: list[str]) -> dict[str, float]:
-    """Run the program of an unpacked README.md on a photo; the probabilities that it prints, by label."""
+    """Run the program of an unpacked README.md on a photo; the probabilities that it prints, by
+    label.
+    """
     (folder / "photo.png").write_bytes(photos(1)["0.png"])
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     (folder / "run.py").write_text(code)
-    done = subprocess.run([*command, "photo.png"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "photo.png"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return {label: float(p) for _, label, p in map(str.split, done.stdout.splitlines())}
 
@@ -177,7 +201,9 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
             ours = predictions(client, name, photos(count), task)
             theirs = graphs_answers(folder, photos(count), output)
             furthest = max(
-                abs(one[label] - two[label]) for one, two in zip(ours, theirs, strict=True) for label in one
+                abs(one[label] - two[label])
+                for one, two in zip(ours, theirs, strict=True)
+                for label in one
             )
             assert furthest <= report.tolerance + 1e-7, furthest  # answers have seven digits
 
@@ -186,7 +212,10 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
     "point",
     [
         "export-written",
-        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("export-stored", "export-made")),
+        *(
+            pytest.param(name, marks=pytest.mark.campaign)
+            for name in ("export-stored", "export-made")
+        ),
     ],
 )
 def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
@@ -223,8 +252,11 @@ def test_the_export_goes_with_its_model(client: Rest, plain: str, running: servi
     small.until(lambda: not any(path.exists() for path in stored))
 
 
-@pytest.mark.campaign  # tests/core/work/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
-def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(tmp_path: Path) -> None:
+# tests/core/work/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
+@pytest.mark.campaign
+def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(
+    tmp_path: Path,
+) -> None:
     settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_MAX_EXPORT_S": "0.3"}
     with service.running(tmp_path / "service", settings) as running:
         client = Rest(running.url, running.key)
@@ -234,7 +266,9 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(t
         assert (job.state, job.error.kind) == ("failed", "time"), job
         assert "0.3 seconds that one job may have here (PERENNIAL_MAX_EXPORT_S)" in job.error.detail
         refused = client.http.get(url)
-        assert refused.status_code == 422 and job.error.detail.rstrip(".") in refused.json()["detail"]
+        assert (
+            refused.status_code == 422 and job.error.detail.rstrip(".") in refused.json()["detail"]
+        )
         db = Database(f"sqlite:///{running.data_dir}/perennial.db")
         with db.read() as session:
             assert session.query(Export).all() == []

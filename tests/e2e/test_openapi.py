@@ -1,4 +1,6 @@
-"""The service keeps its own OpenAPI document: no 5xx, no undocumented status or body, whatever is sent."""
+"""The service keeps its own OpenAPI document: no 5xx, no undocumented status or body, whatever is
+sent.
+"""
 
 import os
 import subprocess
@@ -21,7 +23,8 @@ schemathesis.serializer.alias(
     {["application/offset+octet-stream", "application/partial-upload", *FILES]}, "application/octet-stream"
 )
 """
-"""Media types of tus, of the IETF's draft and of images: bytes, which schemathesis does not know."""
+"""Media types of tus, of the IETF's draft and of images: bytes, which schemathesis does not know.
+"""
 
 
 @pytest.mark.parametrize(
@@ -45,5 +48,7 @@ def test_schemathesis_finds_no_5xx_and_no_undocumented_answer(
         *("--continue-on-failure", "--request-timeout", "60"),
     ]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "media_types"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
     assert done.returncode == 0, done.stdout[-12000:] + done.stderr[-2000:]

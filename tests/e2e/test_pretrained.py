@@ -1,5 +1,5 @@
-"""Pretrained weights through HTTP: fetched once from a server that speaks the Hub's protocol, whatever
-happens meanwhile."""
+"""Pretrained weights through HTTP: fetched once from a server that speaks the Hub's protocol,
+whatever happens meanwhile."""
 
 import hashlib
 import sqlite3
@@ -23,7 +23,9 @@ BATCH = small.thin_out(small.WEEKS[0])
 
 
 def digest() -> str:
-    """The digest of the weights; they are made at the first test, since collection needs no torchvision."""
+    """The digest of the weights; they are made at the first test, since collection needs no
+    torchvision.
+    """
     return hashlib.sha256(weights()).hexdigest()
 
 
@@ -53,7 +55,11 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
         assert (job.kind, job.state, job.task) == ("fetch", "succeeded", None)
     assert hub.gets == [(REPOSITORY, 0)]
     later = begin(client, "three")
-    assert (later.state, later.job, later.aliases) == ("ready", None, {"latest": 0, "production": 0})
+    assert (later.state, later.job, later.aliases) == (
+        "ready",
+        None,
+        {"latest": 0, "production": 0},
+    )
     for name in ("one", "two", "three"):
         version = client.get(f"/v1/models/{name}/versions/production")
         assert version["manifest"]["base"] == {
@@ -75,14 +81,20 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
     task = client.submit("waiting", BATCH).id
     waiting = client.get(f"/v1/jobs/{task}")
     assert (waiting["state"], waiting["waiting_for"]["kind"]) == ("queued", "base")
-    assert waiting["waiting_for"]["detail"].startswith("This batch waits for the weights of its model's base")
+    assert waiting["waiting_for"]["detail"].startswith(
+        "This batch waits for the weights of its model's base"
+    )
     early = client.http.get("/v1/models/waiting/versions/production")
     assert (early.status_code, early.json()["state"]) == (409, "fetching")
     small.until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
     hub.go_on.set()
     assert client.wait(task).state == "succeeded"
     found = client.get("/v1/models/waiting")
-    assert (found["state"], found["job"], found["aliases"]) == ("ready", None, {"latest": 1, "production": 1})
+    assert (found["state"], found["job"], found["aliases"]) == (
+        "ready",
+        None,
+        {"latest": 1, "production": 1},
+    )
     assert client.get(f"/v1/jobs/{task}")["waiting_for"] is None
 
 

@@ -1,4 +1,6 @@
-"""A model moves to a base that reads other images, over HTTP and with real batches, though a job dies on the way."""
+"""A model moves to a base that reads other images, over HTTP and with real batches, though a job
+dies on the way.
+"""
 
 import io
 import zipfile
@@ -23,7 +25,9 @@ NAMES = ("week-31", "week-32")
 
 
 def take_few(archive: bytes) -> bytes:
-    """Keep some images of each class, without a test part: the service itself decides what is held out."""
+    """Keep some images of each class, without a test part: the service itself decides what is held
+    out.
+    """
     found: dict[str, bytes] = {}
     with zipfile.ZipFile(io.BytesIO(archive)) as source:
         for label in sorted({name.split("/")[0] for name in source.namelist()}):
@@ -34,9 +38,11 @@ def take_few(archive: bytes) -> bytes:
 
 @pytest.fixture(params=["networks", pytest.param("photos", marks=pytest.mark.campaign)])
 def bases(client: Rest, request: pytest.FixtureRequest) -> Iterator[tuple[Json, Json | str, int]]:
-    """Fields of a new model, the base that it moves to, and the size of the images that this base reads.
+    """Fields of a new model, the base that it moves to, and the size of the images that this base
+    reads.
 
-    In each build two small networks, in the campaign the small base and the one for photos, which takes a minute.
+    In each build two small networks, in the campaign the small base and the one for photos, which
+    takes a minute.
     """
     if request.param == "photos":
         yield {"base": packaged_base.PACKAGED}, imagenet_base.NAME, 224
@@ -52,7 +58,9 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
 ) -> None:
     """`tests/faults/test_worker_deaths.py` kills workers."""
     fields, base, size = bases
-    batches = dict(zip(NAMES, (take_few(archive) for _, archive in digits.build_archives()), strict=False))
+    batches = dict(
+        zip(NAMES, (take_few(archive) for _, archive in digits.build_archives()), strict=False)
+    )
     old = client.models.create("digits", **fields)
     assert old.image.size < size
     for name, batch in batches.items():
@@ -60,7 +68,9 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
 
     plan = client.models.rebase("digits", base)
     assert plan.new.name == "digits-rebased" and plan.new.image.size == size
-    assert [(one.name, one.arrival) for one in plan.tasks] == [(name, "send_again") for name in NAMES]
+    assert [(one.name, one.arrival) for one in plan.tasks] == [
+        (name, "send_again") for name in NAMES
+    ]
 
     # In the middle of learning the first batch again the job dies; production goes on by its name.
     holder.arm("job-evaluate")
@@ -79,13 +89,16 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     # Both are compared before anything moves, on the images that each of them held out by itself.
     compared = client.models.rebase_status("digits")
     assert compared.ready and compared.state == "open" and compared.old.id == old.id
-    assert [(one.arrival, one.new_task, one.flips.n if one.flips else 0) for one in compared.tasks] == [
+    assert [
+        (one.arrival, one.new_task, one.flips.n if one.flips else 0) for one in compared.tasks
+    ] == [
         ("sent", 1, 2),
         ("sent", 2, 2),
     ]
     for side, version in ((compared.old, 2), (compared.new, 2)):
         right = sum(
-            one["correct"] for one in client.get(f"/v1/models/{side.id}/versions/{version}/results")["items"]
+            one["correct"]
+            for one in client.get(f"/v1/models/{side.id}/versions/{version}/results")["items"]
         )
         share = compared.totals.old if side is compared.old else compared.totals.new
         assert share is not None and (share.correct, share.total) == (right, 4)
@@ -105,6 +118,6 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
 def predict(client: Rest, model: str, picture: bytes) -> object:
     """Return what production of a model says of a picture."""
     files = [("image", ("one.png", picture, "image/png"))]
-    return client.call("POST", f"/v1/models/{model}/versions/production/predict", files=files).json()[
-        "predictions"
-    ]
+    return client.call(
+        "POST", f"/v1/models/{model}/versions/production/predict", files=files
+    ).json()["predictions"]

@@ -1,9 +1,10 @@
-"""The restore drill: a backup while the service learns, everything destroyed, and the service again from the backup.
+"""The restore drill: a backup while the service learns, everything destroyed, and the service again
+from the backup.
 
-Afterwards every version's download has the digest that it had, jobs that were open go on and finish, the check of
-database against store finds nothing, and webhooks of the small size are signed by the secrets that they had. In the
-large size with the standard tools: pg_dump and pg_restore for the database; a mirror of the bucket is played by our own
-store classes.
+Afterwards every version's download has the digest that it had, jobs that were open go on and
+finish, the check of database against store finds nothing, and webhooks of the small size are signed
+by the secrets that they had. In the large size with the standard tools: pg_dump and pg_restore for
+the database; a mirror of the bucket is played by our own store classes.
 """
 
 import os
@@ -42,7 +43,9 @@ MLP: dict[str, Any] = {
 }
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
 LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 600}
-"""Ten seconds and more: its process is found while it learns, and then stopped until there is a backup."""
+"""Ten seconds and more: its process is found while it learns, and then stopped until there is a
+backup.
+"""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_SNAPSHOT_S": "0.5",
@@ -53,7 +56,9 @@ SETTINGS = {
 
 
 def at_work(client: Rest) -> str:
-    """Versions of one model, and a second one that learns: one job in the middle, one that waits. Its id."""
+    """Versions of one model, and a second one that learns: one job in the middle, one that waits.
+    Its id.
+    """
     archives = [data for _, data in digits.build_archives()]
     client.models.create("learned", recipe=QUICK, **MLP)
     for archive in archives[:2]:
@@ -114,13 +119,17 @@ def versions(url: str) -> list[tuple[str, int]]:
     try:
         with db.read() as session:
             query = select(Model.name, Version.number).join(Version, Version.model_id == Model.id)
-            return [(name, number) for name, number in session.execute(query.where(Version.number > 0))]
+            return [
+                (name, number) for name, number in session.execute(query.where(Version.number > 0))
+            ]
     finally:
         db.close()
 
 
 def state(url: str, job: str) -> tuple[str, bool]:
-    """The state of a job in a database that nobody uses yet, and whether a snapshot of it is registered."""
+    """The state of a job in a database that nobody uses yet, and whether a snapshot of it is
+    registered.
+    """
     db = Database(url)
     try:
         with db.read() as session:
@@ -130,8 +139,12 @@ def state(url: str, job: str) -> tuple[str, bool]:
         db.close()
 
 
-def digests(client: Rest, wanted: list[tuple[str, int]], folder: Path) -> dict[tuple[str, int], str]:
-    return {(model, v): client.download(model, v, folder / "download.zip").sha256 for model, v in wanted}
+def digests(
+    client: Rest, wanted: list[tuple[str, int]], folder: Path
+) -> dict[tuple[str, int], str]:
+    return {
+        (model, v): client.download(model, v, folder / "download.zip").sha256 for model, v in wanted
+    }
 
 
 def finished(client: Rest) -> int:
@@ -143,7 +156,9 @@ def finished(client: Rest) -> int:
     return len(jobs)
 
 
-def judge(before: dict[tuple[str, int], str], after: dict[tuple[str, int], str], opened: int) -> None:
+def judge(
+    before: dict[tuple[str, int], str], after: dict[tuple[str, int], str], opened: int
+) -> None:
     """`before` was read after the backup, so it may know versions that the backup does not."""
     assert {("learned", 1), ("learned", 2)} <= set(after) and opened >= 2
     assert after == {name: before[name] for name in after}
@@ -171,16 +186,21 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
         sent = client.webhooks.test(hook.id)
         (first,) = receiver.wait(1)
         assert (
-            first.headers["webhook-id"] == sent.id and first.verified(hook.secret)["type"] == "webhook.test"
+            first.headers["webhook-id"] == sent.id
+            and first.verified(hook.secret)["type"] == "webhook.test"
         )
         judge(before, digests(client, wanted, tmp_path), finished(client))
         attempts = client.get(f"/v1/jobs/{job}")["attempt"]
-        assert attempts == 2  # it went on from its snapshot, after the lease of a worker that is no more
+        assert (
+            attempts == 2
+        )  # it went on from its snapshot, after the lease of a worker that is no more
     assert "0 in all" in housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "check", "--verify")
 
 
 @pytest.mark.campaign
-def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_url: str, s3: Any) -> None:
+def test_a_large_service_comes_back_from_dump_and_mirror(
+    tmp_path: Path, redis_url: str, s3: Any
+) -> None:
     def url(prefix: str) -> dict[str, str]:
         return {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"restore/{prefix}")}
 
@@ -193,14 +213,18 @@ def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_u
     database, dump = postgresql.create(), tmp_path / "perennial.dump"
     live, mirror = store("live"), store("mirror")
     (tmp_path / "first").mkdir()
-    with large_size.running(tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")) as (
+    with large_size.running(
+        tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")
+    ) as (
         site,
         client,
     ):
         job = at_work(client)
         with stopped_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
             copy_objects(live, mirror)
-            subprocess.run(["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True)
+            subprocess.run(
+                ["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True
+            )
             copy_objects(live, mirror)
         before = digests(client, versions(database), tmp_path)
         key = client.http.headers["Authorization"].split()[1]
@@ -218,7 +242,8 @@ def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_u
             "PERENNIAL_DATABASE_URL": restored,
             "PERENNIAL_DATA_DIR": str(tmp_path / "operator"),
         }
-        # The job's snapshot was replaced while the bucket was mirrored: it is forgotten, the job starts anew.
+        # The job's snapshot was replaced while the bucket was mirrored: it is forgotten, the job
+        # starts anew.
         subprocess.run(
             [sys.executable, "-m", "tools.housekeeping", "check", "--repair"],
             cwd=service.ROOT, env={**os.environ, **operator}, check=False,
@@ -228,7 +253,10 @@ def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_u
         (second / "api" / "admin-key").write_text(key)
         wanted = versions(restored)
         assert state(restored, job)[0] == "running"
-        with large_size.running(second, restored, redis_url, s3, **SETTINGS, **url("again")) as (large, _):
+        with large_size.running(second, restored, redis_url, s3, **SETTINGS, **url("again")) as (
+            large,
+            _,
+        ):
             client = Rest(large.url, key)
             judge(before, digests(client, wanted, tmp_path), finished(client))
             assert "0 in all" in housekeeping(operator, "check", "--verify")

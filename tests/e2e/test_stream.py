@@ -67,7 +67,9 @@ def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(
 
 def images() -> dict[str, bytes]:
     """Return a PNG of each digit that the model knows, by its name."""
-    return {f"{digit}.png": small.take_first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)}
+    return {
+        f"{digit}.png": small.take_first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)
+    }
 
 
 @pytest.mark.usefixtures("learned")
@@ -92,8 +94,12 @@ def test_one_bad_file_costs_no_other_its_answer(client: Rest) -> None:
 def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
     client: Rest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small.create(client, "anytime", "finetune", recipe={"preset": "fast", "epochs": 10_000, "batch_size": 1})
-    job = client.submit("anytime", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
+    small.create(
+        client, "anytime", "finetune", recipe={"preset": "fast", "epochs": 10_000, "batch_size": 1}
+    )
+    job = client.submit(
+        "anytime", WEEKS[0]
+    ).id  # it has minutes to go: nothing below depends on its speed
     path = f"/v1/jobs/{job}/anytime/download"
     small.until(lambda: client.http.get(path).status_code == 200)
     answer = client.call("GET", path)
@@ -123,7 +129,11 @@ def test_no_snapshot_archive_or_scratch_file_is_left_of_a_job(
     client: Rest, running: service.Service, learned: list[str]
 ) -> None:
     tasks = [task["id"] for task in client.items("/v1/models/stream/tasks")]
-    left = [path for path in running.data_dir.rglob("*") if any(i in str(path) for i in (*learned, *tasks))]
+    left = [
+        path
+        for path in running.data_dir.rglob("*")
+        if any(i in str(path) for i in (*learned, *tasks))
+    ]
     assert [path for path in left if path.is_file()] == []
 
 

@@ -1,4 +1,6 @@
-"""A key that may not, or that is another owner's, opens no route of the service and sees nothing."""
+"""A key that may not, or that is another owner's, opens no route of the service and sees
+nothing.
+"""
 
 import re
 import sqlite3
@@ -39,8 +41,13 @@ def objects(client: Rest) -> dict[str, str]:
     model = small.create(client, "secret-birds", "finetune")
     (learned,) = small.learn(client, "secret-birds", small.WEEKS[0], name="hidden-batch")
     job = learned.id
-    key = client.call("POST", "/v1/keys", json={"name": "k", "owner": "first", "scope": "read"}).json()
-    weights = {"fc1.weight": numpy.zeros((4, 64), numpy.float32), "fc1.bias": numpy.zeros(4, numpy.float32)}
+    key = client.call(
+        "POST", "/v1/keys", json={"name": "k", "owner": "first", "scope": "read"}
+    ).json()
+    weights = {
+        "fc1.weight": numpy.zeros((4, 64), numpy.float32),
+        "fc1.bias": numpy.zeros(4, numpy.float32),
+    }
     query = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
     base = client.call("POST", "/v1/bases", params=query, content=save(weights)).json()
     upload = client.call("POST", "/v1/uploads", headers={"Upload-Length": "9"}).json()
@@ -90,7 +97,10 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str
     """(method, path, scope that it needs) of every route that wants a key."""
     app = create_app(Settings(data_dir=tmp_path_factory.mktemp("routes")))
     found = [
-        (method, route) for route in app.routes if isinstance(route, APIRoute) for method in route.methods
+        (method, route)
+        for route in app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
     ]
     return sorted((m, r.path, need) for m, r in found if (need := needed_scope(r)) is not None)
 
@@ -101,7 +111,9 @@ def wrong(
 ) -> dict[str, str | None]:
     """Keys that must not open what they are tried on; None: no key at all."""
     expired = make_key(client, "e", "admin", "admin", expires_at="2199-01-01T00:00:00Z")
-    with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:  # as if its time had passed
+    with sqlite3.connect(
+        running.data_dir / "perennial.db", timeout=60
+    ) as db:  # as if its time had passed
         db.execute("UPDATE keys SET expires_at = 1 WHERE id = ?", (expired["id"],))
     revoked = make_key(client, "r", "admin", "admin")
     client.call("DELETE", f"/v1/keys/{revoked['id']}")
@@ -122,7 +134,16 @@ def wrong(
 
 @pytest.mark.parametrize(
     "who",
-    ["no key", "unknown", "expired", "revoked", "other owner", "scrape scope", "read scope", "write scope"],
+    [
+        "no key",
+        "unknown",
+        "expired",
+        "revoked",
+        "other owner",
+        "scrape scope",
+        "read scope",
+        "write scope",
+    ],
 )
 def test_a_wrong_key_opens_no_route_and_learns_nothing(
     client: Rest,
@@ -157,9 +178,13 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(
         refused = {"other owner": (404, 403) if need == "admin" else (404,)}.get(
             who, (403,) if who.endswith("scope") else (303 if is_page else 401,)
         )
-        assert answer.status_code in refused, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+        assert answer.status_code in refused, (
+            f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+        )
         told = answer.text + str(answer.headers)
-        assert not [word for word in ("secret-birds", "hidden-batch", objects["version_id"]) if word in told]
+        assert not [
+            word for word in ("secret-birds", "hidden-batch", objects["version_id"]) if word in told
+        ]
         tried += 1
     print(f"{who}: {tried} routes, 0 leaks")
     assert tried >= {"read scope": 16, "write scope": 5}.get(who, 30)
@@ -170,7 +195,9 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(
 
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize("noun", ["models", "jobs", "uploads", "webhooks"])
-def test_lists_hold_nothing_of_another_owner(plain: httpx2.Client, stranger: str, noun: str) -> None:
+def test_lists_hold_nothing_of_another_owner(
+    plain: httpx2.Client, stranger: str, noun: str
+) -> None:
     answer = plain.get(f"/v1/{noun}", headers={"Authorization": f"Bearer {stranger}"})
     assert (answer.status_code, answer.json()["items"]) == (200, [])
 

@@ -1,7 +1,8 @@
-"""A data directory from before models had a line: the present service starts on it, and every model goes on.
+"""A data directory from before models had a line: the present service starts on it, and every model
+goes on.
 
-What `tests/data/before-line.tar.gz` holds, and how it was made, is said in `tests/data/make_before_line.py`. Each test
-that changes something has a model of its own.
+What `tests/data/before-line.tar.gz` holds, and how it was made, is said in
+`tests/data/make_before_line.py`. Each test that changes something has a model of its own.
 """
 
 import re
@@ -40,10 +41,14 @@ def client(admin: Rest) -> Rest:
 
 
 def _as_if_of_today(database: Path) -> None:
-    """Let the jobs have ended a moment ago: what a failed or cancelled one leaves is swept after some days."""
+    """Let the jobs have ended a moment ago: what a failed or cancelled one leaves is swept after
+    some days.
+    """
     connection = sqlite3.connect(database)
     with connection:
-        connection.execute("UPDATE jobs SET finished_at = ? WHERE finished_at IS NOT NULL", (time.time(),))
+        connection.execute(
+            "UPDATE jobs SET finished_at = ? WHERE finished_at IS NOT NULL", (time.time(),)
+        )
     connection.close()
 
 
@@ -55,7 +60,9 @@ def submit(client: Rest, model: str, number: int) -> Json:
     """The answer to a batch of digits 2·number − 2 and 2·number − 1."""
     name = f"digits-{2 * number - 2}-{2 * number - 1}"
     path = f"/v1/models/{model}/tasks"
-    answer: Json = client.call("POST", path, content=small.WEEKS[number - 1], params={"name": name}).json()
+    answer: Json = client.call(
+        "POST", path, content=small.WEEKS[number - 1], params={"name": name}
+    ).json()
     return answer
 
 
@@ -77,7 +84,9 @@ def refused(client: Rest, method: str, path: str, body: Json) -> Json:
 def entries(client: Rest, model: str) -> list[tuple[str, int, list[str]]]:
     """(kind, task, titles of the actions) of what waits for a person in a model."""
     found = client.get(f"/v1/models/{model}")["attention"]
-    return [(one["kind"], one["task"], [action["title"] for action in one["actions"]]) for one in found]
+    return [
+        (one["kind"], one["task"], [action["title"] for action in one["actions"]]) for one in found
+    ]
 
 
 def test_every_task_stands_where_it_would_stand_now(client: Rest) -> None:
@@ -112,11 +121,16 @@ def test_a_line_goes_on_from_the_version_that_production_named(
     answer = client.get(f"/v1/models/{model}")
     assert (answer["line_head"], answer["production_follows"]) == (head, follows)
     assert answer["aliases"]["production"] == head
-    assert any("Production stays on version 2" in text for text in answer["warnings"]) is not follows
+    assert (
+        any("Production stays on version 2" in text for text in answer["warnings"]) is not follows
+    )
 
 
 def test_what_waits_for_a_person_is_said_with_what_can_be_done(client: Rest) -> None:
-    back = ["Put version 3 back in production", "Discard task 3"]  # its images went when it was published
+    back = [
+        "Put version 3 back in production",
+        "Discard task 3",
+    ]  # its images went when it was published
     assert entries(client, "rolled") == [("rolled_back", 3, back)]
     assert entries(client, "rolled-and-on") == [("rolled_back", 3, back)]
     settles = [
@@ -150,9 +164,13 @@ def test_every_version_names_the_tasks_that_it_was_taught(client: Rest) -> None:
 
 def test_old_versions_are_downloaded_and_answer(client: Rest, tmp_path: Path) -> None:
     small.unpack_version(client, "rolled", 3, tmp_path)
-    assert {"model.safetensors", "config.json", "README.md"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"model.safetensors", "config.json", "README.md"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     path = "/v1/models/rolled/versions/production/predict"
-    answer = client.call("POST", path, files={"image": small.take_first_image(small.WEEKS[0])}).json()
+    answer = client.call(
+        "POST", path, files={"image": small.take_first_image(small.WEEKS[0])}
+    ).json()
     (prediction,) = answer["predictions"]
     assert set(prediction["probabilities"]) == {"0", "1", "2", "3"}
 
@@ -179,7 +197,9 @@ def test_a_model_that_was_rolled_back_loses_nothing_silently_and_goes_on(client:
 
     answer = submit(client, "rolled", 4)
     (missing,) = answer["job"]["warnings"]
-    assert "will not contain task 3 (“digits-4-5”, classes 4 and 5), which was rolled back" in missing
+    assert (
+        "will not contain task 3 (“digits-4-5”, classes 4 and 5), which was rolled back" in missing
+    )
     assert "It cannot be learned again" in missing and missing in answer["task"]["warnings"]
     end = client.wait(answer["job"]["id"])
     assert (end.state, end.outcome) == ("succeeded", "held")
@@ -208,29 +228,49 @@ def test_what_was_lost_before_is_named_now_and_a_promotion_settles_it(client: Re
     assert kinds == [("held", 5), ("rolled_back", 3)]
     body = {"version": end.version, "reason": "the week of task 3 was a mistake"}
     client.call("PUT", "/v1/models/rolled-and-on/aliases/production", json=body)
-    assert standings(client, "rolled-and-on") == ["learned", "learned", "skipped", "learned", "learned"]
+    assert standings(client, "rolled-and-on") == [
+        "learned",
+        "learned",
+        "skipped",
+        "learned",
+        "learned",
+    ]
     assert entries(client, "rolled-and-on") == []
     end = learn(client, "rolled-and-on", 3)  # uploaded again
     assert end.outcome == "published"
-    assert client.get("/v1/models/rolled-and-on/versions/production")["manifest"]["tasks"] == [1, 2, 4, 5, 6]
+    assert client.get("/v1/models/rolled-and-on/versions/production")["manifest"]["tasks"] == [
+        1,
+        2,
+        4,
+        5,
+        6,
+    ]
 
 
 @pytest.mark.campaign  # test_lifecycle.py settles a held version of today
 def test_a_version_that_was_held_stops_the_line_until_it_is_settled(client: Rest) -> None:
     waits = submit(client, "held", 3)["job"]
     assert waits["waiting_for"]["task"] == 2
-    client.call("POST", "/v1/models/held/tasks/2/continue", json={"reason": "the next one is better"})
+    client.call(
+        "POST", "/v1/models/held/tasks/2/continue", json={"reason": "the next one is better"}
+    )
     assert client.wait(waits["id"]).outcome == "published"
     assert standings(client, "held") == ["learned", "skipped", "learned"]
     assert entries(client, "held") == []
 
 
-def test_a_task_that_was_passed_over_is_learned_again_while_its_images_are_kept(client: Rest) -> None:
+def test_a_task_that_was_passed_over_is_learned_again_while_its_images_are_kept(
+    client: Rest,
+) -> None:
     assert client.get("/v1/models/held-and-on/tasks/2")["can_relearn"] is True
     job = client.call("POST", "/v1/models/held-and-on/tasks/2/relearn", json={}).json()
     end = client.wait(job["id"])
     assert end.outcome == "published"
-    assert client.get("/v1/models/held-and-on/versions/production")["manifest"]["tasks"] == [1, 3, 2]
+    assert client.get("/v1/models/held-and-on/versions/production")["manifest"]["tasks"] == [
+        1,
+        3,
+        2,
+    ]
 
 
 def test_a_failed_task_is_tried_again(client: Rest) -> None:
@@ -264,7 +304,9 @@ def test_other_models_go_on_as_before(client: Rest, model: str, batch: int) -> N
     assert client.get(f"/v1/models/{model}")["aliases"]["production"] == end.version
 
 
-def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(client: Rest) -> None:
+def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(
+    client: Rest,
+) -> None:
     small.create(client, "grandchild", "finetune", base={"model": "overruled", "version": 3})
     assert client.get("/v1/models/grandchild/versions/0")["manifest"]["tasks"] == []
     client.models.delete("overruled")

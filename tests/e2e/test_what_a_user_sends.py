@@ -1,6 +1,7 @@
 """What people really send: other names, copies, lists; each with its answer.
 
-The images are scikit-learn's digits, in classes of these names: what differs is how they are packed.
+The images are scikit-learn's digits, in classes of these names: what differs is how they are
+packed.
 """
 
 from typing import Any
@@ -46,7 +47,9 @@ def made(client: Rest, name: str, **fields: Any) -> str:
 
 
 @pytest.mark.campaign  # tests/core/requests/test_batch_report.py shows it
-def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Rest) -> None:
+def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(
+    client: Rest,
+) -> None:
     model = made(client, "names")
     learned(client, model, packed(some("t-shirt", 0), some("pants", 1)))
     batch = packed(
@@ -63,15 +66,17 @@ def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(c
         ],
     }
     assert (
-        "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are one class, give them "
-        "one name." in answer["warnings"]
+        "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are "
+        "one class, give them one name." in answer["warnings"]
     )
     task = learned(client, model, batch)
     assert task["report"]["classes"] == answer["report"]["classes"]
     assert set(answer["warnings"]) <= set(task["warnings"])
 
 
-def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked(client: Rest) -> None:
+def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked(
+    client: Rest,
+) -> None:
     model = made(client, "copies")
     same = {"zero/copy.png": digit(0, 3), "one/wrong.png": digit(0, 4)}
     batch = packed(some("zero", 0), some("one", 1), same)
@@ -81,18 +86,34 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     assert "?conflicts=keep" in refused.error.detail
     kept = learned(client, model, batch, "?conflicts=keep")
     report = kept["report"]
-    assert (report["duplicates"], report["duplicates_policy"], report["checked"]) == (2, "keep", "images")
+    assert (report["duplicates"], report["duplicates_policy"], report["checked"]) == (
+        2,
+        "keep",
+        "images",
+    )
     assert report["duplicate_paths"] == [
         {"path": "zero/copy.png", "same_as": "zero/3.png"},
         {"path": "one/wrong.png", "same_as": "zero/4.png"},
     ]
     (conflict,) = report["conflicts"]
-    assert conflict["paths"] == ["zero/4.png", "one/wrong.png"] and conflict["labels"] == ["zero", "one"]
+    assert conflict["paths"] == ["zero/4.png", "one/wrong.png"] and conflict["labels"] == [
+        "zero",
+        "one",
+    ]
     assert conflict["picture"].startswith("data:image/jpeg;base64,")
-    assert any("The same image has two classes: “zero/4.png” is “zero”" in text for text in kept["warnings"])
+    assert any(
+        "The same image has two classes: “zero/4.png” is “zero”" in text
+        for text in kept["warnings"]
+    )
     dropped = learned(client, model, batch, "?duplicates_policy=drop&conflicts=keep")
-    assert kept["classes"] == {"one": 21, "zero": 21} and dropped["classes"] == {"one": 21, "zero": 20}
-    assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == ("drop", 1)
+    assert kept["classes"] == {"one": 21, "zero": 21} and dropped["classes"] == {
+        "one": 21,
+        "zero": 20,
+    }
+    assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == (
+        "drop",
+        1,
+    )
 
 
 def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Rest) -> None:

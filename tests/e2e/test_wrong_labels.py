@@ -1,5 +1,5 @@
-"""Batches of known classes with wrong labels, through HTTP by the default method: a week whose labels are all
-rotated is held, one with two classes swapped is learned with a warning."""
+"""Batches of known classes with wrong labels, through HTTP by the default method: a week whose
+labels are all rotated is held, one with two classes swapped is learned with a warning."""
 
 import io
 from collections.abc import Mapping

@@ -8,13 +8,17 @@ from PIL import Image
 
 
 def archive(first: int, per_class: int = 30, size: int = 8) -> bytes:
-    """A zip of two classes, `first` and the next, of seeded noise around two brightnesses; PNGs of `size` pixels."""
+    """A zip of two classes, `first` and the next, of seeded noise around two brightnesses; PNGs of
+    `size` pixels.
+    """
     draw = np.random.default_rng(first)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for label in (first, first + 1):
             for index in range(per_class):
-                pixels = draw.integers(0, 120, (size, size, 3), dtype=np.uint8) + np.uint8(60 * (label % 2))
+                pixels = draw.integers(0, 120, (size, size, 3), dtype=np.uint8) + np.uint8(
+                    60 * (label % 2)
+                )
                 png = io.BytesIO()
                 Image.fromarray(pixels).save(png, "PNG")
                 name = zipfile.ZipInfo(f"c{label}/{index:03d}.png", (2000, 1, 1, 0, 0, 0))

@@ -1,17 +1,19 @@
-"""A crash campaign: the running service is killed at named points and at random, and must end as if nothing was.
+"""A crash campaign: the running service is killed at named points and at random, and must end as if
+nothing was.
 
     python tests/faults/campaign.py [--kills 100] [--size small|large] [--lanes 4] [--seed 0]
 
-An API process and two workers, restarted as soon as they end; lanes of models learn the same three batches again and
-again through HTTP, with idempotency keys, while failpoints are armed one after the other (`core/failpoints.py`) and,
-every fourth time, a process of the service is killed at a random moment. `large` starts servers of its own: PostgreSQL
-and redis-server must be installed, the S3 server is made on first use. Every other lane has its model rolled
-back, held by its gate, learned again and retried.
+An API process and two workers, restarted as soon as they end; lanes of models learn the same three
+batches again and again through HTTP, with idempotency keys, while failpoints are armed one after
+the other (`core/failpoints.py`) and, every fourth time, a process of the service is killed at a
+random moment. `large` starts servers of its own: PostgreSQL and redis-server must be installed, the
+S3 server is made on first use. Every other lane has its model rolled back, held by its gate,
+learned again and retried.
 
-In the end every accepted task has exactly one version, and versions are numbered without gaps; the parts of every
-version are, bit for bit, those of a model that nobody disturbed; and no lease, snapshot, raw archive or
-scratch folder is left. A job that was killed three times without progress fails by design: it is retried by
-the lane, and told.
+In the end every accepted task has exactly one version, and versions are numbered without gaps; the
+parts of every version are, bit for bit, those of a model that nobody disturbed; and no lease,
+snapshot, raw archive or scratch folder is left. A job that was killed three times without progress
+fails by design: it is retried by the lane, and told.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ DEADLINE_S = 180.0
 
 @dataclass
 class Report:
-    """What happened. `retried`: the models of jobs that were killed three times without progress, and retried."""
+    """What happened. `retried`: the models of jobs that were killed three times without progress,
+    and retried.
+    """
 
     seconds: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
@@ -71,10 +75,10 @@ class Report:
         restarts = ", ".join(f"{name} {n}" for name, n in sorted(self.restarts.items()))
         return (
             f"{self.kills.total()} kills in {self.seconds:.0f} s:\n{points}\n"
-            f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, {self.jobs} "
-            f"jobs accepted, {len(self.retried)} failed at the third strike and retried; restarts: "
-            f"{restarts}\n{self.compared} versions compared with undisturbed ones: 0 lost, 0 doubled, 0 "
-            "gaps, 0 bit differences, nothing left over"
+            f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, "
+            f"{self.jobs} jobs accepted, {len(self.retried)} failed at the third strike and "
+            f"retried; restarts: {restarts}\n{self.compared} versions compared with undisturbed "
+            "ones: 0 lost, 0 doubled, 0 gaps, 0 bit differences, nothing left over"
         )
 
 
@@ -104,7 +108,10 @@ class Campaign:
             self._learn("undisturbed")
             self._mend("mended-undisturbed")
             self._deadline = float("inf")
-            lanes = [threading.Thread(target=self._lane, args=[n], daemon=True) for n in range(self._lanes)]
+            lanes = [
+                threading.Thread(target=self._lane, args=[n], daemon=True)
+                for n in range(self._lanes)
+            ]
             for lane in lanes:
                 lane.start()
             self._hurt()
@@ -131,7 +138,8 @@ class Campaign:
         try:
             turn = 0
             while not self._enough():
-                # Every other lane goes through all standings of the line, one batch after the other.
+                # Every other lane goes through all standings of the line, one batch after the
+                # other.
                 (self._mend if number % 2 else self._learn)(f"lane-{number}-{turn}")
                 turn += 1
         except BaseException as error:  # noqa: BLE001 - told by the main thread
@@ -167,7 +175,8 @@ class Campaign:
 
     def _hurt(self) -> None:
         # No model here has weights of the Hub or is exported, no batch comes in pieces
-        # (tests/faults/test_uploads.py), and nobody has a webhook (tests/faults/test_deliveries.py).
+        # (tests/faults/test_uploads.py), and nobody has a webhook
+        # (tests/faults/test_deliveries.py).
         others = ("fetch-", "export-", "upload-", "delivery-")
         points = [point for point in POINTS if not point.startswith(others)]
         turn = 0

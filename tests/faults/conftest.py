@@ -1,8 +1,9 @@
 """A service without its API: database, store and real worker processes, to be hurt in every way.
 
-Batches are submitted by the functions that the API calls. One worker, the standing one, serves all tests of the
-session; a test that ends it leaves the next one to `Backend.standing_worker`, which starts another. Whether a fault
-hits at the right moment never depends on speed: points of `core.failpoints` kill or hold a process.
+Batches are submitted by the functions that the API calls. One worker, the standing one, serves all
+tests of the session; a test that ends it leaves the next one to `Backend.standing_worker`, which
+starts another. Whether a fault hits at the right moment never depends on speed: points of
+`core.failpoints` kill or hold a process.
 """
 
 import errno
@@ -88,7 +89,9 @@ class Backend:
             "PERENNIAL_JOB_MEMORY_BYTES": str(MEMORY_BYTES), "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
             **environment,
         }  # fmt: skip
-        fields = {name.removeprefix("PERENNIAL_").lower(): v for name, v in self.environment.items()}
+        fields = {
+            name.removeprefix("PERENNIAL_").lower(): v for name, v in self.environment.items()
+        }
         fields.pop("kill_points")
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
@@ -113,9 +116,15 @@ class Backend:
 
     def create(self, **given: Any) -> str:
         """Create a class-scenario model of 8-pixel images, and return its id."""
-        shape = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 3}}
+        shape = {
+            "architecture": {"name": "mlp", "hidden": [16]},
+            "image": {"size": 8, "channels": 3},
+        }
         body = {"name": next(self._names), "scenario": "class", **shape, "recipe": RECIPE, **given}
-        body["gate"] = {"checks": "off", **given.get("gate", {})}  # these tests are about jobs that end
+        body["gate"] = {
+            "checks": "off",
+            **given.get("gate", {}),
+        }  # these tests are about jobs that end
         blobs = Blobs(self.store, self.settings.make_folder("cache"))
         answer, _ = models.create(self.db, blobs, self.catalogue, self.actor, body)
         return str(answer["id"])
@@ -123,7 +132,11 @@ class Backend:
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task, and return the id of its job."""
         batch = self._batch(data, recipe or {})
-        made = Submission(self.db, self.store, self.catalogue, self.actor, model, batch).submit().answer
+        made = (
+            Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+            .submit()
+            .answer
+        )
         return str(made["job"]["id"])
 
     def check(self, model: str, data: bytes) -> str:
@@ -181,11 +194,15 @@ class Backend:
     def hold_job(
         self, model: str, data: bytes, recipe: dict[str, Any] | None = None
     ) -> tuple[str, psutil.Process]:
-        """Submit a batch, and return its job and the process that learns it, held before its first step."""
+        """Submit a batch, and return its job and the process that learns it, held before its first
+        step.
+        """
         return self.hold(lambda: self.submit(model, data, recipe))
 
     def hold(self, begin: Callable[[], Any]) -> tuple[Any, psutil.Process]:
-        """Call `begin`, which lets a job run, and return its answer and the process, held before its first step."""
+        """Call `begin`, which lets a job run, and return its answer and the process, held before
+        its first step.
+        """
         armed = self.arm("job-train", signal.SIGSTOP)
         answer, worker = begin(), self.standing_worker()
 
@@ -198,10 +215,12 @@ class Backend:
         return answer, found[0]
 
     def freeze(self, worker: psutil.Popen, point: str, begin: Callable[[], Any]) -> Any:
-        """Call `begin`, stop the worker when one of its threads is at the point, and return the answer.
+        """Call `begin`, stop the worker when one of its threads is at the point, and return the
+        answer.
 
-        A signal from the point itself could stop another thread in the middle of a write, which locks SQLite for
-        all. So the thread waits there, reading the point's file, a pipe; the test writes while the process stops.
+        A signal from the point itself could stop another thread in the middle of a write, which
+        locks SQLite for all. So the thread waits there, reading the point's file, a pipe; the test
+        writes while the process stops.
         """
         pipe = self.points / point
         os.mkfifo(pipe)
@@ -224,12 +243,16 @@ class Backend:
         return answer
 
     def release_stopping(self, process: psutil.Process) -> None:
-        """Let a process that is held go on once its worker has asked it to stop: it does so at its first step."""
+        """Let a process that is held go on once its worker has asked it to stop: it does so at its
+        first step.
+        """
         self.until(lambda: self.has_logged("job process is asked to stop", pid=process.pid))
         process.resume()
 
     def pause(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
-        """Submit a batch, and pause its job when it has learned one step; it has a snapshot then."""
+        """Submit a batch, and pause its job when it has learned one step; it has a
+        snapshot then.
+        """
         job, process = self.hold_job(model, data, recipe)
         self.act(job, "pause")
         self.release_stopping(process)
@@ -238,14 +261,18 @@ class Backend:
         return job
 
     def end_lease(self, job_id: str, at: float = 1.0) -> None:
-        """Let the lease of a dead or frozen worker run out, in seconds of the epoch; by default it has."""
+        """Let the lease of a dead or frozen worker run out, in seconds of the epoch; by default it
+        has.
+        """
         with self.db.write() as session:
             session.execute(update(Job).where(Job.id == job_id).values(lease_until=at))
 
     def has_logged(self, event: str, **fields: Any) -> bool:
         """Tell whether a worker has logged an event with these fields."""
         wanted = {"event": event, **fields}.items()
-        lines = (line for line in self.log().splitlines() if line.startswith("{") and line.endswith("}"))
+        lines = (
+            line for line in self.log().splitlines() if line.startswith("{") and line.endswith("}")
+        )
         return any(wanted <= json.loads(line).items() for line in lines if event in line)
 
     def log(self) -> str:
@@ -283,29 +310,40 @@ class Backend:
             )
             rows = session.execute(query).all()
         numbers = sorted({row.number for row in rows})
-        return [[(row.name, row.sha256) for row in rows if row.number == number] for number in numbers]
+        return [
+            [(row.name, row.sha256) for row in rows if row.number == number] for number in numbers
+        ]
 
     def events(self, job_id: str) -> list[Event]:
         with self.db.read() as session:
-            return list(session.scalars(select(Event).where(Event.job_id == job_id).order_by(Event.id)))
+            return list(
+                session.scalars(select(Event).where(Event.job_id == job_id).order_by(Event.id))
+            )
 
     def production(self, model: str) -> int:
         with self.db.read() as session:
             return session.get_one(Alias, (model, "production")).version
 
     def await_nothing_left(self, model: str) -> None:
-        """Wait until a finished model has no snapshot, best state, raw archive or scratch folder."""
+        """Wait until a finished model has no snapshot, best state, raw archive or scratch
+        folder.
+        """
         with self.db.read() as session:
             ids = {*session.scalars(select(Job.id).where(Job.model_id == model))}
             ids |= {*session.scalars(select(Task.id).where(Task.model_id == model))}
 
         def is_clean() -> bool:
             sweep.run_sweep(
-                self.db, self.store, Blobs(self.store, self.settings.make_folder("cache")), self.settings
+                self.db,
+                self.store,
+                Blobs(self.store, self.settings.make_folder("cache")),
+                self.settings,
             )  # as every worker does from time to time
             kinds = ("snapshots/", "anytime/", "archives/")
             left = [info.key for prefix in kinds for info in self.store.list(prefix)]
-            left += [name for _, names, _ in os.walk(self.settings.make_folder("work")) for name in names]
+            left += [
+                name for _, names, _ in os.walk(self.settings.make_folder("work")) for name in names
+            ]
             return not any(one in name for name in left for one in ids)
 
         self.until(is_clean)
@@ -353,7 +391,9 @@ def backend(make_backend: Callable[..., Backend], tmp_path: Path) -> Iterator[Ba
 def shared(
     make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    """The backend whose standing worker serves all tests of the session; each has models of its own."""
+    """The backend whose standing worker serves all tests of the session; each has models of its
+    own.
+    """
     made = make_backend(tmp_path_factory.mktemp("shared"))
     yield made
     made.close()

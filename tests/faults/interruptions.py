@@ -1,4 +1,6 @@
-"""Twelve ways in which sending a batch is interrupted: at the machine that sends, on the way, at the service."""
+"""Twelve ways in which sending a batch is interrupted: at the machine that sends, on the way, at
+the service.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,13 @@ def cut_in_batch(story: Story, sent: Sent) -> None:
 
 
 def lose_machine_in_batch(story: Story, sent: Sent) -> None:
-    """The machine is lost in the middle of the batch: half of it has come, and the connection is reset."""
+    """The machine is lost in the middle of the batch: half of it has come, and the connection is
+    reset.
+    """
     data = Path(sent.zipped).read_bytes()
     head = (
-        f"POST /v1/models/{sent.model}/tasks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {story.key}\r\n"
-        f"Content-Type: application/zip\r\nContent-Length: {len(data)}\r\n\r\n"
+        f"POST /v1/models/{sent.model}/tasks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+        f"{story.key}\r\nContent-Type: application/zip\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", story.site.port), PATIENCE_S) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

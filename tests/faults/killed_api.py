@@ -1,10 +1,11 @@
-"""An API process that dies by SIGKILL at a chosen await of the request that sends a piece of an upload.
+"""An API process that dies by SIGKILL at a chosen await of the request that sends a piece of an
+upload.
 
     PYTHONPATH=. python tests/faults/killed_api.py DATA_DIR PORT
 
-Reads numbers from standard input, each on a line. For each it serves from a child process, which has imported
-everything already: `serving PID`, and once it is gone `gone -9`. The child counts how often the request is suspended,
-and dies before it is resumed for the time of that number.
+Reads numbers from standard input, each on a line. For each it serves from a child process, which
+has imported everything already: `serving PID`, and once it is gone `gone -9`. The child counts how
+often the request is suspended, and dies before it is resumed for the time of that number.
 """
 
 import os
@@ -46,7 +47,9 @@ class Suspended:
 
 
 class KillAt:
-    """ASGI middleware: the process dies in the request of a piece, before its part `number` runs."""
+    """ASGI middleware: the process dies in the request of a piece, before its part
+    `number` runs.
+    """
 
     def __init__(self, app: ASGIApp, number: int, counted: Path) -> None:
         self._app, self._number, self._counted = app, number, counted
@@ -73,7 +76,9 @@ def serve(data_dir: Path, port: int, number: int) -> None:
     uploads.LEASE_S, uploads.RENEW_S = 0.4, 0.1
     settings = Settings(data_dir=data_dir, host="127.0.0.1", port=port)
     app = KillAt(create_app(settings), number, data_dir / "awaits")
-    uvicorn.run(app, host="127.0.0.1", port=port, http=Connection, log_level="error", access_log=False)
+    uvicorn.run(
+        app, host="127.0.0.1", port=port, http=Connection, log_level="error", access_log=False
+    )
 
 
 def main() -> int:

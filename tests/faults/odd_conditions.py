@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python tests/faults/odd_conditions.py [NAME …]
 
-Prints a line for each condition: what was done, and what was said. Needs root, to mount small disks.
+Prints a line for each condition: what was done, and what was said. Needs root, to mount small
+disks.
 """
 
 import argparse
@@ -69,7 +70,9 @@ def copied(seed: Path, name: str) -> Path:
 def small_disk(folder: Path, options: str) -> Iterator[Path]:
     """A file system of its own in memory."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"{options},mode=0700", "tmpfs", folder], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"{options},mode=0700", "tmpfs", folder], check=True
+    )
     try:
         yield folder
     finally:
@@ -112,7 +115,10 @@ def few_descriptors(seed: Path) -> Told:
 def corrupt(seed: Path) -> Told:
     """A file that is no database, and one with a damaged page."""
     told: Told = []
-    for name, spoil in (("head", damage_head), ("table jobs", lambda file: damage_table(file, "jobs"))):
+    for name, spoil in (
+        ("head", damage_head),
+        ("table jobs", lambda file: damage_table(file, "jobs")),
+    ):
         folder = copied(seed, f"corrupt-{name.replace(' ', '-')}")
         spoil(folder / "perennial.db")
         told.append((f"SQLite, damaged {name}", refused_start(folder)))
@@ -125,7 +131,12 @@ def corrupt_inside(seed: Path) -> Told:
     folder = copied(seed, "corrupt-inside")
     damage_table(folder / "perennial.db", "ix_audit_at_id")
     port = service.free_port()
-    environment = {**os.environ, **QUIET, "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_PORT": str(port)}
+    environment = {
+        **os.environ,
+        **QUIET,
+        "PERENNIAL_DATA_DIR": str(folder),
+        "PERENNIAL_PORT": str(port),
+    }
     process = subprocess.Popen([sys.executable, "-m", "worker.launcher"], cwd=ROOT, env=environment,
                                stderr=subprocess.DEVNULL)  # fmt: skip
     try:
@@ -168,7 +179,9 @@ def read_only(seed: Path) -> Told:
 
 
 def full_disk(seed: Path) -> Told:
-    """A small disk is filled: what creates is 507, delete and cancel work; then started on, full."""
+    """A small disk is filled: what creates is 507, delete and cancel work; then started
+    on, full.
+    """
     told: Told = []
     settings = {**QUIET, "PERENNIAL_RESERVE_BYTES": str(8 << 20)}
     with small_disk(seed.parent / "full", "size=300m") as disk:
@@ -202,7 +215,9 @@ def full_disk(seed: Path) -> Told:
                          later.json().get("detail", "created: a row fitted")))  # fmt: skip
             require(later.status_code in (201, 507), later.text)
             ready = http.get("/readyz")
-            told.append((f"full disk, GET /readyz: {ready.status_code}", f"store: {ready.json()['store']}"))
+            told.append(
+                (f"full disk, GET /readyz: {ready.status_code}", f"store: {ready.json()['store']}")
+            )
             filler.unlink()
             require(http.post("/v1/models", json={**MODEL, "name": "again"}).status_code == 201)
         fill(filler)
@@ -224,7 +239,9 @@ def links(seed: Path) -> Told:
     saved, again = seed.parent / "saved", seed.parent / "again"
     command = [sys.executable, "-m", "tools.housekeeping"]
     environment = {**os.environ, "PERENNIAL_DATA_DIR": str(seed)}
-    subprocess.run([*command, "backup", saved], cwd=ROOT, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [*command, "backup", saved], cwd=ROOT, env=environment, check=True, capture_output=True
+    )
     (saved / "store" / "blobs").mkdir(parents=True, exist_ok=True)
     (saved / "store" / "blobs" / "secret").symlink_to("/etc/shadow")
     environment["PERENNIAL_DATA_DIR"] = str(again)
@@ -237,14 +254,18 @@ def links(seed: Path) -> Told:
 
 
 def clock(seed: Path) -> Told:
-    """The machine's clock jumps by +400, then by -800 days while jobs run: none fails, none is taken away."""
+    """The machine's clock jumps by +400, then by -800 days while jobs run: none fails, none is
+    taken away.
+    """
     package = importlib.util.find_spec("libfaketime")
     require(
         package is not None and package.submodule_search_locations,
         "pip install -c constraints.txt libfaketime",
     )
     assert package is not None and package.submodule_search_locations is not None
-    library = Path(package.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
+    library = (
+        Path(package.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
+    )
     folder, now = copied(seed, "clock"), seed.parent / "clock-now"
     now.write_text("+0")
     moved = {
@@ -256,15 +277,21 @@ def clock(seed: Path) -> Told:
         with client(found.url, found.key) as http:
             for number, offset in enumerate((f"+{400 * DAY_S}", f"-{400 * DAY_S}", "+0")):
                 recipe = {"Perennial-Recipe": json.dumps({"epochs": 200})}
-                sent = http.post("/v1/models/birds/tasks", content=archive(2 * number), headers=recipe)
+                sent = http.post(
+                    "/v1/models/birds/tasks", content=archive(2 * number), headers=recipe
+                )
                 require(sent.status_code == 202, sent.text)
                 job = sent.json()["job"]["id"]
-                waited(lambda job=job: http.get(f"/v1/jobs/{job}").json()["state"] == "running" or None)
+                waited(
+                    lambda job=job: http.get(f"/v1/jobs/{job}").json()["state"] == "running" or None
+                )
                 now.write_text(offset)
                 end = waited(lambda job=job: ended(http.get(f"/v1/jobs/{job}").json()))
                 ends.append(f"{offset} s: {end['state']}, attempt {end['attempt']}")
                 require((end["state"], end["attempt"]) == ("succeeded", 1), end)
-        said = [line for line in found.log.read_text().splitlines() if "put forward or back" in line]
+        said = [
+            line for line in found.log.read_text().splitlines() if "put forward or back" in line
+        ]
     require(said, "no warning of the jump")
     return [("clock +400 d, −400 d and back, a job running each time", "; ".join(ends)),
             ("the worker's log", json.loads(said[0])["event"])]  # fmt: skip
@@ -276,9 +303,14 @@ def ended(job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def keys(seed: Path) -> Told:
-    """A key is revoked, and one expires, in the middle of an upload, an event stream and a download."""
+    """A key is revoked, and one expires, in the middle of an upload, an event stream and a
+    download.
+    """
     told: Told = []
-    with service.running(copied(seed, "keys"), QUIET) as found, client(found.url, found.key) as admin:
+    with (
+        service.running(copied(seed, "keys"), QUIET) as found,
+        client(found.url, found.key) as admin,
+    ):
         host = found.url.removeprefix("http://")
         for how in ("revoked", "expired"):
             body: dict[str, Any] = {"name": how, "owner": "mine", "scope": "write"}
@@ -288,9 +320,9 @@ def keys(seed: Path) -> Told:
             key = admin.post("/v1/keys", json=body).json()
             with client(found.url, key["secret"]) as mine:
                 mine.post("/v1/models", json=MODEL)
-                upload = mine.post("/v1/uploads", headers={**TUS, "Upload-Length": str(20 << 20)}).headers[
-                    "location"
-                ]
+                upload = mine.post(
+                    "/v1/uploads", headers={**TUS, "Upload-Length": str(20 << 20)}
+                ).headers["location"]
             stream = Raw(host, key["secret"], "GET", "/v1/events", {"Accept": "text/event-stream"})
             piece = Raw(host, key["secret"], "PATCH", upload,
                         {**TUS, "Upload-Offset": "0", "Content-Length": str(20 << 20)})  # fmt: skip
@@ -312,11 +344,16 @@ def keys(seed: Path) -> Told:
             begin = time.monotonic()
             stream.end()
             told.append(
-                (f"key {how} in mid-event-stream", f"the stream ended {time.monotonic() - begin:.1f} s later")
+                (
+                    f"key {how} in mid-event-stream",
+                    f"the stream ended {time.monotonic() - begin:.1f} s later",
+                )
             )
             with client(found.url, key["secret"]) as mine:
                 for method in ("HEAD", "PATCH", "DELETE"):
-                    status = mine.request(method, upload, headers={**TUS, "Upload-Offset": "0"}).status_code
+                    status = mine.request(
+                        method, upload, headers={**TUS, "Upload-Offset": "0"}
+                    ).status_code
                     require(status == 401, method, status)
     return told
 
@@ -324,7 +361,9 @@ def keys(seed: Path) -> Told:
 class Raw:
     """One request whose body and answer are looked at byte by byte."""
 
-    def __init__(self, host: str, key: str, method: str, path: str, headers: dict[str, str]) -> None:
+    def __init__(
+        self, host: str, key: str, method: str, path: str, headers: dict[str, str]
+    ) -> None:
         name, _, port = host.partition(":")
         self._socket = socket.create_connection((name, int(port)), timeout=60)
         lines = {"Host": host, "Authorization": f"Bearer {key}", **headers}
@@ -380,7 +419,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CONDITIONS)}; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(CONDITIONS)}; default: all"
+    )
     names = parser.parse_args(arguments).names or list(CONDITIONS)
     unknown = sorted(set(names) - set(CONDITIONS))
     if unknown:

@@ -1,7 +1,9 @@
-"""Clients that watch a service while it is hurt: each asks one thing again and again and notes the answers.
+"""Clients that watch a service while it is hurt: each asks one thing again and again and notes the
+answers.
 
-What must be true of every single answer is judged here: a known status, a typed problem with `Retry-After` where the
-service cannot do it now, never later than `LIMIT_S`, and never a whole body with another digest.
+What must be true of every single answer is judged here: a known status, a typed problem with
+`Retry-After` where the service cannot do it now, never later than `LIMIT_S`, and never a whole body
+with another digest.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ LATER = (503, 507)
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: `told` is the status, or in a word why there was none; times in seconds of the monotonic clock."""
+    """One answer: `told` is the status, or in a word why there was none; times in seconds of the
+    monotonic clock.
+    """
 
     kind: str
     told: str
@@ -67,7 +71,8 @@ class Onlookers:
             "submit": self._submit,
         }
         self._threads = [
-            threading.Thread(target=self._watch, args=[kind, asks[kind]], daemon=True) for kind in KINDS
+            threading.Thread(target=self._watch, args=[kind, asks[kind]], daemon=True)
+            for kind in KINDS
         ]
 
     def start(self) -> None:
@@ -137,7 +142,9 @@ class Onlookers:
     def _read(self, http: httpx2.Client) -> httpx2.Response:
         """Once by the path of pollers, once by the ordinary one."""
         self._reads += 1
-        return http.get(f"/v1/jobs/{self._job}" if self._reads % 2 else f"/v1/models/{self._model}/tasks")
+        return http.get(
+            f"/v1/jobs/{self._job}" if self._reads % 2 else f"/v1/models/{self._model}/tasks"
+        )
 
     def _predict(self, http: httpx2.Client) -> httpx2.Response:
         images = [[[[number] * 3] * 8] * 8 for number in (10, 200)]

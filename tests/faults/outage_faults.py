@@ -1,4 +1,6 @@
-"""What the outage campaign does to a service: its servers behind relays, their disks, its workers' clocks."""
+"""What the outage campaign does to a service: its servers behind relays, their disks, its workers'
+clocks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ ALL = (*LARGE, *CLOCKS, *SMALL)
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that happens for `seconds`. `down`: what `/readyz` must say of a part by the end of it."""
+    """One thing that happens for `seconds`. `down`: what `/readyz` must say of a part by the end of
+    it.
+    """
 
     name: str
     what: str
@@ -55,7 +59,9 @@ class Backends(Servers):
         return {
             **SETTINGS,
             **super().environment(),
-            "PERENNIAL_DATABASE_URL": relayed(self.postgres.url, self.postgres.port, self.relays["database"]),
+            "PERENNIAL_DATABASE_URL": relayed(
+                self.postgres.url, self.postgres.port, self.relays["database"]
+            ),
             "PERENNIAL_BROKER_URL": relayed(self.redis.url, self.redis.port, self.relays["broker"]),
             "PERENNIAL_STORE_URL": relayed(self.s3.store_url, self.s3.port, self.relays["store"]),
         }
@@ -80,7 +86,9 @@ def backends(folder: Path) -> Iterator[Backends]:
         own = stack.enter_context(servers(disks["postgres"]))
         open_store(own.s3.settings(own.s3.root)).prepare()
         ports = {"database": own.postgres.port, "broker": own.redis.port, "store": own.s3.port}
-        relays = {part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()}
+        relays = {
+            part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()
+        }
         yield Backends(own.postgres, own.redis, own.s3, relays, disks)
 
 
@@ -121,11 +129,24 @@ def relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
 
     return [
         of("database-refused", "nobody listens where PostgreSQL was", 6, "database", "refused"),
-        of("database-silent", "PostgreSQL takes connections and stays silent", 12, "database", "silent"),
+        of(
+            "database-silent",
+            "PostgreSQL takes connections and stays silent",
+            12,
+            "database",
+            "silent",
+        ),
         of("broker-silent", "Redis takes connections and stays silent", 10, "broker", "silent"),
         of("store-overloaded", "S3 answers 503 to everything", 10, "store", "overloaded"),
         of("store-silent", "S3 takes connections and stays silent", 15, "store", "silent"),
-        of("store-cut", "S3's connections break in mid-part, up and down", 12, "store", "cut", False),
+        of(
+            "store-cut",
+            "S3's connections break in mid-part, up and down",
+            12,
+            "store",
+            "cut",
+            False,
+        ),
         of("store-refused", "nobody listens where S3 was", 8, "store", "refused"),
     ]
 
@@ -141,13 +162,18 @@ def server_faults(of: Backends, at: Site) -> list[Fault]:
     return [
         Fault("postgres-crash", "PostgreSQL stopped at once and started again", 8,
               lambda: postgres.stop("immediate"), postgres.start, {"database": "down"}),
-        Fault("postgres-restart", "PostgreSQL restarted in order", 0, lambda: postgres.stop("fast"), postgres.start),
+        Fault("postgres-restart", "PostgreSQL restarted in "
+            "order", 0, lambda: postgres.stop("fast"), postgres.start),
         Fault("postgres-frozen", "PostgreSQL's processes stopped in mid-query (SIGSTOP)", 12,
               postgres.freeze, postgres.thaw, {"database": "down"}),
-        Fault("redis-flushed", "Redis killed, all it held lost", 8, redis.stop, redis.start, {"broker": "down"}),
-        Fault("redis-frozen", "Redis stopped (SIGSTOP)", 10, redis.freeze, redis.thaw, {"broker": "down"}),
-        Fault("disk-store", "S3's disk full", 12, lambda: fill(disks["s3"]), lambda: clear(disks["s3"])),
-        Fault("disk-database", "PostgreSQL's disk full", 12, lambda: fill(disks["postgres"]), refill),
+        Fault("redis-flushed", "Redis killed, all it held "
+            "lost", 8, redis.stop, redis.start, {"broker": "down"}),
+        Fault("redis-frozen", "Redis stopped "
+            "(SIGSTOP)", 10, redis.freeze, redis.thaw, {"broker": "down"}),
+        Fault("disk-store", "S3's disk "
+            "full", 12, lambda: fill(disks["s3"]), lambda: clear(disks["s3"])),
+        Fault("disk-database", "PostgreSQL's disk "
+            "full", 12, lambda: fill(disks["postgres"]), refill),
         *clock_faults(at, "clock", ""),
     ]  # fmt: skip
 
@@ -161,7 +187,11 @@ def set_clock(of: Site, offset_s: str | None = None) -> None:
     if found is None or not found.submodule_search_locations:
         raise Broken("libfaketime is not installed: pip install -c constraints.txt libfaketime")
     library = Path(found.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
-    moved = {"LD_PRELOAD": str(library), "FAKETIME": f"{offset_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    moved = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": f"{offset_s}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
     of.own[name] = moved if offset_s else {}
     of.start(name)
 
@@ -169,17 +199,22 @@ def set_clock(of: Site, offset_s: str | None = None) -> None:
 def small_faults(disk: Path) -> list[Fault]:
     """Of the small size, all of whose data lie on one disk."""
     what = "the small size's disk full"
-    return [Fault("disk-small", what, 12, lambda: fill(disk), lambda: clear(disk), {"store": "full"})]
+    return [
+        Fault("disk-small", what, 12, lambda: fill(disk), lambda: clear(disk), {"store": "full"})
+    ]
 
 
 def clock_faults(at: Site, name: str = "leases", where: str = ", store in a folder") -> list[Fault]:
     """A worker's clock is moved.
 
-    Where the store does not look at the clock, the worker goes on: leases are all that could suffer.
+    Where the store does not look at the clock, the worker goes on: leases are all that could
+    suffer.
     """
 
     def moved(way: str, offset_s: str) -> Fault:
         what = f"a worker's clock an hour {way}{where}"
-        return Fault(f"{name}-{way}", what, 15, lambda: set_clock(at, offset_s), lambda: set_clock(at))
+        return Fault(
+            f"{name}-{way}", what, 15, lambda: set_clock(at, offset_s), lambda: set_clock(at)
+        )
 
     return [moved("ahead", "+3600"), moved("behind", "-3600")]

@@ -2,14 +2,17 @@
 
     python tests/faults/outages.py [--only NAME …] [--list] [--lanes 2]
 
-The large service (an API process and two Celery workers) over a PostgreSQL, a Redis and an S3 server of its own, each
-behind a relay that can fail; lanes of models learn through HTTP the whole time, and one fault after the other happens.
-For each it tells what clients saw, how long after the fault's end the service was ready and all jobs had gone on. In
-the end nothing may be lost, doubled, changed or left over, no job may have failed, every answer must have come within
-`onlookers.LIMIT_S`, and what could not be done must have been answered by a typed problem with `Retry-After`.
+The large service (an API process and two Celery workers) over a PostgreSQL, a Redis and an S3
+server of its own, each behind a relay that can fail; lanes of models learn through HTTP the whole
+time, and one fault after the other happens. For each it tells what clients saw, how long after the
+fault's end the service was ready and all jobs had gone on. In the end nothing may be lost, doubled,
+changed or left over, no job may have failed, every answer must have come within
+`onlookers.LIMIT_S`, and what could not be done must have been answered by a typed problem with
+`Retry-After`.
 
-Full disks are small file systems in memory (`mount -t tmpfs`, so they need root); the small size, on one of them, runs
-apart (`disk-small`). A worker's clock is moved by libfaketime, never the machine's.
+Full disks are small file systems in memory (`mount -t tmpfs`, so they need root); the small size,
+on one of them, runs apart (`disk-small`). A worker's clock is moved by libfaketime, never the
+machine's.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ READY_S, GO_ON_S = 60.0, 120.0
 
 @dataclass
 class Row:
-    """What a fault did. `first_s` and `all_s`: after its end, until a job had finished, and all that were open."""
+    """What a fault did. `first_s` and `all_s`: after its end, until a job had finished, and all
+    that were open.
+    """
 
     fault: Fault
     answers: list[Answer]
@@ -87,16 +92,18 @@ class Row:
                 slowest = max(answer.seconds for answer in self.answers if answer.kind == kind)
                 seen.append(f"{kind} {counts} (≤ {slowest:.1f} s)")
         return (
-            f"{self.fault.name}: {self.fault.what}, {self.fault.seconds:g} s\n    saw: {'; '.join(seen)}\n"
-            f"    ready after {self.ready_s:.1f} s; a job finished after {self.first_s:.1f} s, all "
-            f"{self.open_jobs} open ones after {self.all_s:.1f} s"
+            f"{self.fault.name}: {self.fault.what}, {self.fault.seconds:g} s\n    saw: "
+            f"{'; '.join(seen)}\n    ready after {self.ready_s:.1f} s; a job finished after "
+            f"{self.first_s:.1f} s, all {self.open_jobs} open ones after {self.all_s:.1f} s"
         )
 
 
 class Outages:
     """Runs faults on a site while lanes learn; `rows` and `wrong` fill up."""
 
-    def __init__(self, site: Site, faults: Sequence[Fault], lanes: int = 2, model: Any = BIG) -> None:
+    def __init__(
+        self, site: Site, faults: Sequence[Fault], lanes: int = 2, model: Any = BIG
+    ) -> None:
         self._site, self._faults, self._model = site, faults, model
         self._batches = [batch(0), batch(1, SIDE), batch(2)][:BATCHES]
         self._lanes = lanes
@@ -122,7 +129,10 @@ class Outages:
             caller.call("POST", "/v1/models", "probe", json={**MODEL, "name": "probe"})
             self._seen = Onlookers(site.url, key, "undisturbed", last, "probe", batch(0))
             self._seen.start()
-            lanes = [threading.Thread(target=self._lane, args=[n], daemon=True) for n in range(self._lanes)]
+            lanes = [
+                threading.Thread(target=self._lane, args=[n], daemon=True)
+                for n in range(self._lanes)
+            ]
             for lane in lanes:
                 lane.start()
             follower = threading.Thread(target=self._follow, daemon=True)
@@ -189,7 +199,9 @@ class Outages:
     # What happens to it.
 
     def _hurt(self, fault: Fault) -> None:
-        self._until(lambda: bool(self._open), GO_ON_S, time.monotonic(), f"{fault.name}: nobody learns")
+        self._until(
+            lambda: bool(self._open), GO_ON_S, time.monotonic(), f"{fault.name}: nobody learns"
+        )
         self._drop_cache()
         begun, since = time.monotonic(), len(self._seen.answers)
         fault.begin()
@@ -197,17 +209,26 @@ class Outages:
         time.sleep(fault.seconds)
         told = [answer for answer in self._seen.answers[since:] if answer.kind == "readyz"]
         if fault.down and (not told or not fault.down.items() <= told[-1].ready.items()):
-            self.wrong.append(f"{fault.name}: at its end /readyz said {told[-1] if told else 'nothing'}")
+            self.wrong.append(
+                f"{fault.name}: at its end /readyz said {told[-1] if told else 'nothing'}"
+            )
         fault.end()
         ended = time.monotonic()
         with self._lock:
             left = set(self._open)
         waited = set(left)
-        ready_s = self._until(lambda: self._ready(ended), READY_S, ended, f"{fault.name}: not ready")
-        first_s = self._until(
-            lambda: any(at > ended for at in self._finished), GO_ON_S, ended, f"{fault.name}: no job went on"
+        ready_s = self._until(
+            lambda: self._ready(ended), READY_S, ended, f"{fault.name}: not ready"
         )
-        all_s = self._until(lambda: not (left & self._open), GO_ON_S, ended, f"{fault.name}: jobs wait")
+        first_s = self._until(
+            lambda: any(at > ended for at in self._finished),
+            GO_ON_S,
+            ended,
+            f"{fault.name}: no job went on",
+        )
+        all_s = self._until(
+            lambda: not (left & self._open), GO_ON_S, ended, f"{fault.name}: jobs wait"
+        )
         self._seen.submit_none()
         answers = [
             a
@@ -264,7 +285,9 @@ def main() -> int:
             found.postgres.empty()
             own = {**found.environment(), "PERENNIAL_STORE_URL": f"file://{folder / 'store'}"}
             made = stack.enter_context(site(folder / "clocks", "large", own))
-            wrong += _run(made, [f for f in clock_faults(made) if f.name in options.only], options.lanes)
+            wrong += _run(
+                made, [f for f in clock_faults(made) if f.name in options.only], options.lanes
+            )
         if set(options.only) & set(SMALL):
             (folder / "small").mkdir()
             stack.enter_context(small_disk(folder / "small" / "data", "256m"))
@@ -280,9 +303,10 @@ def _run(made: Site, faults: Sequence[Fault], lanes: int) -> int:
         campaign.run()
         found = [answer.seconds for row in campaign.rows for answer in row.answers]
         print(
-            f"{len(faults)} faults in {time.monotonic() - begun:.0f} s, {campaign.accepted} batches accepted, 0 lost, 0"
-            f" doubled, 0 bit differences, nothing left over; answers: {len(found)}, median"
-            f" {statistics.median(found):.3f} s, slowest {max(found):.1f} s (limit {LIMIT_S:g} s)"
+            f"{len(faults)} faults in {time.monotonic() - begun:.0f} s, {campaign.accepted} "
+            f"batches accepted, 0 lost, 0 doubled, 0 bit differences, nothing left over; answers: "
+            f"{len(found)}, median {statistics.median(found):.3f} s, slowest {max(found):.1f} s "
+            f"(limit {LIMIT_S:g} s)"
         )
     except Broken as broken:
         campaign.wrong.append(str(broken))

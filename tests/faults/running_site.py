@@ -1,8 +1,10 @@
-"""A running service to be hurt: its processes, those who call it, and what must be true of it afterwards.
+"""A running service to be hurt: its processes, those who call it, and what must be true of it
+afterwards.
 
-Used by the crash campaign (`campaign.py`) and the outage campaign (`outages.py`): an API process and two workers in
-either size, a caller that repeats its requests with the same idempotency key, and the final check: every accepted task
-has exactly one version, numbers have no gaps, parts are those of an undisturbed model, and nothing is left over.
+Used by the crash campaign (`campaign.py`) and the outage campaign (`outages.py`): an API process
+and two workers in either size, a caller that repeats its requests with the same idempotency key,
+and the final check: every accepted task has exactly one version, numbers have no gaps, parts are
+those of an undisturbed model, and nothing is left over.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def batch(number: int, side: int = 8) -> bytes:
 
 @dataclass
 class Site:
-    """The processes of a service by name. `environment`: of all; the folder holds their data and logs."""
+    """The processes of a service by name. `environment`: of all; the folder holds their data and
+    logs.
+    """
 
     folder: Path
     environment: Mapping[str, str]
@@ -106,10 +110,15 @@ class Site:
     def settings(self) -> Settings:
         """The service's own, for a look into its database and store."""
         known = {**SETTINGS, **self.environment, "PERENNIAL_DATA_DIR": str(self.data(API))}
-        return Settings.model_validate({k.removeprefix("PERENNIAL_").lower(): v for k, v in known.items()})
+        return Settings.model_validate(
+            {k.removeprefix("PERENNIAL_").lower(): v for k, v in known.items()}
+        )
 
     def environ(self, name: str) -> dict[str, str]:
-        own = {"PERENNIAL_DATA_DIR": str(self.data(name)), "PERENNIAL_KILL_POINTS": str(self.points)}
+        own = {
+            "PERENNIAL_DATA_DIR": str(self.data(name)),
+            "PERENNIAL_KILL_POINTS": str(self.points),
+        }
         return {**os.environ, **SETTINGS, **self.environment, **own, **self.own.get(name, {})}
 
     def prepare(self) -> str:
@@ -119,7 +128,9 @@ class Site:
             self.data(name).mkdir(exist_ok=True)
             service.lend_catalogue(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
-        subprocess.run(command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL
+        )
         return (self.data(API) / "admin-key").read_text().strip()
 
     def start(self, name: str) -> None:
@@ -167,11 +178,18 @@ class Caller:
     """Requests that are made again until the service answers, with the same idempotency key."""
 
     def __init__(self, url: str, key: str, give_up: Callable[[], bool]) -> None:
-        self._http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
+        self._http = httpx2.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20
+        )
         self._give_up = give_up
 
     def call(
-        self, method: str, path: str, key: str | None = None, accept: Collection[int] = (), **options: Any
+        self,
+        method: str,
+        path: str,
+        key: str | None = None,
+        accept: Collection[int] = (),
+        **options: Any,
     ) -> Any:
         """The JSON of an answer below 300, or of a status in `accept`.
 
@@ -204,7 +222,9 @@ def submit(
     jobs = []
     for number, content in enumerate(batches):
         path, key = f"/v1/models/{name}/tasks", f"{name}-{number}"
-        jobs.append(str(caller.call("POST", path, key, content=content, headers=headers)["job"]["id"]))
+        jobs.append(
+            str(caller.call("POST", path, key, content=content, headers=headers)["job"]["id"])
+        )
     return jobs
 
 
@@ -212,7 +232,8 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
     """Wait until a job has succeeded.
 
     Args:
-        lost: told of a job that failed at its third strike, which is then retried; None: that is not to happen.
+        lost: told of a job that failed at its third strike, which is then retried; None: that is
+            not to happen.
 
     Raises:
         Broken: it ended in another way.
@@ -230,9 +251,12 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
         time.sleep(0.2)
 
 
-def mend(caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[str], object]) -> None:
-    """A model through every standing of the line: two batches learned, the second rolled back, the third held
-    for lacking it, the second learned again, the third retried, and production told to follow.
+def mend(
+    caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[str], object]
+) -> None:
+    """A model through every standing of the line: two batches learned, the second rolled back, the
+    third held for lacking it, the second learned again, the third retried, and production told to
+    follow.
 
     Raises:
         Broken: something went otherwise.
@@ -240,12 +264,20 @@ def mend(caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[st
     first, second = submit(caller, name, batches[:2])
     for job in (first, second):
         see_through(caller, job, lost)
-    path, again = f"/v1/models/{name}", (409,)  # 409: an earlier call, whose answer was lost, did it
+    path, again = (
+        f"/v1/models/{name}",
+        (409,),
+    )  # 409: an earlier call, whose answer was lost, did it
     caller.call(
-        "POST", f"{path}/aliases/production/rollback", accept=again, json={"version": 1, "reason": "worse"}
+        "POST",
+        f"{path}/aliases/production/rollback",
+        accept=again,
+        json={"version": 1, "reason": "worse"},
     )
     headers = {"Content-Type": "application/zip"}
-    held = caller.call("POST", f"{path}/tasks", f"{name}-2", content=batches[2], headers=headers)["job"]["id"]
+    held = caller.call("POST", f"{path}/tasks", f"{name}-2", content=batches[2], headers=headers)[
+        "job"
+    ]["id"]
     see_through(caller, held, lost)
     expect(caller, held, "held")
     relearned = caller.call("POST", f"{path}/tasks/2/relearn", accept=again)
@@ -282,14 +314,17 @@ def check(
     retried: Collection[str] = (),
     mended: Sequence[str] = (),
 ) -> int:
-    """What must be so afterwards, of a site that has ended; how many versions were compared bit for bit.
+    """What must be so afterwards, of a site that has ended; how many versions were compared bit for
+    bit.
 
     Args:
-        models: those that learned all batches; "undisturbed", whose parts all of them must have, is among them.
+        models: those that learned all batches; "undisturbed", whose parts all of them must have, is
+            among them.
         jobs: accepted in all.
         others: how many batches were accepted for each of other models.
-        retried: models one of whose jobs failed at its third strike. The others did not wait for its retry, so
-            that batches may have been learned in another order; then there is nothing to compare with.
+        retried: models one of whose jobs failed at its third strike. The others did not wait for
+            its retry, so that batches may have been learned in another order; then there is nothing
+            to compare with.
         mended: those that went through `mend`; "mended-undisturbed" is among them.
 
     Raises:
@@ -328,17 +363,25 @@ def check(
         for name, accepted in (others or {}).items():
             numbers = [number for number, _ in versions(db, name)]
             if numbers != list(range(accepted + 1)):
-                raise Broken(f"{name}: {accepted} batches were accepted, and its versions are {numbers}")
+                raise Broken(
+                    f"{name}: {accepted} batches were accepted, and its versions are {numbers}"
+                )
         if tasks != jobs:
             raise Broken(f"{jobs} batches were accepted and {tasks} tasks are there")
         if leased:
             raise Broken(f"{leased} jobs are still leased")
-        left = [info.key for kind in ("snapshots/", "anytime/", "archives/") for info in store.list(kind)]
+        left = [
+            info.key
+            for kind in ("snapshots/", "anytime/", "archives/")
+            for info in store.list(kind)
+        ]
         with db.read() as session:
             stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
             left += set(stored) - references.find_used(session, stored)
         for name in (API, *WORKERS):
-            left += [str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")]
+            left += [
+                str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")
+            ]
             left += [str(p) for p in (site.data(name) / "cache").glob("blobs/*/.*")]
         left += [str(p) for p in (site.data(API) / "store" / ".incoming").glob("*")]
         if left:
@@ -354,7 +397,9 @@ def learning_order(db: Database, model: str) -> list[int]:
         query = select(Version.task_number).join(Model, Model.id == Version.model_id)
         mine = query.where(Model.name == model, Version.task_number.is_not(None))
         return [
-            int(number) for number in session.scalars(mine.order_by(Version.number)) if number is not None
+            int(number)
+            for number in session.scalars(mine.order_by(Version.number))
+            if number is not None
         ]
 
 
@@ -370,7 +415,10 @@ def versions(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]
         )
         rows = session.execute(query).all()
     numbers = sorted({row.number for row in rows})
-    return [(n, [(row.name, row.sha256) for row in rows if row.number == n and row.name]) for n in numbers]
+    return [
+        (n, [(row.name, row.sha256) for row in rows if row.number == n and row.name])
+        for n in numbers
+    ]
 
 
 @contextmanager

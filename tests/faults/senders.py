@@ -1,7 +1,7 @@
 """A service of either size, and machines that send batches to it with the command line.
 
-In the large size two API processes and two workers share PostgreSQL, Redis and S3, and machines send to different API
-processes. In the small size an API process and a worker share a folder.
+In the large size two API processes and two workers share PostgreSQL, Redis and S3, and machines
+send to different API processes. In the small size an API process and a worker share a folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ OTHER_API = "api-2"
 
 @dataclass
 class Story:
-    """A service that runs, its admin key, and machines that send to it: each has a home of its own."""
+    """A service that runs, its admin key, and machines that send to it: each has a home of
+    its own.
+    """
 
     site: Site
     key: str
@@ -51,7 +53,9 @@ class Story:
             self.site.start(name)
         self.until(self.is_ready)
 
-    def command(self, *words: str, machine: str = "a", port: int | None = None) -> subprocess.Popen[str]:
+    def command(
+        self, *words: str, machine: str = "a", port: int | None = None
+    ) -> subprocess.Popen[str]:
         """Begin a command of the client on a machine."""
         home = self.folder / machine
         home.mkdir(exist_ok=True)
@@ -106,7 +110,9 @@ class Story:
         """Wait for a condition; a service that does not answer meets none."""
         deadline = time.monotonic() + PATIENCE_S
         while not self._meets(condition):
-            assert time.monotonic() < deadline, (self.site.folder / f"{API}.log").read_text()[-3000:]
+            assert time.monotonic() < deadline, (self.site.folder / f"{API}.log").read_text()[
+                -3000:
+            ]
             time.sleep(0.05)
 
     @staticmethod
@@ -127,7 +133,8 @@ class Story:
         """Return True when each API process answers."""
         ports = [self.site.port_of(name) for name in self.apis]
         return all(
-            httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code == 200 for port in ports
+            httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code == 200
+            for port in ports
         )
 
     def until_dead(self, *names: str) -> None:

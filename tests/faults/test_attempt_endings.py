@@ -28,7 +28,9 @@ def error(kind: str) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def calm(make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+def calm(
+    make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
     """A backend without workers; a test leaves no job that can be claimed."""
     made = make_backend(tmp_path_factory.mktemp("calm"))
     yield made
@@ -36,8 +38,12 @@ def calm(make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def run(calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Claims a new job and runs one attempt that ends as given (an outcome, or an exception in preparing)."""
+def run(
+    calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Any]]:
+    """Claims a new job and runs one attempt that ends as given (an outcome, or an exception in
+    preparing).
+    """
     job = calm.submit(calm.create(), batches[0])
 
     def raise_or(value: Any, result: Any) -> Callable[..., Any]:
@@ -140,7 +146,9 @@ def test_a_second_lack_of_memory_fails_the_job_with_figures_and_advice(
 ) -> None:
     monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
     figures = {"peak_bytes": 71_200_000_000, "free_bytes": 300_000_000}
-    ending = Outcome("error", ErrorEvent(kind="memory", message="CUDA out of memory.", **figures), 1)
+    ending = Outcome(
+        "error", ErrorEvent(kind="memory", message="CUDA out of memory.", **figures), 1
+    )
     assert run(ending).state == "queued"
     job = run(ending)
     assert (job.state, job.error["kind"], job.error["code"]) == ("failed", "memory", "job-memory")
@@ -169,7 +177,11 @@ def test_a_lost_lease_writes_nothing(run: Any, calm: Backend) -> None:
     job = calm.job(run.job)
     assert job.state == "validating"
     written = [event.type for event in calm.events(run.job)[before:]]
-    assert sorted(written) == ["log", "progress", "state"]  # of the claim, before the lease was lost
+    assert sorted(written) == [
+        "log",
+        "progress",
+        "state",
+    ]  # of the claim, before the lease was lost
 
 
 def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
@@ -197,7 +209,9 @@ def test_nothing_stays_in_the_scratch_folder(run: Any, calm: Backend) -> None:
     assert list(calm.settings.make_folder("work").iterdir()) == []
 
 
-def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scratch_folder_that_cannot_be_made_is_no_strike(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mkdir = Path.mkdir
 
     def full(folder: Path, *given: Any, **named: Any) -> None:
@@ -210,7 +224,9 @@ def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch
     assert (job.state, job.strikes) == ("queued", 0)
 
 
-def test_the_outcome_is_reported_when_the_database_is_back(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outcome_is_reported_when_the_database_is_back(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     requeue = claims.requeue
 

@@ -1,4 +1,6 @@
-"""The client of the page that submits: tus-js-client in Chromium sends a file through a connection that is cut."""
+"""The client of the page that submits: tus-js-client in Chromium sends a file through a connection
+that is cut.
+"""
 
 import random
 from contextlib import closing
@@ -31,16 +33,21 @@ UPLOAD = """([key, chunk]) => new Promise((resolve, reject) => {
 })"""
 
 
-def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk: int, cuts: int) -> None:
+def through_cuts(
+    running: Site, browser: "Browser", file: Path, size: int, chunk: int, cuts: int
+) -> None:
     digest, draw, form = large_file(file, size), random.Random(size), "<input type=file>"
     with closing(FaultProxy(running.port)) as proxy, closing(browser.new_page()) as page:
         origin = f"http://127.0.0.1:{proxy.port}"
         page.set_default_timeout(900_000)
-        page.route(f"{origin}/page", lambda route: route.fulfill(body=form, content_type="text/html"))
+        page.route(
+            f"{origin}/page", lambda route: route.fulfill(body=form, content_type="text/html")
+        )
         page.goto(f"{origin}/page")  # of the service's origin, as its own pages are
         page.add_script_tag(path=CLIENT)
         page.set_input_files("input", file)
-        # What came before a cut is kept: connections that carry so small a share need as many to bring the file.
+        # What came before a cut is kept: connections that carry so small a share need as many to
+        # bring the file.
         proxy.fault("cut", [draw.randrange(size // (2 * cuts), size // cuts) for _ in range(cuts)])
         url = page.evaluate(UPLOAD, [key_of(running), chunk])
         assert proxy.cuts >= cuts
@@ -52,7 +59,8 @@ def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk
     check_nothing_left(running)
 
 
-@pytest.mark.campaign  # tests/ui/test_submit.py cuts an upload of the page, tests/faults/test_uploads.py one of tuspy
+# tests/ui/test_submit.py cuts an upload of the page, tests/faults/test_uploads.py one of tuspy
+@pytest.mark.campaign
 def test_a_browsers_client_gets_a_file_through_four_cuts(
     api: Site, browser: "Browser", tmp_path: Path
 ) -> None:

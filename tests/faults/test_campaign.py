@@ -1,4 +1,6 @@
-"""The short form of the crash campaign: both sizes of the service, killed again and again, lose nothing."""
+"""The short form of the crash campaign: both sizes of the service, killed again and again, lose
+nothing.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import running_site
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
 
 
-def test_the_small_size_ends_as_if_nothing_had_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_size_ends_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with running_site.site(tmp_path / "site", "small", {}) as site:
         made = campaign.Campaign(site, kills=16, lanes=3, seed=1)
         report = made.run()

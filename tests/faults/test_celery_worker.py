@@ -29,10 +29,14 @@ def broker() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module")
 def rung(
-    make_backend: Callable[..., Backend], broker: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    make_backend: Callable[..., Backend],
+    broker: RedisServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Backend]:
     """A backend whose standing worker is rung through Redis."""
-    made = make_backend(tmp_path_factory.mktemp("rung"), {"PERENNIAL_BROKER_URL": broker.url}, worker=CELERY)
+    made = make_backend(
+        tmp_path_factory.mktemp("rung"), {"PERENNIAL_BROKER_URL": broker.url}, worker=CELERY
+    )
     yield made
     made.close()
 
@@ -58,7 +62,9 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     bell.ring(first)
     assert rung.finished(first).state == "succeeded"
     with redis.Redis.from_url(broker.url) as queue:
-        rung.until(lambda: queue.hlen("unacked") == 0)  # the worker looks for no more jobs by itself
+        rung.until(
+            lambda: queue.hlen("unacked") == 0
+        )  # the worker looks for no more jobs by itself
     broker.stop()
     second = rung.submit(model, batches[1])
     bell.ring(second)

@@ -1,5 +1,5 @@
-"""The client's own up- and downloads: through cuts, deaths of the API, and its own death. Digests are those
-of the files."""
+"""The client's own up- and downloads: through cuts, deaths of the API, and its own death. Digests
+are those of the files."""
 
 import itertools
 import json
@@ -75,7 +75,9 @@ def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict
 
 
 @pytest.fixture(scope="module", params=FOLDER_OR_CAMPAIGN)
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     """One API process over SQLite and each of the stores."""
     if request.param == "folder":
         yield request.getfixturevalue("api")
@@ -89,7 +91,8 @@ class Requests:
     """An HTTP client that remembers what it asked for: method, and where a piece or range begins.
 
     Args:
-        ports: of the service's processes, which get the requests in turn; none: as they are addressed.
+        ports: of the service's processes, which get the requests in turn; none: as they are
+            addressed.
     """
 
     def __init__(self, *ports: int) -> None:
@@ -110,15 +113,19 @@ class Requests:
             self.ranges.append(int(request.headers.get("Range", "bytes=0-")[6:-1]))
 
 
-def client_at(port: int, running: Site, http: httpx2.Client | None = None, **options: Any) -> Perennial:
-    return Perennial(key_of(running), base_url=f"http://127.0.0.1:{port}", http_client=http, **options)
+def client_at(
+    port: int, running: Site, http: httpx2.Client | None = None, **options: Any
+) -> Perennial:
+    return Perennial(
+        key_of(running), base_url=f"http://127.0.0.1:{port}", http_client=http, **options
+    )
 
 
 def upload_through_cuts(
     running: Site, file: Path, size: int, chunk: int, longest: int, most: int = FEW
 ) -> str:
-    """Submit a file of `size` bytes, cut `most` times after at most `longest` bytes of a connection, and return
-    figures in words."""
+    """Submit a file of `size` bytes, cut `most` times after at most `longest` bytes of a
+    connection, and return figures in words."""
     digest, draw = large_file(file, size), random.Random(size)
     seen = Requests()
     with closing(FaultProxy(running.port)) as proxy:
@@ -142,7 +149,9 @@ def upload_through_cuts(
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses", "small_pieces")
 def test_a_batch_comes_through_four_cuts(running: Site, tmp_path: Path) -> None:
-    upload_through_cuts(running, tmp_path / "week.zip", 2 * LEAST_BYTES, LEAST_BYTES, LEAST_BYTES * 5 // 4)
+    upload_through_cuts(
+        running, tmp_path / "week.zip", 2 * LEAST_BYTES, LEAST_BYTES, LEAST_BYTES * 5 // 4
+    )
 
 
 def model_of_weights(client: Perennial, folder: Path, width: int) -> str:
@@ -173,7 +182,9 @@ def download_through_cuts(running: Site, folder: Path, width: int, most: int = F
         cuts, came = proxy.cuts, proxy.down
     assert found.sha256 == wanted.sha256 and found.bytes == wanted.bytes
     assert cuts == most
-    assert seen.ranges == sorted(seen.ranges) and len(set(seen.ranges)) > most // 2, "it goes on where it was"
+    assert seen.ranges == sorted(seen.ranges) and len(set(seen.ranges)) > most // 2, (
+        "it goes on where it was"
+    )
     assert came <= wanted.bytes + most * CHUNK_BYTES
     return f"{cuts} cuts, {len(seen.ranges)} requests, {came / wanted.bytes:.3f} × its bytes came"
 

@@ -1,4 +1,6 @@
-"""Real workers that are killed around a delivery: what was committed is told, under one id; and no job waits."""
+"""Real workers that are killed around a delivery: what was committed is told, under one id; and no
+job waits.
+"""
 
 import signal
 import threading
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.slow
 def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/") -> Any:
     """Have a receiver told of a model, and return the webhook with its secret."""
     url = f"{receiver.url}{path}"
-    return webhooks.create(shared.db, shared.settings, shared.actor, url=url, events=events, model=model)
+    return webhooks.create(
+        shared.db, shared.settings, shared.actor, url=url, events=events, model=model
+    )
 
 
 def move_alias(shared: Backend, model: str) -> None:
@@ -77,7 +81,9 @@ def lease(shared: Backend, hook: Any, until: float) -> None:
         session.execute(update(Webhook).where(Webhook.id == hook["id"]).values(lease_until=until))
 
 
-def test_a_slow_receiver_delays_no_job(shared: Backend, receiver: Receiver, batches: list[bytes]) -> None:
+def test_a_slow_receiver_delays_no_job(
+    shared: Backend, receiver: Receiver, batches: list[bytes]
+) -> None:
     model, may_answer = shared.create(), threading.Event()
     receiver.status = lambda _path, _number: 204 if may_answer.wait(60) else 500
     hook = hook_of(shared, receiver, model, "alias.moved")

@@ -1,4 +1,6 @@
-"""The API is killed at each await of a piece of an upload: what it then says is stored, and it goes on there."""
+"""The API is killed at each await of a piece of an upload: what it then says is stored, and it goes
+on there.
+"""
 
 import contextlib
 import os
@@ -135,5 +137,8 @@ def test_an_upload_outlives_the_death_of_its_process_at_each_await(api: KilledAp
         api.gone()
     else:
         pytest.fail(f"a piece has more than {MOST} awaits")
-    print(f"{len(ends)} awaits: {ends.count(0)} ends before the piece was kept, {ends.count(FIRST)} after")
+    print(
+        f"{len(ends)} awaits: {ends.count(0)} ends before the piece was kept, {ends.count(FIRST)} "
+        f"after"
+    )
     assert len(ends) > 10 and ends == sorted(ends) and FIRST in ends

@@ -1,4 +1,6 @@
-"""A worker whose device is lost gives its job back, claims no other, and says so where people and machines look."""
+"""A worker whose device is lost gives its job back, claims no other, and says so where people and
+machines look.
+"""
 
 import subprocess
 import sys
@@ -69,7 +71,9 @@ def test_a_worker_whose_gpu_is_missing_fails_no_job(backend: Backend, batches: l
 
 
 @pytest.mark.campaign
-def test_a_cpu_worker_leaves_a_job_alone_that_asks_for_cuda(backend: Backend, batches: list[bytes]) -> None:
+def test_a_cpu_worker_leaves_a_job_alone_that_asks_for_cuda(
+    backend: Backend, batches: list[bytes]
+) -> None:
     asks = backend.submit(backend.create(), batches[0], {"resources": {"device": "cuda"}})
     other = backend.submit(backend.create(), batches[0])
     backend.standing_worker()
@@ -87,4 +91,7 @@ def test_a_job_without_memory_is_tried_twice_and_says_figures(
         failed: Any = backend.finished(job)
     assert (failed.state, failed.attempt, failed.error["kind"]) == ("failed", 2, "memory")
     assert "ran out of memory twice. It held" in failed.error["detail"]
-    assert "GB were free" in failed.error["detail"] and "smaller recipe.batch_size" in failed.error["detail"]
+    assert (
+        "GB were free" in failed.error["detail"]
+        and "smaller recipe.batch_size" in failed.error["detail"]
+    )

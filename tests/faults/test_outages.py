@@ -1,4 +1,6 @@
-"""The short form of the outage campaign: the large service over relays that fail, and what its onlookers object to."""
+"""The short form of the outage campaign: the large service over relays that fail, and what its
+onlookers object to.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -22,7 +24,11 @@ MODEL = {**outages.BIG, "recipe": {**outages.BIG["recipe"], "epochs": 20}}
 
 @pytest.fixture
 def relays(postgres_url: str, redis_server: Any, s3: Any) -> Iterator[dict[str, FaultProxy]]:
-    ports = {"database": make_url(postgres_url).port or 5432, "broker": redis_server.port, "store": s3.port}
+    ports = {
+        "database": make_url(postgres_url).port or 5432,
+        "broker": redis_server.port,
+        "store": s3.port,
+    }
     with ExitStack() as stack:
         yield {part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()}
 
@@ -43,14 +49,17 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     }
     down = {"broker": "down"}
     flushed = Fault("redis-flushed", "Redis killed", 3, redis_server.stop, redis_server.start, down)
-    faults = [replace(f, seconds=SECONDS[f.name]) for f in relay_faults(relays) if f.name in SECONDS]
+    faults = [
+        replace(f, seconds=SECONDS[f.name]) for f in relay_faults(relays) if f.name in SECONDS
+    ]
     with running_site.site(tmp_path / "site", "large", environment) as site:
         campaign = outages.Outages(site, [*faults, flushed], lanes=1, model=MODEL)
         campaign.run()
     assert campaign.wrong == []
     told = {row.fault.name: {(a.kind, a.told) for a in row.answers} for row in campaign.rows}
     assert ("submit", "202") in told["redis-flushed"]
-    # 6 s for the statement, 3 s for a new connection; one that held a connection already answers later, with 200.
+    # 6 s for the statement, 3 s for a new connection; one that held a connection already answers
+    # later, with 200.
     given_up = {("read", "503"), ("predict", "503"), ("download", "503")}
     assert ("healthz", "200") in told["database-silent"] and given_up & told["database-silent"]
     assert ("predict", "503") in told["store-silent"] and ("read", "200") in told["store-silent"]

@@ -1,6 +1,7 @@
 """A batch that is sent again after every kind of interruption: one task in the end, learned once.
 
-The command line sends, something interrupts it, and a second machine sends the same images in another container.
+The command line sends, something interrupts it, and a second machine sends the same images in
+another container.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ SIZES = ["small", pytest.param("large", marks=[pytest.mark.campaign, NEEDED])]
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Story]:
     environment: dict[str, str] = {}
     if request.param == "large":
         s3 = request.getfixturevalue("s3")
@@ -87,7 +90,9 @@ def check_learned_once(story: Story, sent: Sent) -> None:
 @pytest.mark.parametrize(
     "interruption",
     [
-        pytest.param(one, marks=[] if one in IN_EACH_BUILD else pytest.mark.campaign, id=one.__name__)
+        pytest.param(
+            one, marks=[] if one in IN_EACH_BUILD else pytest.mark.campaign, id=one.__name__
+        )
         for one in INTERRUPTIONS
     ],
 )
@@ -99,7 +104,9 @@ def test_a_batch_that_is_sent_again_is_one_task(
     assert status == 0, told
     check_learned_once(story, sent)
     status, told = story.run("submit", sent.model, sent.folder, machine="c")
-    assert status == 0 and "it is task 1 (learned, version 1), and is not learned again" in told, told
+    assert status == 0 and "it is task 1 (learned, version 1), and is not learned again" in told, (
+        told
+    )
     check_learned_once(story, sent)
 
 
@@ -131,7 +138,9 @@ def test_requests_at_once_make_one_task(story: Story, sent: Sent) -> None:
 
     with story.idle():
         answers = run_at_once(send, range(8))
-    assert sorted(one.status_code for one in answers) == [200] * 7 + [202], [one.text for one in answers]
+    assert sorted(one.status_code for one in answers) == [200] * 7 + [202], [
+        one.text for one in answers
+    ]
     assert len({one.json()["job"]["id"] for one in answers}) == 1
     assert story.run("submit", sent.model, sent.folder)[0] == 0
     check_learned_once(story, sent)
@@ -149,7 +158,9 @@ def fill(inbox: Path, night: int) -> None:
 def test_the_crontab_line_learns_each_night_once_while_the_service_restarts(
     story: Story, sent: Sent, tmp_path: Path
 ) -> None:
-    """Ten nights of the how-to's command; in every third, client and service end while a job is open."""
+    """Ten nights of the how-to's command; in every third, client and service end while a job is
+    open.
+    """
     how_to = (ROOT / "docs" / "howto" / "retrain-on-a-schedule.md").read_text()
     (line,) = [one for one in how_to.splitlines() if one.strip().startswith("30 2 * * *")]
     inbox = tmp_path / "inbox"

@@ -1,4 +1,6 @@
-"""Uploads that many requests want at once, or whose time is over while they come: one real service, real sockets."""
+"""Uploads that many requests want at once, or whose time is over while they come: one real service,
+real sockets.
+"""
 
 import hashlib
 import threading
@@ -89,7 +91,9 @@ def test_of_pieces_that_come_at_once_one_is_taken_whole(
     assert statuses[204] == 1 and set(statuses) <= {204, 409, 423}, statuses
     assert client.head(where).headers["upload-offset"] == str(5 * MB)
     [piece] = stored(running, where)
-    assert hashlib.sha256(piece.read_bytes()).digest() in {hashlib.sha256(body).digest() for body in bodies}
+    assert hashlib.sha256(piece.read_bytes()).digest() in {
+        hashlib.sha256(body).digest() for body in bodies
+    }
 
 
 def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
@@ -108,7 +112,10 @@ def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
     assert len(gone) == 50
     where = begin(client, 2 * MB)
     assert (
-        client.patch(where, content=bytes(2 * MB), headers={**PIECE, "Upload-Offset": "0"}).status_code == 204
+        client.patch(
+            where, content=bytes(2 * MB), headers={**PIECE, "Upload-Offset": "0"}
+        ).status_code
+        == 204
     )
 
 

@@ -1,4 +1,6 @@
-"""Uploads by foreign clients and by hand, cut in the middle: what came stays, and a batch has the file's digest."""
+"""Uploads by foreign clients and by hand, cut in the middle: what came stays, and a batch has the
+file's digest.
+"""
 
 import hashlib
 import random
@@ -45,7 +47,8 @@ def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(api: Site) 
     data, spool = large_archive(3 * MB), api.data(API) / "spool"
     with client_of(api) as client:
         where, sent = begin(client, data), 2 * MB + 12_345
-        head = [f"PATCH {where} HTTP/1.1", "Host: x", f"Authorization: {client.headers['Authorization']}",
+        head = [f"PATCH {where} HTTP/1.1", "Host: x", f"Authorization: "
+            f"{client.headers['Authorization']}",
                 f"Content-Type: {PIECE['Content-Type']}", "Upload-Offset: 0",
                 f"Content-Length: {len(data)}"]  # fmt: skip
         with socket.create_connection(("127.0.0.1", api.port)) as connection:
@@ -70,12 +73,19 @@ def uploaded(client: httpx2.Client, port: int, file: Path, **options: Any) -> st
     return "/v1/uploads/" + str(uploader.url).rpartition("/")[2]
 
 
-def through_cuts(running: Site, file: Path, size: int, chunk: int, cuts: list[int], least: int) -> None:
+def through_cuts(
+    running: Site, file: Path, size: int, chunk: int, cuts: list[int], least: int
+) -> None:
     """tuspy sends a file, cut `least` times or more, and a batch is made of it."""
     digest = large_file(file, size)
     with closing(FaultProxy(running.port)) as proxy, client_of(running) as client:
         proxy.fault("cut", cuts)
-        more = {"chunk_size": chunk, "retries": 50, "retry_delay": 0.2, "metadata": {"filename": file.name}}
+        more = {
+            "chunk_size": chunk,
+            "retries": 50,
+            "retry_delay": 0.2,
+            "metadata": {"filename": file.name},
+        }
         where = uploaded(client, proxy.port, file, **more)
         assert offset(client, where) == file.stat().st_size
         assert proxy.cuts >= least

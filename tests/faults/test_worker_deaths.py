@@ -1,4 +1,6 @@
-"""Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left behind."""
+"""Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left
+behind.
+"""
 
 import time
 from typing import Any
@@ -96,7 +98,9 @@ def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     shared.await_nothing_left(model)
 
 
-def test_a_killed_zygote_costs_nothing(shared: Backend, batches: list[bytes], undisturbed: Digests) -> None:
+def test_a_killed_zygote_costs_nothing(
+    shared: Backend, batches: list[bytes], undisturbed: Digests
+) -> None:
     model = shared.create()
     job, process = shared.hold_job(model, batches[0])
     next_job, zygote = shared.submit(model, batches[1]), process.parent()
@@ -176,7 +180,9 @@ def test_a_lost_part_of_the_store_is_not_published(shared: Backend, batches: lis
 def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes_on(
     shared: Backend, batches: list[bytes]
 ) -> None:
-    """Admitted as if under a higher bound: one job is far above that of the worker, the next within."""
+    """Admitted as if under a higher bound: one job is far above that of the worker, the next
+    within.
+    """
     worker = shared.standing_worker()
     large = shared.create(architecture={"name": "mlp", "hidden": [4500, 4500]})
     job = shared.submit(large, batches[0], ENDLESS)

@@ -1,4 +1,6 @@
-"""API processes that take uploads, and what must be true of what they stored: for tests that cut and kill."""
+"""API processes that take uploads, and what must be true of what they stored: for tests that cut
+and kill.
+"""
 
 import hashlib
 import io
@@ -47,14 +49,21 @@ def large_file(path: Path, size: int) -> str:
 def _write_archive(out: BinaryIO, size: int) -> None:
     out.write(archive(size, per_class=4))  # of each size another batch
     draw = random.Random(size)
-    with zipfile.ZipFile(out, "a") as archived, archived.open("notes.bin", "w", force_zip64=True) as file:
+    with (
+        zipfile.ZipFile(out, "a") as archived,
+        archived.open("notes.bin", "w", force_zip64=True) as file,
+    ):
         for begin in range(0, size, MB):
             file.write(draw.randbytes(min(MB, size - begin)))
 
 
 @contextmanager
-def apis(folder: Path, size: str, environment: dict[str, str], count: int = 1) -> Iterator[list[Site]]:
-    """API processes over one database and one store, each with a data directory of its own, and a model."""
+def apis(
+    folder: Path, size: str, environment: dict[str, str], count: int = 1
+) -> Iterator[list[Site]]:
+    """API processes over one database and one store, each with a data directory of its own, and a
+    model.
+    """
     with ExitStack() as stack:
         first = stack.enter_context(site(folder / "0", size, environment))
         sites, key = [first], first.prepare()
@@ -101,7 +110,9 @@ def client_of(running: Site) -> httpx2.Client:
 
 def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
     """The upload becomes a batch, and that has the file's digest."""
-    answer = client.post(TASKS, json={"upload": where.rpartition("/")[2]}, headers={"Idempotency-Key": where})
+    answer = client.post(
+        TASKS, json={"upload": where.rpartition("/")[2]}, headers={"Idempotency-Key": where}
+    )
     assert answer.status_code in (200, 202), answer.text  # 200: an earlier test has sent the same
     assert answer.json()["task"]["sha256"] == sha256
 

@@ -21,7 +21,9 @@ from tests.migrations import databases
 
 @pytest.fixture(scope="module", autouse=True)
 def migrations_read_once() -> Iterator[None]:
-    """Keep the migrations that Alembic has read: it runs all their files at each upgrade, and here are hundreds."""
+    """Keep the migrations that Alembic has read: it runs all their files at each upgrade, and here
+    are hundreds.
+    """
     kept: dict[str | None, ScriptDirectory] = {}
     read = ScriptDirectory.from_config
 
@@ -37,7 +39,8 @@ def migrations_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(
-    scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))]
+    scope="session",
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
 )
 def dialect(request: pytest.FixtureRequest) -> str:
     """The database that a test runs on."""
@@ -70,7 +73,9 @@ def empty(dialect: str, tmp_path: Path) -> Iterator[Database]:
 def older(
     dialect: str, written_before: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Database]:
-    """Models, jobs, versions and events that older code wrote, with the schema of the file's `BEFORE`."""
+    """Models, jobs, versions and events that older code wrote, with the schema of the file's
+    `BEFORE`.
+    """
     with databases.open_database(databases.create(dialect, tmp_path, written_before)) as db:
         migrate.upgrade(db, request.module.BEFORE)
         yield db
@@ -80,4 +85,6 @@ def older(
 def desk(empty: Database, tmp_path: Path) -> Desk:
     """A database of today's schema, and a store."""
     migrate.upgrade(empty)
-    return Desk(empty, FolderStore(tmp_path / "store"), Settings(data_dir=tmp_path / "data"), tmp_path)
+    return Desk(
+        empty, FolderStore(tmp_path / "store"), Settings(data_dir=tmp_path / "data"), tmp_path
+    )

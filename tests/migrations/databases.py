@@ -17,7 +17,9 @@ from core.db import migrate
 from core.db.session import Database
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
-"""A data directory as code of the revision `FIRST` left it; `tests/data/make_before_line.py` made it."""
+"""A data directory as code of the revision `FIRST` left it; `tests/data/make_before_line.py` made
+it.
+"""
 FIRST = "0007"
 """The revision of the archive."""
 Row = dict[str, Any]
@@ -82,7 +84,9 @@ def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
 
 
 def read_tables(db: Database) -> tuple[Rows, Schema]:
-    """Return the rows of all tables in the order of their keys, with JSON decoded; and columns and indexes."""
+    """Return the rows of all tables in the order of their keys, with JSON decoded; and columns and
+    indexes.
+    """
     rows: Rows = {}
     schema: Schema = {}
     with db.engine.connect() as connection:
@@ -93,7 +97,9 @@ def read_tables(db: Database) -> tuple[Rows, Schema]:
                 continue
             types = {each["name"]: each["type"] for each in columns[None, table]}
             texts = [
-                name for name, kind in types.items() if isinstance(kind, JSON) and db.dialect == "sqlite"
+                name
+                for name, kind in types.items()
+                if isinstance(kind, JSON) and db.dialect == "sqlite"
             ]
             order = map(column, key["constrained_columns"])
             query = select(text("*")).select_from(of(table)).order_by(*order)
@@ -101,7 +107,10 @@ def read_tables(db: Database) -> tuple[Rows, Schema]:
             for row in rows[table]:
                 row.update({name: decode_json(row[name]) for name in texts})
             schema[table] = (
-                {each["name"]: (str(each["type"]), each["nullable"]) for each in columns[None, table]},
+                {
+                    each["name"]: (str(each["type"]), each["nullable"])
+                    for each in columns[None, table]
+                },
                 {
                     str(index["name"]): (index["column_names"], bool(index["unique"]))
                     for index in indexes[None, table]

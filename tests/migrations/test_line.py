@@ -1,4 +1,6 @@
-"""Migration 0008 on a database from before it: `data/before-line.tar.gz`, as it is and copied into PostgreSQL."""
+"""Migration 0008 on a database from before it: `data/before-line.tar.gz`, as it is and copied into
+PostgreSQL.
+"""
 
 import time
 from collections.abc import Iterator
@@ -26,10 +28,13 @@ LINES: dict[str, tuple[int, bool, list[str | None], list[list[int]]]] = {
     "seasons": (2, True, ["learned", "learned"], [[], [1], [1, 2]]),
     "waiting": (1, True, ["learned", None], [[], [1]]),
 }  # fmt: skip
-"""Model → its line head, whether production follows, the standings of its tasks, `manifest.tasks` of its versions."""
+"""Model → its line head, whether production follows, the standings of its tasks, `manifest.tasks`
+of its versions.
+"""
 EVERYTHING = (
     "SELECT id, head, production_follows FROM models ORDER BY id",
-    "SELECT id, standing, standing_at, stops FROM tasks ORDER BY id",  # `train_until` counts from now
+    # `train_until` counts from now
+    "SELECT id, standing, standing_at, stops FROM tasks ORDER BY id",
     "SELECT id, again FROM jobs ORDER BY id",
     "SELECT id, status, CAST(gate AS TEXT), CAST(manifest AS TEXT) FROM versions ORDER BY id",
 )
@@ -60,7 +65,9 @@ def test_each_model_has_the_line_head_that_production_named(upgraded: Database) 
 
 
 def test_each_task_stands_where_it_would_stand_now(upgraded: Database) -> None:
-    assert _read_by_model(upgraded, "tasks", "standing") == {name: row[2] for name, row in LINES.items()}
+    assert _read_by_model(upgraded, "tasks", "standing") == {
+        name: row[2] for name, row in LINES.items()
+    }
 
 
 def test_only_a_version_held_as_the_newest_stops_its_line(upgraded: Database) -> None:
@@ -71,14 +78,16 @@ def test_only_a_version_held_as_the_newest_stops_its_line(upgraded: Database) ->
 
 def test_a_task_has_its_standing_since_its_job_ended(upgraded: Database) -> None:
     query = (
-        "SELECT count(*), sum(CASE WHEN t.standing_at = (SELECT max(j.finished_at) FROM jobs j WHERE j.task_id = t.id)"
-        " THEN 1 ELSE 0 END) FROM tasks t WHERE t.standing IS NOT NULL"
+        "SELECT count(*), sum(CASE WHEN t.standing_at = (SELECT max(j.finished_at) FROM jobs j "
+        "WHERE j.task_id = t.id) THEN 1 ELSE 0 END) FROM tasks t WHERE t.standing IS NOT NULL"
     )
     ((all_, right),) = read_rows(upgraded, query)
     assert all_ == right == 27
 
 
-def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upgraded: Database) -> None:
+def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(
+    upgraded: Database,
+) -> None:
     manifests = _read_by_model(upgraded, "versions", "manifest")
     taught = {m: [decode_json(one)["tasks"] for one in found] for m, found in manifests.items()}
     assert taught == {name: row[3] for name, row in LINES.items()}
@@ -86,7 +95,9 @@ def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upg
     assert all(one["parts"] and one["recipe"]["batch_size"] == 8 for one in learned)
 
 
-def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(upgraded: Database) -> None:
+def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(
+    upgraded: Database,
+) -> None:
     query = (
         "SELECT m.name, t.number, t.train_until FROM tasks t JOIN models m ON m.id = t.model_id"
         " WHERE t.train_until IS NOT NULL ORDER BY m.name"
@@ -97,7 +108,9 @@ def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(upgrad
 
 
 def test_a_retry_that_was_waiting_comes_before_all_others(upgraded: Database) -> None:
-    query = "SELECT m.name, j.task_number FROM jobs j JOIN models m ON m.id = j.model_id WHERE j.again"
+    query = (
+        "SELECT m.name, j.task_number FROM jobs j JOIN models m ON m.id = j.model_id WHERE j.again"
+    )
     assert read_rows(upgraded, query) == [("retrying", 2)]
 
 
@@ -107,12 +120,15 @@ def test_a_held_version_that_a_person_put_in_production_is_published_with_his_re
     assert _read_by_model(upgraded, "versions", "status")["overruled"] == ["published"] * 4
     gate = decode_json(_read_by_model(upgraded, "versions", "gate")["overruled"][2])
     assert gate["passed"] is False and gate["checks"]
-    assert gate["overruled"]["reason"] == "good enough for us" and gate["overruled"]["key"].startswith("key_")
+    assert gate["overruled"]["reason"] == "good enough for us" and gate["overruled"][
+        "key"
+    ].startswith("key_")
 
 
 def _read_by_model(db: Database, table: str, column: str) -> dict[str, list[Any]]:
     """Map each model to the values of a column, in the order of the numbers."""
-    query = f"SELECT m.name, x.{column} FROM {table} x JOIN models m ON m.id = x.model_id ORDER BY m.name, x.number"  # noqa: S608
+    rows = f"{table} x JOIN models m ON m.id = x.model_id ORDER BY m.name, x.number"
+    query = f"SELECT m.name, x.{column} FROM {rows}"  # noqa: S608
     found: dict[str, list[Any]] = {}
     for name, value in read_rows(db, query):
         found.setdefault(name, []).append(value)

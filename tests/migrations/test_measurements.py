@@ -1,4 +1,6 @@
-"""Migrations 0012 and 0023 on figures from before them: whole manifests, and a row for each task."""
+"""Migrations 0012 and 0023 on figures from before them: whole manifests, and a row for
+each task.
+"""
 
 import json
 from typing import Any
@@ -21,9 +23,13 @@ MANIFESTS = "SELECT id, CAST(manifest AS TEXT) FROM versions ORDER BY id"
 """As text: the order of keys counts."""
 CELLS = "SELECT model_id, version, task, best FROM results ORDER BY 1, 2, 3"
 MEASURED = (
-    "SELECT model_id, version, name, task, value, CAST(detail AS TEXT) FROM measurements ORDER BY 1, 2, 3, 4"
+    "SELECT model_id, version, name, task, value, CAST(detail AS TEXT) FROM measurements "
+    "ORDER BY 1, 2, 3, 4"
 )
-BY_TASK = "SELECT model_id, version, name, task, value FROM measurements WHERE task <> 0 ORDER BY 1, 2, 3, 4"
+BY_TASK = (
+    "SELECT model_id, version, name, task, value FROM measurements WHERE task <> 0 ORDER BY "
+    "1, 2, 3, 4"
+)
 
 
 SEEDS = (0, 3, 5)
@@ -52,7 +58,9 @@ def publish_next(histories: list[History]) -> None:
 
 
 @pytest.mark.slow
-def test_figures_in_rows_by_task_are_told_as_they_were(desk: Desk, histories: list[History]) -> None:
+def test_figures_in_rows_by_task_are_told_as_they_were(
+    desk: Desk, histories: list[History]
+) -> None:
     db, before = desk.db, read_answers(desk.db, histories)
     migrate.downgrade(db, "0022")
     rows = read_rows(db, BY_TASK)
@@ -69,7 +77,9 @@ def test_figures_in_rows_by_task_are_told_as_they_were(desk: Desk, histories: li
 
 
 @pytest.mark.slow
-def test_figures_in_whole_manifests_are_told_as_they_were(desk: Desk, histories: list[History]) -> None:
+def test_figures_in_whole_manifests_are_told_as_they_were(
+    desk: Desk, histories: list[History]
+) -> None:
     db = desk.db
     migrate.downgrade(db, "0011")
     _write_whole_manifests(db, histories)
@@ -98,4 +108,6 @@ def _write_whole_manifests(db: Database, histories: list[History]) -> None:
                 for later in ("baseline_ncm", "baseline_lda", "baseline_later", "calibration"):
                     manifest.pop(later, None)
                 of = (Version.model_id == history.model, Version.number == number)
-                session.execute(update(Version).where(*of).values(manifest=Manifest.from_json(manifest)))
+                session.execute(
+                    update(Version).where(*of).values(manifest=Manifest.from_json(manifest))
+                )

@@ -1,4 +1,6 @@
-"""Every migration on what older code wrote: its rows keep what they have, up and down again, and go on."""
+"""Every migration on what older code wrote: its rows keep what they have, up and down again, and go
+on.
+"""
 
 import json
 from itertools import pairwise
@@ -46,7 +48,9 @@ CHANGED: dict[str, dict[str, set[str]]] = {
     "0012": {"versions": {"manifest"}, "results": {"best"}},
     "0016": {"measurements": {"value"}, "audit": {"model_id"}},
 }
-"""Migration → columns that it fills in older rows; with what, `test_measurements.py` and `test_reads.py` show."""
+"""Migration → columns that it fills in older rows; with what, `test_measurements.py` and
+`test_reads.py` show.
+"""
 MOVED = {"0023": {"measurements"}}
 """Migration → tables whose rows it puts together."""
 ADDED: dict[str, dict[str, Row]] = {
@@ -65,7 +69,9 @@ ADDED: dict[str, dict[str, Row]] = {
     "0028": {"jobs": {"device": "any", "gpus": 1, "resume_on": None, "out_of_memory": 0}},
     "0029": {
         "models": dict.fromkeys(("totals_sha256", "totals_bytes", "totals_key")),
-        "tasks": dict.fromkeys(("answers_key", "features_sha256", "features_bytes", "features_key")),
+        "tasks": dict.fromkeys(
+            ("answers_key", "features_sha256", "features_bytes", "features_key")
+        ),
     },
     "0030": {"workers": {"answers_since": None}},
     "0033": {"tasks": {"content_sha256": None, "content_turn": None}},
@@ -119,7 +125,9 @@ def test_rows_that_older_code_does_not_know_go_on_the_way_back(older: Database) 
         _add_session(session, model)
         _add_predict_key(session, model)
     with older.read() as session:
-        assert session.scalars(select(Model.id).where(claims.awaits_base(Model.id))).all() == ["mdl_new"]
+        assert session.scalars(select(Model.id).where(claims.awaits_base(Model.id))).all() == [
+            "mdl_new"
+        ]
         (row,) = session.scalars(select(Delivery))
         assert (row.webhook_id, row.state, row.next_at) == ("whk_1", "pending", 1.5)
         assert session.get_one(Webhook, "whk_1").due_at == 1.5
@@ -154,7 +162,9 @@ def test_an_older_task_is_known_again_by_its_archive(older: Database) -> None:
         assert task is not None and task.content_sha256 is None
         model = session.get_one(Model, task.model_id)
         options = task.report.get("reading", {})
-        found = Directory({"a": 1}, 1, 0, 0, "zip", "folders", False, reading=options, content="c" * 64)
+        found = Directory(
+            {"a": 1}, 1, 0, 0, "zip", "folders", False, reading=options, content="c" * 64
+        )
         policy = task.report.get("duplicates_policy", "keep")
         same = repeats.find_same(session, model, repeats.Sent(task.sha256, found, policy))
         assert task.number in {one.task.number for one in same}
@@ -165,7 +175,9 @@ def test_which_answers_are_sure_is_kept_where_its_column_changes_its_type(older:
     migrate.upgrade(older, "0031")
     setting = {"max_error": 0.05}
     with older.write() as session:
-        session.execute(text("UPDATE models SET answers = :setting"), {"setting": json.dumps(setting)})
+        session.execute(
+            text("UPDATE models SET answers = :setting"), {"setting": json.dumps(setting)}
+        )
     for change in (migrate.upgrade, lambda db: migrate.downgrade(db, "0031"), migrate.upgrade):
         change(older)
         found = [row for (row,) in read_rows(older, "SELECT answers FROM models")]
@@ -201,15 +213,21 @@ def _add_upload(session: Session, model: Model) -> None:
     times = {"expires_at": 1.5, "created_at": 0.5}
     session.add(Upload(id="upl_1", owner_id=model.owner_id, length=large, offset=large, **times))
     session.flush()
-    session.add(Chunk(upload_id="upl_1", offset=large - 1, bytes=1, sha256="0" * 64, key="uploads/upl_1/1"))
+    session.add(
+        Chunk(upload_id="upl_1", offset=large - 1, bytes=1, sha256="0" * 64, key="uploads/upl_1/1")
+    )
 
 
 def _add_webhook(session: Session, model: Model) -> None:
     """A webhook and something that it is to be told."""
     values = {"owner_id": model.owner_id, "url": "https://example.org/", "events": list(EVENTS)}
-    session.add(Webhook(id="whk_1", secret_sha256="0" * 64, model_id=model.id, created_at=0.5, **values))
+    session.add(
+        Webhook(id="whk_1", secret_sha256="0" * 64, model_id=model.id, created_at=0.5, **values)
+    )
     session.flush()
-    deliveries.record_event(session, "task.data_deleted", model.owner_id, model.id, {"task": 1}, 1.5)
+    deliveries.record_event(
+        session, "task.data_deleted", model.owner_id, model.id, {"task": 1}, 1.5
+    )
 
 
 def _add_session(session: Session, model: Model) -> None:

@@ -9,7 +9,10 @@ from core.db import migrate
 from core.db.polling import About, OwnerEventRow, PollingReads
 from core.db.session import Database
 
-WRITTEN = [(id_, "alias" if id_ % 7 == 0 else "version" if id_ % 5 == 0 else "job") for id_ in range(1, 101)]
+WRITTEN = [
+    (id_, "alias" if id_ % 7 == 0 else "version" if id_ % 5 == 0 else "job")
+    for id_ in range(1, 101)
+]
 
 
 @pytest.fixture

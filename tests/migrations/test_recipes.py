@@ -56,17 +56,28 @@ def store(
     *audited: dict[str, Any],
     job: Mapping[str, Any] = NO_RECIPE,
 ) -> None:
-    """Store models, jobs and audit rows with these recipes, overrides and data, and go to an earlier revision."""
+    """Store models, jobs and audit rows with these recipes, overrides and data, and go to an
+    earlier revision.
+    """
     migrate.upgrade(db)
     shared = {"owner_id": "own_1", "created_at": 1.0, "warnings": []}
     model = {"architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 1}, "base": "random"}
     model |= {"gate": {}, "keep_training_data": False, "held_out": "keep"}
-    batch = {"sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": {}, "report": {}, "warnings": []}
+    batch = {
+        "sha256": "0" * 64,
+        "bytes": 1,
+        "media_type": "zip",
+        "classes": {},
+        "report": {},
+        "warnings": [],
+    }
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))
         session.flush()
         for id_, (scenario, recipe) in recipes.items():
-            session.add(Model(id=id_, name=id_, scenario=scenario, recipe=recipe, **model, **shared))
+            session.add(
+                Model(id=id_, name=id_, scenario=scenario, recipe=recipe, **model, **shared)
+            )
         session.flush()
         for number, (id_, (of, override)) in enumerate(overrides.items(), 1):
             task = f"tsk_{number}"
@@ -82,7 +93,9 @@ def store(
 @pytest.mark.slow
 def test_nulls_that_say_nothing_go_and_huge_audit_rows_are_shortened(empty: Database) -> None:
     recipes = {"mdl_1": ("class", JUNK), "mdl_2": ("class", {"epochs": 2})}
-    store(empty, "0008", recipes, {"job_1": ("mdl_1", JUNK)}, {"recipe": JUNK}, {"name": "é" * 5000})
+    store(
+        empty, "0008", recipes, {"job_1": ("mdl_1", JUNK)}, {"recipe": JUNK}, {"name": "é" * 5000}
+    )
     migrate.upgrade(empty)
     with empty.write() as session:
         stored = list(session.scalars(select(Model.recipe).order_by(Model.id)))
@@ -104,7 +117,9 @@ def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: D
     migrate.upgrade(empty)
     with empty.read() as session:
         stored = {id_: recipe for id_, recipe in session.execute(select(Model.id, Model.recipe))}
-        overrides = {id_: override for id_, override in session.execute(select(Job.id, Job.recipe_override))}
+        overrides = {
+            id_: override for id_, override in session.execute(select(Job.id, Job.recipe_override))
+        }
     known = build_catalogue()
     for id_, wanted in FORMER.items():
         scenario, sent = MODELS[id_]
@@ -112,7 +127,9 @@ def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: D
         assert shown == resolve(known, scenario, stored[id_]).recipe
         assert wanted.items() <= dict(shown["method"]).items()
         assert {**stored[id_], "method": None} == {**sent, "method": None}
-    assert [stored[id_] for id_ in ("mdl_5", "mdl_6")] == [MODELS[id_][1] for id_ in ("mdl_5", "mdl_6")]
+    assert [stored[id_] for id_ in ("mdl_5", "mdl_6")] == [
+        MODELS[id_][1] for id_ in ("mdl_5", "mdl_6")
+    ]
     complete = {"method": {"name": "si", "c": 1.0, "xi": 0.1}}  # where its model does not say it
     assert overrides == {"job_1": {"method": "si"}, "job_2": complete, "job_3": {"epochs": 4}}
     migrate.downgrade(empty, "0013")
@@ -147,15 +164,24 @@ def test_a_closed_form_of_before_keeps_its_head_and_its_projection(
     migrate.upgrade(empty)
     with empty.read() as session:
         stored = session.scalars(select(Model.recipe)).one()
-    assert former.items() <= dict(resolve(build_catalogue(), "class", stored).recipe["method"]).items()
+    assert (
+        former.items() <= dict(resolve(build_catalogue(), "class", stored).recipe["method"]).items()
+    )
     migrate.downgrade(empty, "0024")
     with empty.read() as session:
         assert "keep" not in session.scalars(select(Model.recipe)).one()["method"]
 
 
-@pytest.mark.parametrize("method", ["analytic", {"name": "analytic", "head": "lda"}], ids=["short", "own"])
+@pytest.mark.parametrize(
+    "method", ["analytic", {"name": "analytic", "head": "lda"}], ids=["short", "own"]
+)
 def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) -> None:
-    store(empty, "0034", {"mdl_1": ("class", {"method": method})}, {"job_1": ("mdl_1", {"method": "er"})})
+    store(
+        empty,
+        "0034",
+        {"mdl_1": ("class", {"method": method})},
+        {"job_1": ("mdl_1", {"method": "er"})},
+    )
     migrate.upgrade(empty)
     with empty.read() as session:
         stored = session.scalars(select(Model.recipe)).one()
@@ -169,9 +195,13 @@ def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) ->
 @pytest.mark.parametrize(
     ("state", "known"), [("queued", True), ("paused", True), ("succeeded", False)], ids=str
 )
-def test_older_code_reads_the_recipes_of_a_new_model(state: str, known: bool, empty: Database) -> None:
+def test_older_code_reads_the_recipes_of_a_new_model(
+    state: str, known: bool, empty: Database
+) -> None:
     known_methods = build_catalogue()
-    made = dict(start.new_recipe(known_methods, {"method": {"name": "analytic", "offsets": True}}, "random"))
+    made = dict(
+        start.new_recipe(known_methods, {"method": {"name": "analytic", "offsets": True}}, "random")
+    )
     override = {"balanced_batches": None, "epochs": 2}
     shown = resolve(known_methods, "class", made).recipe
     store(

@@ -1,4 +1,6 @@
-"""The migrations: up, down, up again, on both databases; and what a process says to an old schema."""
+"""The migrations: up, down, up again, on both databases; and what a process says to an old
+schema.
+"""
 
 import os
 import subprocess
@@ -45,8 +47,10 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(database: Database) 
 
 def test_the_partial_unique_indexes_are_there(database: Database) -> None:
     query = {
-        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%UNIQUE%WHERE%'",
-        "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE indexdef LIKE '%UNIQUE%WHERE%'",
+        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE "
+        "'%UNIQUE%WHERE%'",
+        "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE indexdef LIKE "
+        "'%UNIQUE%WHERE%'",
     }[database.dialect]
     found = dict(read_rows(database, query))
     assert set(found) == {"uq_jobs_model_id_leased", "uq_models_owner_id_name"}
@@ -111,7 +115,9 @@ def test_the_command_line_upgrades_and_makes_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr("logging.config.fileConfig", lambda *_, **__: None)  # of the process of the tests
+    monkeypatch.setattr(
+        "logging.config.fileConfig", lambda *_, **__: None
+    )  # of the process of the tests
     umask = os.umask(0o077)
     try:
         for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):

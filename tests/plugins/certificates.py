@@ -1,7 +1,7 @@
 """Load the certificates of authorities once.
 
-Every client of `httpx2` loads them when it is made, which takes longer than many a test with its requests, and nearly
-all services of tests speak plain HTTP.
+Every client of `httpx2` loads them when it is made, which takes longer than many a test with its
+requests, and nearly all services of tests speak plain HTTP.
 """
 
 import os
@@ -17,7 +17,9 @@ def pytest_configure() -> None:
 
 
 def keep_contexts(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
-    """Return a function that makes one context for each file and folder of certificates that the environment names."""
+    """Return a function that makes one context for each file and folder of certificates that the
+    environment names.
+    """
 
     @cache
     def kept(file: str | None, folder: str | None, **options: bool) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """Keep compiled SQL between tests.
 
-A service has one engine for its whole life, but a test with an API of its own has a new one: without this plugin, it
-spends a third of its time on compiling statements.
+A service has one engine for its whole life, but a test with an API of its own has a new one:
+without this plugin, it spends a third of its time on compiling statements.
 """
 
 import sqlalchemy
@@ -14,7 +14,8 @@ MOST_STATEMENTS = 5000
 
 
 def pytest_configure() -> None:
-    # The cache finds a compiled statement by its dialect, and each engine has its own: here all of SQLite's are equal.
+    # The cache finds a compiled statement by its dialect, and each engine has its own: here all of
+    # SQLite's are equal.
     Dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
     Dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[assignment, method-assign]
     statements: LRUCache[object, object] = LRUCache(MOST_STATEMENTS)

@@ -1,10 +1,11 @@
 """The fixtures `database` and `postgres_url`, and the mark `both_databases`.
 
-A test that takes `database` runs on SQLite; the campaign repeats it on PostgreSQL. A test of SQL that differs between
-them (locks, plans, JSON, constraints) has the mark `both_databases` and runs on both every time.
+A test that takes `database` runs on SQLite; the campaign repeats it on PostgreSQL. A test of SQL
+that differs between them (locks, plans, JSON, constraints) has the mark `both_databases` and runs
+on both every time.
 
-One database of each kind serves all tests of a process and is emptied before each: that is far quicker than a new
-one, and its statements stay compiled, since the engine stays.
+One database of each kind serves all tests of a process and is emptied before each: that is far
+quicker than a new one, and its statements stay compiled, since the engine stays.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from core.db.session import Database
 from core.db.tables import Table
 
 _EMPTY_ALL = ";".join(str(table.delete()) for table in reversed(Table.metadata.sorted_tables))
-"""All deletions in one round trip to PostgreSQL: one trip per table takes longer than the deletions."""
+"""All deletions in one round trip to PostgreSQL: one trip per table takes longer than the
+deletions.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,12 +37,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marks = [pytest.mark.services("postgresql")]
     if metafunc.definition.get_closest_marker("both_databases") is None:
         marks.append(pytest.mark.campaign)
-    metafunc.parametrize("database", ["sqlite", pytest.param("postgresql", marks=marks)], indirect=True)
+    metafunc.parametrize(
+        "database", ["sqlite", pytest.param("postgresql", marks=marks)], indirect=True
+    )
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Database:
-    """A database with tables and no rows; on PostgreSQL, the ids of events continue from earlier tests."""
+    """A database with tables and no rows; on PostgreSQL, the ids of events continue from earlier
+    tests.
+    """
     if request.param == "sqlite":
         path, db = request.getfixturevalue("_shared_sqlite")
         db.close()
@@ -95,7 +102,9 @@ def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def _make_tables(url: str) -> None:
     db = Database(url)
-    migrate.upgrade(db)  # not from the metadata: which of two indexes SQLite uses may depend on their order
+    migrate.upgrade(
+        db
+    )  # not from the metadata: which of two indexes SQLite uses may depend on their order
     db.close()
 
 

@@ -1,4 +1,6 @@
-"""Tables of durations at the end of a run of more than `LEAST_TESTS` tests: by folder, and the longest files."""
+"""Tables of durations at the end of a run of more than `LEAST_TESTS` tests: by folder, and the
+longest files.
+"""
 
 from collections import Counter
 from pathlib import PurePosixPath
@@ -44,7 +46,9 @@ def describe_durations(durations: list[tuple[str, float]]) -> list[str]:
     ]
     total = sum(by_folder.values())
     lines.append(f"{total:8.1f} s {sum(map(len, tests_of.values())):6} tests  in all")
-    long_files = [(file, seconds) for file, seconds in by_file.most_common() if seconds >= LONG_FILE_S]
+    long_files = [
+        (file, seconds) for file, seconds in by_file.most_common() if seconds >= LONG_FILE_S
+    ]
     if long_files:
         lines.append(f"files of {LONG_FILE_S:g} s and more:")
         lines += [f"{seconds:8.1f} s  {file}" for file, seconds in long_files]

@@ -25,8 +25,10 @@ LONGEST_FIRST = (
     "e2e/test_compare.py",
     "e2e/test_rebase.py",
 )
-"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: a long file that starts last keeps one
-process busy while the others have finished. The table of durations at the end of a run names them."""
+"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: a long file that starts
+last keeps one process busy while the others have finished. The table of durations at the end of a
+run names them.
+"""
 SHARED_SERVICES = (
     "tests/client/test_",
     "tests/e2e/test_large_",
@@ -34,7 +36,9 @@ SHARED_SERVICES = (
     "tests/security/test_",
     "tests/ui/",
 )
-"""Starts of the paths of files that share a service: one process runs them all and starts the service once."""
+"""Starts of the paths of files that share a service: one process runs them all and starts the
+service once.
+"""
 
 
 @pytest.hookimpl(trylast=True)

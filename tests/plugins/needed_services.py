@@ -1,4 +1,5 @@
-"""The marker `services`: leave tests out where a service that they need does not answer, and say so.
+"""The marker `services`: leave tests out where a service that they need does not answer, and say
+so.
 
 Under `CI=true` nothing is left out: a missing service fails in its fixture.
 """
@@ -70,12 +71,16 @@ def _find_missing_services(names: set[str]) -> dict[str, str]:
     probes = {
         "postgresql": postgresql.missing,
         "redis": redis_server.missing,
-        "s3": lambda: None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only",
+        "s3": lambda: (
+            None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only"
+        ),
         "chromium": chromium.missing,
     }
     unknown = names - probes.keys()
     if unknown:
-        raise pytest.UsageError(f"the marker `services` knows {sorted(probes)}, not {sorted(unknown)}")
+        raise pytest.UsageError(
+            f"the marker `services` knows {sorted(probes)}, not {sorted(unknown)}"
+        )
     reasons = {name: probes[name]() for name in sorted(names)}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
@@ -94,9 +99,12 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[_MISSING].update(output.get("missing", {}))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     for name, count in sorted(config.stash[_LEFT_OUT].items()):
         terminalreporter.write_line(
-            f"left out: {count} tests that need {name} ({config.stash[_MISSING][name]}). {_ADVICE[name]}",
+            f"left out: {count} tests that need {name} ({config.stash[_MISSING][name]}). "
+            f"{_ADVICE[name]}",
             yellow=True,
         )

@@ -40,7 +40,9 @@ SPELLINGS = (
     "https://example.org/#fragment", "https://example.org/<>", "https://example.org/\"", "https://example.org/\x00",
     "https://example.org?url=x", "https://0x7f.1/", "https://1.1.1.0x1/",
 )  # fmt: skip
-"""What no URL of a webhook is: another way to write an address, or one that two readers read in two ways."""
+"""What no URL of a webhook is: another way to write an address, or one that two readers read in two
+ways.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,12 @@ NAMES = tuple(
     )
 )
 LITERALS = (*(f"https://{one}/" for one in V4), *(f"https://[{one}]/" for one in V6))
-INSIDE = ("https://localhost/", "https://LOCALHOST/", "http://localhost:8000/v1/keys", "http://[::1]:8000/")
+INSIDE = (
+    "https://localhost/",
+    "https://LOCALHOST/",
+    "http://localhost:8000/v1/keys",
+    "http://[::1]:8000/",
+)
 """Resolved by the system itself."""
 FINE = (
     "https://example.org", "https://example.org/", "https://example.org:8443/a/b?c=d&e=%20", "https://xn--bcher-kva.example/",

@@ -1,7 +1,8 @@
-"""Attacks by what is asked for: huge recipes and labels, architectures beyond every machine, torch started in vain.
+"""Attacks by what is asked for: huge recipes and labels, architectures beyond every machine, torch
+started in vain.
 
-`PYTHONPATH=. python -m tests.security.admission` starts an embedded service, makes each attack once and prints what
-it cost: seconds, memory, and how long another owner waited for a list meanwhile.
+`PYTHONPATH=. python -m tests.security.admission` starts an embedded service, makes each attack once
+and prints what it cost: seconds, memory, and how long another owner waited for a list meanwhile.
 """
 
 import argparse
@@ -34,7 +35,9 @@ TINY_BASE = (2).to_bytes(8, "little") + b"{}"
 
 @dataclass
 class Cost:
-    """What an attack cost: answers by status, seconds, MiB, and the seconds of a neighbour's lists."""
+    """What an attack cost: answers by status, seconds, MiB, and the seconds of a
+    neighbour's lists.
+    """
 
     answers: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -46,9 +49,9 @@ class Cost:
     def __str__(self) -> str:
         waits = self.neighbour_s or [0.0]
         return (
-            f"{dict(self.answers)}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes "
-            f"{self.others_mb:.0f} MiB, a neighbour's list {1000 * statistics.median(waits):.0f} ms, at most "
-            f"{1000 * max(waits):.0f} ms"
+            f"{dict(self.answers)}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its "
+            f"processes {self.others_mb:.0f} MiB, a neighbour's list "
+            f"{1000 * statistics.median(waits):.0f} ms, at most {1000 * max(waits):.0f} ms"
         )
 
 
@@ -96,7 +99,9 @@ def measured(running: service.Service) -> Iterator[Cost]:
 
 
 def huge_recipes(running: service.Service, models: int = 60) -> Cost:
-    """Recipes of one name of 900,000 characters whose value says nothing; then lists of all models."""
+    """Recipes of one name of 900,000 characters whose value says nothing; then lists of
+    all models.
+    """
     return _models_and_lists(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
 
 
@@ -129,7 +134,9 @@ def tiny_bases(running: service.Service, requests: int = 16) -> Cost:
     return _bases_at_once(running, "tiny", requests, 300, TINY_BASE)
 
 
-def _bases_at_once(running: service.Service, owner: str, requests: int, width: int, body: bytes) -> Cost:
+def _bases_at_once(
+    running: service.Service, owner: str, requests: int, width: int, body: bytes
+) -> Cost:
     attacker = _write_client(running, owner)
 
     def ask(number: int) -> int:
@@ -144,7 +151,12 @@ def _bases_at_once(running: service.Service, owner: str, requests: int, width: i
 
 def huge_network(running: service.Service) -> tuple[int, dict[str, Any]]:
     """An architecture whose weights no machine holds; the answer."""
-    body = {"name": "huge", "scenario": "class", "architecture": HUGE_NETWORK, "image": {"size": 1024}}
+    body = {
+        "name": "huge",
+        "scenario": "class",
+        "architecture": HUGE_NETWORK,
+        "image": {"size": 1024},
+    }
     answer = _write_client(running, "networks").http.post("/v1/models", json=body)
     return answer.status_code, answer.json()
 
@@ -161,7 +173,9 @@ ATTACKS = (huge_recipes, long_labels, bases_without_body, tiny_bases)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--attack", action="append", choices=[attack.__name__ for attack in ATTACKS])
+    parser.add_argument(
+        "--attack", action="append", choices=[attack.__name__ for attack in ATTACKS]
+    )
     asked = parser.parse_args().attack
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data") as running:
         for attack in ATTACKS:

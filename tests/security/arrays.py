@@ -14,12 +14,15 @@ def cases() -> list[Case]:
     images, labels = good_arrays()["images"], good_arrays()["labels"]
     assert isinstance(images, np.ndarray) and isinstance(labels, np.ndarray)
     return [
-        _with("labels of an object array in Fortran order", labels=_npy("|O", "(20,)", bytes(160), "True")),
+        _with("labels of an object array in Fortran "
+            "order", labels=_npy("|O", "(20,)", bytes(160), "True")),
         _with("images of type object", images=_npy("|O", "(20, 8, 8, 3)", bytes(20 * 192))),
         _with("structured type", INVALID,
-              labels=_raw("{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (20,), }", bytes(160))),
+              labels=_raw("{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (20,), "
+                  "}", bytes(160))),
         _with("nested object in a structured type", INVALID, HOSTILE,
-              labels=_raw("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (20,), }", bytes(160))),
+              labels=_raw("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (20,), "
+                  "}", bytes(160))),
         _with("header with a call", INVALID,
               labels=_raw("{'descr': __import__('os').system('id'), 'shape': (20,)}", bytes(160))),
         _with("header of nested brackets", INVALID, labels=_raw("{" + "(" * 900, bytes(160))),
@@ -30,15 +33,21 @@ def cases() -> list[Case]:
         _with("magic alone", HOSTILE, INVALID, labels=b"\x93NUMPY"),
         _with("empty member", HOSTILE, labels=b""),
         _with("Fortran order", INVALID, images=npy(np.asfortranarray(images))),
-        _with("shape with a negative side", INVALID, images=_npy("|u1", "(20, -8, 8, 3)", bytes(20 * 192))),
-        _with("two negative sides", INVALID, images=_npy("|u1", "(-20, -8, 8, 3)", bytes(20 * 192))),
-        _with("shape of 2^60", INVALID, images=_npy("|u1", "(1152921504606846976, 8, 8, 3)", bytes(192))),
-        _with("sides whose product is 2^64", images=_npy("|u1", "(65536, 65536, 65536, 65536)", b"")),
+        _with("shape with a negative "
+            "side", INVALID, images=_npy("|u1", "(20, -8, 8, 3)", bytes(20 * 192))),
+        _with("two negative "
+            "sides", INVALID, images=_npy("|u1", "(-20, -8, 8, 3)", bytes(20 * 192))),
+        _with("shape of 2^60", INVALID, images=_npy("|u1", "(1152921504606846976, 8, 8, "
+            "3)", bytes(192))),
+        _with("sides whose product is 2^64", images=_npy("|u1", "(65536, 65536, 65536, "
+            "65536)", b"")),
         _with("shape of a number of 20 digits", INVALID, images=_npy("|u1", "(99999999999999999999, 1, 1)", bytes(9))),
         _with("shape of 40 sides", INVALID, images=_npy("|u1", "(" + "1, " * 40 + ")", bytes(1))),
-        _with("shape of a tuple in a tuple", INVALID, images=_npy("|u1", "((20, 8), 8, 3)", bytes(9))),
+        _with("shape of a tuple in a "
+            "tuple", INVALID, images=_npy("|u1", "((20, 8), 8, 3)", bytes(9))),
         _with("no pixels", LARGE, images=np.zeros((20, 0, 8, 3), np.uint8)),
-        _with("images of one row of 40,000 pixels", LARGE, images=np.zeros((1, 1, 40_000), np.uint8),
+        _with("images of one row of 40,000 "
+            "pixels", LARGE, images=np.zeros((1, 1, 40_000), np.uint8),
               labels=np.zeros(1, np.int64)),
         _with("images of one number", INVALID, images=np.uint8(7)),
         _with("images of 5 channels", INVALID, images=np.zeros((20, 8, 8, 5), np.uint8)),
@@ -58,10 +67,12 @@ def cases() -> list[Case]:
         _with("label of blanks", LABELS, labels=np.array(["  "] * 20)),
         _with("label of a formula", "202", labels=np.array(["=1+1", "@SUM(A1)"] * 10)),
         _with("label with bidi override", LABELS, labels=np.array(["a\u202eb", "c"] * 10)),
-        _with("labels of 999,999 characters each", LARGE, LABELS, HOSTILE, labels=np.zeros(20, "U999999"), method=8),
+        _with("labels of 999,999 characters "
+            "each", LARGE, LABELS, HOSTILE, labels=np.zeros(20, "U999999"), method=8),
         _with("bytes that are not UTF-8", LABELS, labels=np.array([b"\xff\xfe"] * 20)),
         _with("class numbers beyond the names", LABELS, classes=np.array(["cat"])),
-        _with("negative class numbers", LABELS, classes=np.array(["cat", "dog"]), labels=-np.ones(20, np.int64)),
+        _with("negative class "
+            "numbers", LABELS, classes=np.array(["cat", "dog"]), labels=-np.ones(20, np.int64)),
         _with("names that are a pickle", classes=np.array([{"a": 1}], dtype=object)),
         _with("test images without labels", INVALID, test_images=images),
         _with("test images of another size", INVALID, test_images=np.zeros((2, 9, 9, 3), np.uint8),

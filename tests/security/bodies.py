@@ -1,4 +1,6 @@
-"""HTTP that attacks: bodies, forms, JSON, paths and heads, some of which no honest client library would send."""
+"""HTTP that attacks: bodies, forms, JSON, paths and heads, some of which no honest client library
+would send.
+"""
 
 import gzip
 import json
@@ -31,7 +33,9 @@ def _case(name: str, body: bytes | Callable[[], bytes], *answers: str, path: str
 
 def _json() -> list[Case]:
     def j(name: str, body: bytes, *answers: str) -> Case:
-        return Case("bodies", f"JSON: {name}", lambda: body, answers or (REFUSED,), MODELS, headers=JSON)
+        return Case(
+            "bodies", f"JSON: {name}", lambda: body, answers or (REFUSED,), MODELS, headers=JSON
+        )
 
     def model(**fields: object) -> bytes:
         return json.dumps({"name": "evil", "scenario": "class", **fields}).encode()
@@ -44,9 +48,11 @@ def _json() -> list[Case]:
         j("name twice by an escape", b'{"name": "a", "\\u006eame": "b", "scenario": "class"}'),
         j("integer of 19 digits", model(recipe={"seed": 10**19})),
         j("integer of 100,000 digits", b'{"name": "a", "recipe": {"seed": ' + b"9" * 100_000 + b"}}"),
-        j("float of 1e400", b'{"name": "evil", "scenario": "class", "recipe": {"method": "er", "rate": 1e400}}'),
+        j("float of 1e400", b'{"name": "evil", "scenario": "class", "recipe": {"method": "er", '
+            b'"rate": 1e400}}'),
         j("NaN", b'{"name": "evil", "scenario": "class", "recipe": {"rate": NaN}}'),
-        j("minus infinity", b'{"name": "evil", "scenario": "class", "recipe": {"rate": -Infinity}}'),
+        j("minus infinity", b'{"name": "evil", "scenario": "class", "recipe": {"rate": '
+            b'-Infinity}}'),
         j("half a surrogate", b'{"name": "\\ud800", "scenario": "class"}'),
         j("half a surrogate as a name", b'{"\\udfff": 1, "name": "a", "scenario": "class"}'),
         j("NUL", b'{"name": "a\\u0000b", "scenario": "class"}'),
@@ -80,7 +86,8 @@ def _json() -> list[Case]:
         j("base that is an address", model(base="file:///etc/passwd#x"), REFUSED, MISSING),
         Case("bodies", "JSON: as a form", lambda: b"name=evil", (TYPE,), MODELS,
              headers={"Content-Type": "application/x-www-form-urlencoded"}),
-        Case("bodies", "JSON: packed as gzip", lambda: gzip.compress(model()), (REFUSED, TYPE), MODELS,
+        Case("bodies", "JSON: packed as "
+            "gzip", lambda: gzip.compress(model()), (REFUSED, TYPE), MODELS,
              headers={**JSON, "Content-Encoding": "gzip"}),
     ]  # fmt: skip
 
@@ -119,10 +126,19 @@ def _forms() -> list[Case]:
         return b"--xx\r\n" + head + b"\r\n\r\n" + data + b"\r\n"
 
     def f(
-        name: str, body: Callable[[], bytes], *answers: str, to: str = TASKS, kind: str = FORM["Content-Type"]
+        name: str,
+        body: Callable[[], bytes],
+        *answers: str,
+        to: str = TASKS,
+        kind: str = FORM["Content-Type"],
     ) -> Case:
         return Case(
-            "bodies", f"form: {name}", body, answers or (REFUSED,), to, headers={"Content-Type": kind}
+            "bodies",
+            f"form: {name}",
+            body,
+            answers or (REFUSED,),
+            to,
+            headers={"Content-Type": kind},
         )
 
     image = b'Content-Disposition: form-data; name="image"; filename="a.png"'
@@ -131,7 +147,8 @@ def _forms() -> list[Case]:
     return [
         f("no boundary", lambda: part(data) + end, kind="multipart/form-data"),
         f("empty boundary", lambda: part(data) + end, kind="multipart/form-data; boundary="),
-        f("boundary of 71 characters", lambda: part(data) + end, kind="multipart/form-data; boundary=" + "x" * 71),
+        f("boundary of 71 characters", lambda: part(data) + end, kind="multipart/form-data; "
+            "boundary=" + "x" * 71),
         f("boundary of 60,000 characters", lambda: part(data) + end,
           kind="multipart/form-data; boundary=" + "x" * 60_000),
         f("other boundary", lambda: part(data) + end, kind="multipart/form-data; boundary=yy"),
@@ -139,16 +156,19 @@ def _forms() -> list[Case]:
         f("no file", lambda: end, REFUSED, CUT, BAD),
         f("two files", lambda: part(data) + part(data) + end),
         f("10,000 parts", lambda: part(b"{}", recipe) * 10_000 + end),
-        f("part of another name", lambda: part(data, b'Content-Disposition: form-data; name="../file"') + end),
+        f("part of another name", lambda: part(data, b'Content-Disposition: form-data; '
+            b'name="../file"') + end),
         f("part without disposition", lambda: part(data, b"Content-Type: application/zip") + end),
         f("10,000 headers in a part",
-          lambda: part(data, b"X-A: b\r\n" * 10_000 + b'Content-Disposition: form-data; name="file"') + end),
+          lambda: part(data, b"X-A: b\r\n" * 10_000 + b'Content-Disposition: form-data; '
+              b'name="file"') + end),
         f("header of 8 MB in a part", lambda: part(data, b"X-A: " + b"b" * (8 << 20)) + end),
         f("header name of 8 MB in a part", lambda: part(data, b"X" * (8 << 20) + b": b") + end),
         f("parameter bomb in a disposition",
           lambda: part(data, b"Content-Disposition: form-data" + b"; a=b" * 800) + end),
         f("file name with CR LF",
-          lambda: part(b"x", b'Content-Disposition: form-data; name="file"; filename="a\r\nX: y"') + end,
+          lambda: part(b"x", b'Content-Disposition: form-data; name="file"; filename="a\r\nX: '
+              b'y"') + end,
           REFUSED, TYPE),
         f("field of 65 KiB", lambda: part(data) + part(b"x" * (65 << 10), recipe) + end, LARGE),
         f("field of 16 MB", lambda: part(b"x" * (16 << 20), recipe) + part(data) + end, LARGE),
@@ -159,16 +179,21 @@ def _forms() -> list[Case]:
         f("file in base64",
           lambda: part(b"UEsDBA==", b'Content-Disposition: form-data; name="file"\r\n'
                                     b"Content-Transfer-Encoding: base64") + end, TYPE),
-        f("NUL in a part's head", lambda: part(data, b'Content-Disposition: form-data; name="fi\0le"') + end),
+        f("NUL in a part's head", lambda: part(data, b'Content-Disposition: form-data; '
+            b'name="fi\0le"') + end),
         f("predict: 257 images", lambda: part(png(), image) * 257 + end, to=PREDICT),
-        f("predict: 10,000 images of no bytes", lambda: part(b"", image) * 10_000 + end, to=PREDICT),
+        f("predict: 10,000 images of no "
+            "bytes", lambda: part(b"", image) * 10_000 + end, to=PREDICT),
         f("predict: no images", lambda: end, REFUSED, CUT, BAD, "422 image-invalid", to=PREDICT),
-        f("predict: other part", lambda: part(png(), b'Content-Disposition: form-data; name="model"') + end,
+        f("predict: other part", lambda: part(png(), b'Content-Disposition: form-data; '
+            b'name="model"') + end,
           to=PREDICT),
         f("predict: 17 headers", lambda: part(png(), b"X-A: b\r\n" * 17 + image) + end, to=PREDICT),
-        f("predict: header of 8 MB", lambda: part(png(), b"X-A: " + b"b" * (8 << 20) + b"\r\n" + image) + end,
+        f("predict: header of 8 "
+            "MB", lambda: part(png(), b"X-A: " + b"b" * (8 << 20) + b"\r\n" + image) + end,
           to=PREDICT),
-        f("predict: 256 images of no bytes", lambda: part(b"", image) * 256 + end, "200", to=PREDICT),
+        f("predict: 256 images of no "
+            "bytes", lambda: part(b"", image) * 256 + end, "200", to=PREDICT),
         f("predict: file names of 3,000 characters and of control characters",
           lambda: part(png(), image.replace(b"a.png", b"\xe2\x80\xae" * 1000))
           + part(png(), image.replace(b"a.png", b"\x1b[2J\x07")) + end, "200", to=PREDICT),
@@ -179,7 +204,8 @@ def _forms() -> list[Case]:
 def _heads() -> list[Case]:
     data = honest_zip(pictures())
     encodings = (
-        "gzip", "br", "deflate", "zstd", "compress", "gzip, gzip, gzip", "identity, gzip", "x" * 4000,
+        "gzip", "br", "deflate", "zstd", "compress", "gzip, gzip, "
+            "gzip", "identity, gzip", "x" * 4000,
     )  # fmt: skip
 
     def h(
@@ -199,7 +225,8 @@ def _heads() -> list[Case]:
     bomb = zlib.compress(bytes(64 << 20), 9)
     return [
         *[post(f"Content-Encoding {e[:20]}", TYPE, Content_Encoding=e) for e in encodings],
-        h("packed bomb as a batch", TYPE, path=TASKS, method="POST", body=bomb, Content_Encoding="deflate"),
+        h("packed bomb as a "
+            "batch", TYPE, path=TASKS, method="POST", body=bomb, Content_Encoding="deflate"),
         post("digest of another body", "422 digest-mismatch", Content_Digest=f"sha-256=:{'A' * 43}=:"),
         post("digest that is no base64", Content_Digest="sha-256=:%%%:"),
         post("digest of 60,000 characters", Content_Digest="sha-256=:" + "A" * 60_000 + ":"),
@@ -211,14 +238,17 @@ def _heads() -> list[Case]:
         post("type with a comma bomb", TYPE, Content_Type="application/x," * 4000),
         h("method override", "200", X_HTTP_Method_Override="DELETE", X_Method_Override="DELETE",
           X_HTTP_Method="DELETE"),
-        h("method override on a POST", LARGE, REFUSED, path=MODELS, method="POST", X_HTTP_Method_Override="DELETE",
+        h("method override on a "
+            "POST", LARGE, REFUSED, path=MODELS, method="POST", X_HTTP_Method_Override="DELETE",
           Content_Type="application/json"),
         h("TRACE", "405 method-not-allowed", method="TRACE"),
         h("unknown method", "405 method-not-allowed", "400", method="PWN"),
         h("request id with markup", "200", X_Request_ID="<script>\u00ff${jndi:ldap://x}"),
         h("host of somebody else", "200", Host="evil.example"),
-        h("forwarded for", "200", X_Forwarded_For="127.0.0.1", X_Forwarded_Host="evil", X_Original_URL="/metrics"),
-        h("key of 60,000 characters", "401 not-authenticated", Authorization="Bearer pk_" + "x" * 60_000),
+        h("forwarded "
+            "for", "200", X_Forwarded_For="127.0.0.1", X_Forwarded_Host="evil", X_Original_URL="/metrics"),
+        h("key of 60,000 "
+            "characters", "401 not-authenticated", Authorization="Bearer pk_" + "x" * 60_000),
         h("key of SQL", "401 not-authenticated", Authorization="Bearer pk_' OR '1'='1"),
         h("key of another scheme", "401 not-authenticated", Authorization="Basic YTpi"),
         h("key that is no ASCII", "401 not-authenticated", Authorization="Bearer pk_\u00e9\u00ff"),
@@ -264,7 +294,8 @@ def _paths() -> list[Case]:
         p("version of other digits", "/v1/models/target/versions/%D9%A1", MISSING, REFUSED),
         p("version of a circled digit", "/v1/models/target/versions/%E2%91%A0", MISSING, REFUSED),
         p("task of 2^63", f"/v1/models/target/tasks/{1 << 63}", MISSING, REFUSED),
-        p("task that is a number with blanks", "/v1/models/target/tasks/%201", MISSING, REFUSED, "200"),
+        p("task that is a number with "
+            "blanks", "/v1/models/target/tasks/%201", MISSING, REFUSED, "200"),
         p("job that is no id", "/v1/jobs/job_%27%22%3C", MISSING),
         p("base that climbs", "/v1/bases/..%2f..", MISSING),
         p("limit of 10^9", "/v1/models?limit=1000000000", REFUSED),
@@ -295,20 +326,25 @@ def _raw() -> list[Case]:
         r("more bytes than declared", "422 archive-invalid", BAD,
           pieces=[post + b"Content-Length: 99\r\n\r\n" + data[:99] + b"GARBAGE"]),
         r("length below 0", *closed, REFUSED, pieces=[post + b"Content-Length: -1\r\n\r\n"]),
-        r("length with a plus", *closed, REFUSED, pieces=[post + b"Content-Length: +5\r\n\r\nhello"]),
-        r("length in hexadecimal", *closed, REFUSED, pieces=[post + b"Content-Length: 0x5\r\n\r\nhello"]),
+        r("length with a plus", *closed, REFUSED, pieces=[post + b"Content-Length: "
+            b"+5\r\n\r\nhello"]),
+        r("length in hexadecimal", *closed, REFUSED, pieces=[post + b"Content-Length: "
+            b"0x5\r\n\r\nhello"]),
         r("length of 30 digits", *closed, REFUSED, LARGE,
           pieces=[post + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n"]),
         r("length of 2^63 - 1", *closed, LARGE, REFUSED,
           pieces=[post + b"Content-Length: 9223372036854775807\r\n\r\n"]),
-        r("two lengths", *closed, REFUSED, pieces=[post + b"Content-Length: 5\r\nContent-Length: 9\r\n\r\nhello"]),
+        r("two lengths", *closed, REFUSED, pieces=[post + b"Content-Length: 5\r\nContent-Length: "
+            b"9\r\n\r\nhello"]),
         r("length and chunks (smuggling)", *closed, "415", "422 archive-invalid", pieces=[
-            post + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"]),
+            post + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics "
+                b"HTTP/1.1\r\n\r\n"]),
         r("chunks, said in an odd way", *closed, "422", "415", CUT,
           pieces=[post + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"]),
         r("chunks twice", *closed, "422", "415",
           pieces=[post + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"]),
-        r("chunks without end, then gone", CUT, "closed", TYPE, pieces=[chunked + b"5\r\nPK\x03\x04x\r\n"]),
+        r("chunks without end, then "
+            "gone", CUT, "closed", TYPE, pieces=[chunked + b"5\r\nPK\x03\x04x\r\n"]),
         r("chunk of 2^64 bytes", *closed, CUT, pieces=[chunked + b"ffffffffffffffff\r\nPK"]),
         r("chunk of 2^80 bytes", *closed, CUT, pieces=[chunked + b"f" * 20 + b"\r\nPK"]),
         r("chunk below 0", *closed, CUT, pieces=[chunked + b"-5\r\nhello\r\n0\r\n\r\n"]),
@@ -325,7 +361,8 @@ def _raw() -> list[Case]:
         r("folded header", *closed, "200", pieces=[get + b"X-A: a\r\n b\r\n\r\n"]),
         r("blank before the colon", *closed, pieces=[get + b"Content-Length : 5\r\n\r\nhello"]),
         r("header without a name", *closed, pieces=[get + b": x\r\n\r\n"]),
-        r("request id with CR LF", *closed, "200", pieces=[get + b"X-Request-ID: a%0d%0aSet-Cookie: x\r\n\r\n"]),
+        r("request id with CR LF", *closed, "200", pieces=[get + b"X-Request-ID: "
+            b"a%0d%0aSet-Cookie: x\r\n\r\n"]),
         r("HTTP/0.9, then gone", *closed, pieces=[b"GET /v1/models\r\n"]),
         r("HTTP/9.9", *closed, pieces=[b"GET /v1/models HTTP/9.9\r\n" + key + b"\r\n"]),
         r("HTTP/2 preface", *closed, pieces=[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(40)]),
@@ -334,7 +371,8 @@ def _raw() -> list[Case]:
         r("upgrade to a socket", "200", BAD, "404", "closed", pieces=[
             get + b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"]),
-        r("CONNECT", *closed, "404", "405", pieces=[b"CONNECT evil.example:80 HTTP/1.1\r\n" + key + b"\r\n"]),
+        r("CONNECT", *closed, "404", "405", pieces=[b"CONNECT evil.example:80 "
+            b"HTTP/1.1\r\n" + key + b"\r\n"]),
         r("asterisk", *closed, "404", "405", pieces=[b"OPTIONS * HTTP/1.1\r\n" + key + b"\r\n"]),
         r("absolute address", "200", "404", BAD,
           pieces=[b"GET http://evil.example/v1/models HTTP/1.1\r\n" + key + b"\r\n"]),
@@ -347,7 +385,8 @@ def _raw() -> list[Case]:
         r("head in drops, then gone", "closed",
           pieces=[b"GET /v1/models HTTP/1.1\r\n", b"Host: x\r\n", b"X-A: "], pause_s=0.3),
         r("body that stops", SLOW, pause_s=0.5,
-          pieces=[post + b"Content-Length: 9000\r\n\r\n" + data[:50], b"", b"", b"", b"", b"", b""]),
+          pieces=[post + b"Content-Length: "
+              b"9000\r\n\r\n" + data[:50], b"", b"", b"", b"", b"", b""]),
         r("body in drops", SLOW, pause_s=0.2,
           pieces=[post + b"Content-Length: 9000\r\n\r\n", *[bytes([b]) for b in data[:30]]]),
         r("predict that stops, then gone", "closed", CUT, pieces=[

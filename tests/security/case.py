@@ -17,9 +17,10 @@ class Case:
 
     Attributes:
         group: archives, arrays, pictures, weights, bodies or uploads.
-        body: makes the body; of a `raw` case the whole exchange with `{key}` for the key, in pieces that are sent
-            with `pause_s` between them.
-        answers: the right ones, as "422 archive-hostile" or a status alone; of a raw case also "closed".
+        body: makes the body; of a `raw` case the whole exchange with `{key}` for the key, in pieces
+            that are sent with `pause_s` between them.
+        answers: the right ones, as "422 archive-hostile" or a status alone; of a raw case also
+            "closed".
         row: of a picture, the words of its line in a batch's report; empty where it is accepted.
     """
 
@@ -35,6 +36,8 @@ class Case:
     row: str = ""
 
     def right(self, status: int | None, code: str) -> bool:
-        """Whether an answer of this status and problem code is one of the right ones; None: it was cut."""
+        """Whether an answer of this status and problem code is one of the right ones; None: it was
+        cut.
+        """
         said = ("closed",) if status is None else (str(status), f"{status} {code}")
         return any(text in self.answers for text in said)

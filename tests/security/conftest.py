@@ -1,4 +1,6 @@
-"""An API in the test's process, over a folder and over an S3 server; and one running service for all attacks."""
+"""An API in the test's process, over a folder and over an S3 server; and one running service for
+all attacks.
+"""
 
 import os
 import secrets
@@ -17,13 +19,18 @@ from tools import service
 __all__ = ["catalogue_folder", "client", "empty_database", "key_of", "model", "publish"]
 
 
-CANARY = {"PERENNIAL_STORE_SECRET_KEY": "canary", "AWS_SECRET_ACCESS_KEY": "canary", "PGPASSWORD": "canary"}
+CANARY = {
+    "PERENNIAL_STORE_SECRET_KEY": "canary",
+    "AWS_SECRET_ACCESS_KEY": "canary",
+    "PGPASSWORD": "canary",
+}
 """Secrets of the service that its helpers are not to know."""
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    """The service as `make serve` starts it, on a directory that everybody may open, by a user whose umask is 022.
+    """The service as `make serve` starts it, on a directory that everybody may open, by a user
+    whose umask is 022.
 
     All attacks share it, with owners and models of their own.
     """
@@ -36,7 +43,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
     }
     before = os.umask(0o022)
     try:
-        with service.running(folder, {**corpus.SETTINGS, **neighbours.SETTINGS, **CANARY, **named}) as found:
+        with service.running(
+            folder, {**corpus.SETTINGS, **neighbours.SETTINGS, **CANARY, **named}
+        ) as found:
             yield found
     finally:
         os.umask(before)
@@ -47,7 +56,9 @@ def admin(running: service.Service) -> Rest:
     return Rest(running.url, running.key)
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.slow])])
+@pytest.fixture(
+    params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.slow])]
+)
 def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -65,5 +76,7 @@ def settings(
     (tmp_path / "perennial.db").write_bytes(empty_database.read_bytes())
     if store_kind == "folder":
         return Settings(data_dir=tmp_path, threads=1)
-    found: Settings = request.getfixturevalue("s3").settings(tmp_path, prefix=f"t/{secrets.token_hex(4)}")
+    found: Settings = request.getfixturevalue("s3").settings(
+        tmp_path, prefix=f"t/{secrets.token_hex(4)}"
+    )
     return found

@@ -1,8 +1,10 @@
-"""Every hostile input through real HTTP against a real service: `python tests/security/corpus.py [--full]`.
+"""Every hostile input through real HTTP against a real service:
+`python tests/security/corpus.py [--full]`.
 
-Starts API and worker on a free port with lowered limits, sends all cases of the corpus, puts all pictures into one
-batch as well, and watches memory. At the end the same processes must still learn a batch and answer a prediction,
-no temporary file may be left, and nothing may have been answered by a 5xx. Prints a table of every case, and totals.
+Starts API and worker on a free port with lowered limits, sends all cases of the corpus, puts all
+pictures into one batch as well, and watches memory. At the end the same processes must still learn
+a batch and answer a prediction, no temporary file may be left, and nothing may have been answered
+by a 5xx. Prints a table of every case, and totals.
 """
 
 import argparse
@@ -95,7 +97,9 @@ def cases() -> list[Case]:
 
 
 def representatives() -> list[Case]:
-    """All bodies and uploads, and a case for each first right answer of groups whose readers are tested one by one."""
+    """All bodies and uploads, and a case for each first right answer of groups whose readers are
+    tested one by one.
+    """
     of_kind: dict[tuple[object, ...], Case] = {}
     for case in cases():
         is_alone = case.group in ("bodies", "uploads")  # HTTP itself is what they attack
@@ -123,9 +127,9 @@ def attack(running: service.Service, chosen: list[Case], *, full: bool = False) 
     _predict(client, "target")
     before = pids(running.process.pid)
     stored = _stored(running.data_dir)
-    begun = client.call("POST", resumable.UPLOADS, headers={"Upload-Length": str(resumable.LENGTH)}).json()[
-        "id"
-    ]
+    begun = client.call(
+        "POST", resumable.UPLOADS, headers={"Upload-Length": str(resumable.LENGTH)}
+    ).json()["id"]
     with ThreadPoolExecutor() as pool:
         sent = [_to(begun, case) for case in chosen]
         sent = [case for case in sent if not (full and "larger than declared limit" in case.name)]
@@ -169,7 +173,9 @@ def _send(running: service.Service, client: Rest, case: Case) -> Outcome:
 
 
 def _http(client: Rest, case: Case, body: bytes) -> tuple[int | None, str]:
-    headers: dict[str, Any] = {name: value.encode("latin-1") for name, value in case.headers.items()}
+    headers: dict[str, Any] = {
+        name: value.encode("latin-1") for name, value in case.headers.items()
+    }
     content: bytes | None = body
     if case.path == PREDICT and case.group == "pictures":
         parts = (
@@ -237,18 +243,26 @@ def _bases(client: Rest, data_dir: Path, report: Report) -> None:
         answer = client.http.post(BASES, content=weights.small_cnn(fill, expected))
         ms = 1000 * (time.monotonic() - began)
         text = f"{answer.status_code} {_code(answer.content)}".strip()
-        report.outcomes.append(Outcome(f"weights: full of {fill}", text, ms, answer.status_code == wanted))
+        report.outcomes.append(
+            Outcome(f"weights: full of {fill}", text, ms, answer.status_code == wanted)
+        )
 
 
 def _jobs(client: Rest, chosen: list[Case], report: Report) -> None:
-    """Batches whose attack shows only when they are decoded: each ends as a rejected job, or as rows of a report."""
+    """Batches whose attack shows only when they are decoded: each ends as a rejected job, or as
+    rows of a report.
+    """
     data = png(1)
     honest = [Entry(f"{c}/{i}.png".encode(), png(i)) for c in ("cat", "dog") for i in range(4)]
     # What begins as a PNG is found to be none when it is decoded, and not at the first look.
-    late = [Entry(f"cat/w{i}.png".encode(), data[:50] + b"x" * (9 << 20), method=0) for i in range(5)]
+    late = [
+        Entry(f"cat/w{i}.png".encode(), data[:50] + b"x" * (9 << 20), method=0) for i in range(5)
+    ]
     for name, body, state in (
-        ("all pictures damaged", honest_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
-        ("more than 5 % damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": data[:50] for i in range(3)}),
+        ("all pictures "
+            "damaged", honest_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
+        ("more than 5 % "
+            "damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": data[:50] for i in range(3)}),
          "rejected"),
         ("one class damaged", honest_zip(honest_pictures(40) | {"bad/1.png": b"x"}), "rejected"),
         ("false checksums",
@@ -262,7 +276,9 @@ def _jobs(client: Rest, chosen: list[Case], report: Report) -> None:
     ):  # fmt: skip
         began = time.monotonic()
         model = client.models.create(
-            f"m{len(report.outcomes)}", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
+            f"m{len(report.outcomes)}",
+            recipe={"method": "finetune", "epochs": 1},
+            architecture="small-cnn",
         )
         try:
             said = client.wait(client.submit(model.name, body)).state
@@ -278,7 +294,9 @@ def _jobs(client: Rest, chosen: list[Case], report: Report) -> None:
 
 
 def _late_lie() -> bytes:
-    """Deflated entries up to the trial's 32 MiB, and behind them one that unpacks to more than it says."""
+    """Deflated entries up to the trial's 32 MiB, and behind them one that unpacks to more than it
+    says.
+    """
     head = png(1)[:50]
     noise = head + random.Random(1).randbytes(4 << 20)
     filler = [Entry(f"cat/f{i}.png".encode(), noise, method=8) for i in range(9)]
@@ -287,13 +305,18 @@ def _late_lie() -> bytes:
 
 
 def _pictures(client: Rest, poison: list[Case], report: Report) -> None:
-    """All hostile pictures in one batch of honest ones: bad ones are rows with their reason, the rest is learned."""
+    """All hostile pictures in one batch of honest ones: bad ones are rows with their reason, the
+    rest is learned.
+    """
     files = pictures.good(11 * len(poison))
     names = {f"cat/poison-{i}.bin.png": case for i, case in enumerate(poison)}
-    # An entry that starts like an archive refuses the batch as a whole: those are cases of their own.
+    # An entry that starts like an archive refuses the batch as a whole: those are cases of their
+    # own.
     sent = {name: case for name, case in names.items() if not case.body().startswith(b"PK")}  # type: ignore[union-attr]
     began = time.monotonic()
-    client.models.create("pictures", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn")
+    client.models.create(
+        "pictures", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
+    )
     body = honest_zip(files | {name: case.body() for name, case in sent.items()})  # type: ignore[misc]
     job = client.wait(client.submit("pictures", body), 300)
     ms = 1000 * (time.monotonic() - began)
@@ -306,7 +329,9 @@ def _pictures(client: Rest, poison: list[Case], report: Report) -> None:
     for name, case in sent.items():
         reason = rows.get(name, "")
         words = [] if case.row in ("", "*") else case.row.split("|")
-        right = bool(reason) == bool(case.row) and (not words or any(word in reason for word in words))
+        right = bool(reason) == bool(case.row) and (
+            not words or any(word in reason for word in words)
+        )
         report.outcomes.append(Outcome(f"row: {case.name}", reason or "learned", 0.0, right))
 
 
@@ -323,13 +348,17 @@ def _two_gigabytes(client: Rest, report: Report) -> None:
     ms = 1000 * (time.monotonic() - began)
     right = answer.status_code == 422
     report.outcomes.append(
-        Outcome("bodies: 2 GB in chunks", f"{answer.status_code} {_code(answer.content)}", ms, right)
+        Outcome(
+            "bodies: 2 GB in chunks", f"{answer.status_code} {_code(answer.content)}", ms, right
+        )
     )
 
 
 def _learn(client: Rest, model: str, body: bytes) -> None:
     if client.http.get(f"/v1/models/{model}").status_code == 404:
-        client.models.create(model, recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn")
+        client.models.create(
+            model, recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
+        )
     job = client.wait(client.submit(model, body))
     if job.state != "succeeded":
         raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
@@ -339,7 +368,9 @@ def _predict(client: Rest, model: str) -> dict[str, Any]:
     path = f"/v1/models/{model}/versions/latest/predict"
     answer = client.http.post(path, files={"image": ("a.png", png(3), "image/png")})
     if answer.status_code != 200:
-        raise RuntimeError(f"an honest picture was answered by {answer.status_code}: {answer.text[:300]}")
+        raise RuntimeError(
+            f"an honest picture was answered by {answer.status_code}: {answer.text[:300]}"
+        )
     return answer.json()  # type: ignore[no-any-return]
 
 
@@ -347,7 +378,9 @@ def _stored(data_dir: Path) -> set[Path]:
     """Files of uploads, jobs and downloads under way."""
     folders = [data_dir / name for name in ("spool", "work")]
     # os.walk passes over what a job's end removes meanwhile.
-    return {Path(at) / name for folder in folders for at, _, names in os.walk(folder) for name in names}
+    return {
+        Path(at) / name for folder in folders for at, _, names in os.walk(folder) for name in names
+    }
 
 
 def _after(
@@ -365,13 +398,18 @@ def _after(
     except RuntimeError as error:
         report.failures.append(str(error))
     now = pids(running.process.pid)
-    report.failures += [f"{name} is another process" for name, pid in before.items() if now.get(name) != pid]
+    report.failures += [
+        f"{name} is another process" for name, pid in before.items() if now.get(name) != pid
+    ]
     end = time.monotonic() + 60  # the last job's folder goes after its state is told
     while (left := _stored(running.data_dir) - stored) and time.monotonic() < end:
         time.sleep(0.1)
     report.failures += [f"{path} is left" for path in sorted(left)]
     for line in running.log.read_bytes()[said:].decode(errors="replace").splitlines():
-        if any(mark in line for mark in ("unexpected error", "predict helper gone", "Traceback", "restart")):
+        if any(
+            mark in line
+            for mark in ("unexpected error", "predict helper gone", "Traceback", "restart")
+        ):
             report.failures.append(f"the log says: {line[:200]} … {line[-700:]}")
     answers = Counter(outcome.answer.split(" ")[0] for outcome in report.outcomes)
     report.failures += [
@@ -382,8 +420,12 @@ def _after(
 def main() -> int:
     """Print the table; 1 when anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also 2 GB in one body (takes 2 GB of disk)")
-    parser.add_argument("--group", action="append", help="archives, arrays, weights, pictures or bodies")
+    parser.add_argument(
+        "--full", action="store_true", help="also 2 GB in one body (takes 2 GB of disk)"
+    )
+    parser.add_argument(
+        "--group", action="append", help="archives, arrays, weights, pictures or bodies"
+    )
     asked = parser.parse_args()
     began = time.monotonic()
     chosen = [case for case in cases() if asked.group is None or case.group in asked.group]
@@ -392,10 +434,15 @@ def main() -> int:
     for outcome in report.outcomes:
         mark = " " if outcome.right else "!"
         print(f"{mark} {outcome.name[:70]:70} {outcome.answer[:42]:42} {outcome.ms:8.0f} ms")
-    answers = Counter(outcome.answer for outcome in report.outcomes if not outcome.name.startswith("row:"))
+    answers = Counter(
+        outcome.answer for outcome in report.outcomes if not outcome.name.startswith("row:")
+    )
     print(f"\n{len(report.outcomes)} answers in {time.monotonic() - began:.0f} s:")
     print("  " + ", ".join(f"{count} × {answer}" for answer, count in answers.most_common()))
-    peaks = [f"{name} {peak:.0f} (bound {BOUNDS_MB[name]})" for name, peak in sorted(report.peaks.items())]
+    peaks = [
+        f"{name} {peak:.0f} (bound {BOUNDS_MB[name]})"
+        for name, peak in sorted(report.peaks.items())
+    ]
     print("  peak memory in MiB: " + ", ".join(peaks))
     print(f"  {len(report.wrong)} wrong")
     for line in report.wrong:

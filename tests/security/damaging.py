@@ -1,4 +1,6 @@
-"""Damage of what is stored, and how the API answers then; for the attacks of `test_damage` and `test_bit_flips`."""
+"""Damage of what is stored, and how the API answers then; for the attacks of `test_damage` and
+`test_bit_flips`.
+"""
 
 import os
 from typing import Any

@@ -1,8 +1,10 @@
-"""Mutation fuzzing of every reader of untrusted bytes: `python tests/security/fuzz.py --seconds 900`.
+"""Mutation fuzzing of every reader of untrusted bytes:
+`python tests/security/fuzz.py --seconds 900`.
 
-A child process reads damaged inputs (`mutations`) under a limit of memory; this process watches it. A finding is
-an untyped exception, a death, a read of more than `--bound-s` seconds or one beyond the memory. It is named by
-target and number, which make the same input again: `--target tar --first 4711 --executions 1`.
+A child process reads damaged inputs (`mutations`) under a limit of memory; this process watches it.
+A finding is an untyped exception, a death, a read of more than `--bound-s` seconds or one beyond
+the memory. It is named by target and number, which make the same input again:
+`--target tar --first 4711 --executions 1`.
 """
 
 import argparse
@@ -26,7 +28,9 @@ from tests.security.mutations import TARGETS, mutated
 from tests.security.readers import read
 
 BOUND_S = 5.0
-"""CPU seconds that one input may take; the watcher ends a child that is at one input for four times as long."""
+"""CPU seconds that one input may take; the watcher ends a child that is at one input for four times
+as long.
+"""
 MEMORY_BYTES = Limits().decoder_bytes
 _SLICE = 2000
 _SHOWN = 20
@@ -55,7 +59,9 @@ class Tally:
 def run(
     target: str, first: int, count: int, bound_s: float = BOUND_S, cell: mmap.mmap | None = None
 ) -> Tally:
-    """Read inputs first … first + count - 1 of a target in this process; `cell` always names the one at hand."""
+    """Read inputs first … first + count - 1 of a target in this process; `cell` always names the
+    one at hand.
+    """
     tally = Tally()
     began = time.monotonic()
     for number in range(first, first + count):
@@ -80,7 +86,9 @@ def run(
 
 
 def watched(target: str, first: int, count: int, bound_s: float) -> Tally:
-    """As `run`, in a child with limits; an input that ends the child is a finding and the rest is read after it."""
+    """As `run`, in a child with limits; an input that ends the child is a finding and the rest is
+    read after it.
+    """
     whole = Tally()
     cell = mmap.mmap(-1, 8)
     while count > 0:
@@ -107,7 +115,9 @@ def watched(target: str, first: int, count: int, bound_s: float) -> Tally:
     return whole
 
 
-def _child(target: str, first: int, count: int, bound_s: float, cell: mmap.mmap, writing: int) -> None:
+def _child(
+    target: str, first: int, count: int, bound_s: float, cell: mmap.mmap, writing: int
+) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff speaks
     images.harden_process(MEMORY_BYTES, 1 << 20)
     tally = run(target, first, count, bound_s, cell)
@@ -139,10 +149,14 @@ def _why(status: int) -> str:
 def main() -> int:
     """Fuzz and print a table; 1 when there was a finding."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=sorted(TARGETS), action="append", help="default: all in turn")
+    parser.add_argument(
+        "--target", choices=sorted(TARGETS), action="append", help="default: all in turn"
+    )
     parser.add_argument("--executions", type=int, help="per target")
     parser.add_argument("--seconds", type=float, help="in all")
-    parser.add_argument("--first", type=int, default=0, help="number of the first input (default 0)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first input (default 0)"
+    )
     parser.add_argument("--bound-s", type=float, default=BOUND_S)
     asked = parser.parse_args()
     targets = asked.target or list(TARGETS)
@@ -160,20 +174,24 @@ def main() -> int:
 
 
 def _report(tallies: dict[str, Tally]) -> int:
-    print(f"{'target':12} {'executions':>11} {'per s':>7} {'accepted':>9} {'outcomes':>8}  slowest (number)")
+    print(
+        f"{'target':12} {'executions':>11} {'per s':>7} {'accepted':>9} {'outcomes':>8}  slowest "
+        f"(number)"
+    )
     for target, tally in tallies.items():
         rate = tally.executions / tally.seconds if tally.seconds else 0.0
         print(f"{target:12} {tally.executions:11,} {rate:7,.0f} {tally.outcomes['accepted']:9,} "
-              f"{len(tally.outcomes):8}  {1000 * tally.slowest_s:.0f} ms ({tally.slowest})")  # fmt: skip
+              f"{len(tally.outcomes):8}  {1000 * tally.slowest_s:.0f} ms "
+              f"({tally.slowest})")  # fmt: skip
     findings = [line for tally in tallies.values() for line in tally.findings]
     executions, seconds = (
         sum(t.executions for t in tallies.values()),
         sum(t.seconds for t in tallies.values()),
     )
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
-    print(f"{executions:,} executions in {seconds:.0f} s, {executions / max(seconds, 1e-9):,.0f} per s, "
-          f"{sum(len(t.outcomes) for t in tallies.values())} distinct outcomes, peak memory {peak} MiB, "
-          f"{len(findings)} findings")  # fmt: skip
+    print(f"{executions:,} executions in {seconds:.0f} s, {executions / max(seconds, 1e-9):,.0f} "
+          f"per s, {sum(len(t.outcomes) for t in tallies.values())} distinct outcomes, peak memory "
+          f"{peak} MiB, {len(findings)} findings")  # fmt: skip
     for line in findings[:_SHOWN]:
         print("FINDING", line)
     return int(bool(findings))

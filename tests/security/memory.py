@@ -17,7 +17,9 @@ _PROCESSES = {
 
 
 class Memory(threading.Thread):
-    """Looks at the high-water mark of each process of a service ten times a second, from its start on."""
+    """Looks at the high-water mark of each process of a service ten times a second, from its start
+    on.
+    """
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)

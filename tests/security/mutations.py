@@ -1,8 +1,9 @@
 """Damaged inputs for the readers of untrusted bytes, made from honest ones by number.
 
-`mutated(target, number)` is a pure function: a finding is reproduced by its number alone. After most edits
-the container's own checksums are made true again (tar, PNG, gzip, the length of a safetensors header), or
-nearly every input would die at the first check and the code behind it would never be reached.
+`mutated(target, number)` is a pure function: a finding is reproduced by its number alone. After
+most edits the container's own checksums are made true again (tar, PNG, gzip, the length of a
+safetensors header), or nearly every input would die at the first check and the code behind it would
+never be reached.
 """
 
 import gzip
@@ -20,7 +21,19 @@ from PIL import Image
 from tests.core.ingest import hostile_corpus as corpus
 
 Edit = Callable[[random.Random, bytes], bytes]
-_EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 62, (1 << 64) - 1)
+_EDGES = (
+    0,
+    1,
+    0x7F,
+    0x80,
+    0xFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    1 << 62,
+    (1 << 64) - 1,
+)
 _WORDS = (
     b"", b"\0", b"../", b"/", b"\xff" * 4, b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07", b"%s%n", b"\x80\x04",
 )  # fmt: skip
@@ -29,7 +42,9 @@ _TEXTS = (b'"', b"'", b",", b"\n", b"\r", b"[" * 70, b"{", b"}", b"NaN", b"1e999
 
 
 def mutated(target: str, number: int) -> bytes:
-    """Input `number` of a target: one of its seeds after one to six edits; number 0 … are other seeds."""
+    """Input `number` of a target: one of its seeds after one to six edits; number 0 … are other
+    seeds.
+    """
     draw = random.Random(f"{target}/{number}")
     seeds, repair = _seeds(target), TARGETS[target][1]
     data = draw.choice(seeds)
@@ -128,7 +143,9 @@ def _zip() -> list[bytes]:
 def _tar() -> list[bytes]:
     long = corpus.tar_entry(b"././@LongLink", b"cat/" + b"n" * 150 + b".png", b"L")
     return [
-        corpus.tar(corpus.pictures(2), corpus.pax({"path": "cat/z.png"}), corpus.tar_entry(b"x", b"y")),
+        corpus.tar(
+            corpus.pictures(2), corpus.pax({"path": "cat/z.png"}), corpus.tar_entry(b"x", b"y")
+        ),
         corpus.tar(corpus.pictures(1), long, corpus.tar_entry(b"cat/n", corpus.png(9))),
         corpus.tar(corpus.pictures(1) | {"labels.csv": b"path,label\ncat/0.png,x\n"}),
     ]
@@ -155,9 +172,14 @@ def _npz_around(labels: bytes) -> bytes:
 
 def _csv() -> list[bytes]:
     rows = "".join(
-        f"{label}/{i}.png,{label},{'test' if i else 'train'}\n" for label in ("cat", "dog") for i in range(2)
+        f"{label}/{i}.png,{label},{'test' if i else 'train'}\n"
+        for label in ("cat", "dog")
+        for i in range(2)
     )
-    return [("path,label,split\n" + rows).encode(), '\ufeffpath,label\r\n"cat/0.png","dög, 1"\r\n'.encode()]
+    return [
+        ("path,label,split\n" + rows).encode(),
+        '\ufeffpath,label\r\n"cat/0.png","dög, 1"\r\n'.encode(),
+    ]
 
 
 def _images() -> list[bytes]:
@@ -197,12 +219,19 @@ def _safetensors() -> list[bytes]:
 
 
 def _json() -> list[bytes]:
-    body = {"name": "birds", "scenario": "class", "recipe": {"method": "er", "epochs": 3, "rate": 1.5e-3}}
+    body = {
+        "name": "birds",
+        "scenario": "class",
+        "recipe": {"method": "er", "epochs": 3, "rate": 1.5e-3},
+    }
     return [json.dumps(body).encode(), json.dumps({"images": [[[1, 2], [3, 4]]]}).encode()]
 
 
 def _form() -> list[bytes]:
-    part = b'--xx\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\nContent-Type: image/png\r\n\r\n%s\r\n'
+    part = (
+        b'--xx\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\nContent-Type: '
+        b"image/png\r\n\r\n%s\r\n"
+    )
     picture = corpus.png(1)
     return [
         part % (b"file", b"PK\x03\x04data") + part % (b"recipe", b"{}") + b"--xx--\r\n",

@@ -1,7 +1,8 @@
 """What one owner's predictions do to another's: `python tests/security/neighbours.py [ATTACK …]`.
 
-A real service, an owner who attacks with a read key, and a neighbour who has one small image predicted after the
-other, first in quiet and then through each attack. Prints how the neighbour was answered, and memory.
+A real service, an owner who attacks with a read key, and a neighbour who has one small image
+predicted after the other, first in quiet and then through each attack. Prints how the neighbour was
+answered, and memory.
 """
 
 import argparse
@@ -43,7 +44,9 @@ MB = 1 << 20
 
 @dataclass
 class Answers:
-    """How somebody was answered: each status with the seconds that it took, as the client saw it."""
+    """How somebody was answered: each status with the seconds that it took, as the client
+    saw it.
+    """
 
     statuses: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -59,7 +62,10 @@ class Answers:
 
     def __str__(self) -> str:
         p50, p99 = (1000 * self.after(share) for share in (0.5, 0.99))
-        return f"{len(self.statuses):4} asked, {self.refused:3} refused, p50 {p50:7.0f} ms, p99 {p99:7.0f} ms"
+        return (
+            f"{len(self.statuses):4} asked, {self.refused:3} refused, p50 {p50:7.0f} ms, p99 "
+            f"{p99:7.0f} ms"
+        )
 
 
 @dataclass
@@ -89,8 +95,9 @@ class Site:
     def head(self, length: int, query: str = "") -> bytes:
         """The head of one of the attacker's requests, in the form that `form` makes."""
         return (
-            f"POST {PREDICT.format('wide')}{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.attacker}\r\n"
-            f"Content-Type: multipart/form-data; boundary=xx\r\nContent-Length: {length}\r\n\r\n"
+            f"POST {PREDICT.format('wide')}{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+            f"{self.attacker}\r\nContent-Type: multipart/form-data; boundary=xx\r\nContent-Length: "
+            f"{length}\r\n\r\n"
         ).encode()
 
 
@@ -99,7 +106,9 @@ def settle(running: service.Service) -> Site:
     admin = Rest(running.url, running.key)
     teach(make_client(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")
     teach(make_client(admin, "attacker"), many_classes(), "wide")
-    found = Site(running.url, make_key(admin, "attacker", "read"), make_key(admin, "neighbour", "read"))
+    found = Site(
+        running.url, make_key(admin, "attacker", "read"), make_key(admin, "neighbour", "read")
+    )
     ask(found, times(1))  # the helpers start
     return found
 
@@ -126,7 +135,9 @@ def asked(
 ) -> Answers:
     """Send one request after the other until there are enough answers."""
     answers = Answers()
-    with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_S) as http:
+    with httpx2.Client(
+        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_S
+    ) as http:
         while not enough(answers):
             began = time.monotonic()
             answers.statuses.append(one(http).status_code)
@@ -141,7 +152,9 @@ def predict(http: httpx2.Client) -> httpx2.Response:
 
 
 def ask(found: Site, enough: Enough) -> Answers:
-    """Have one small image predicted after the other, as the neighbour, until there are enough answers."""
+    """Have one small image predicted after the other, as the neighbour, until there are enough
+    answers.
+    """
     return asked(found.url, found.neighbour, predict, enough)
 
 
@@ -150,7 +163,9 @@ def attacked(found: Site, attack: "Attack", enough: Enough | None = None) -> Ans
     found.ended.clear()
     found.told.clear()
     found.took.clear()
-    threads = [threading.Thread(target=attack.run, args=[found], daemon=True) for _ in range(attack.times)]
+    threads = [
+        threading.Thread(target=attack.run, args=[found], daemon=True) for _ in range(attack.times)
+    ]
     for thread in threads:
         thread.start()
     for _ in threads:
@@ -290,7 +305,10 @@ def main() -> None:
     parser.add_argument("attacks", nargs="*")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data", SETTINGS) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder) / "data", SETTINGS) as running,
+    ):
         found = settle(running)
         print(f"{'quiet':10} {ask(found, seconds(asked.seconds))}")
         for name in asked.attacks or attacks():
@@ -298,7 +316,10 @@ def main() -> None:
             memory.start()
             answers = attacked(found, attacks()[name], seconds(asked.seconds))
             peaks = {role: round(mb) for role, mb in memory.stop().items()}
-            print(f"{name:10} {answers}; attacker {dict(found.told)}; MiB {json.dumps(peaks)}", flush=True)
+            print(
+                f"{name:10} {answers}; attacker {dict(found.told)}; MiB {json.dumps(peaks)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Pictures that attack: each is sent for prediction, and all of them together are rows of one batch."""
+"""Pictures that attack: each is sent for prediction, and all of them together are rows of one
+batch.
+"""
 
 import io
 import struct
@@ -17,7 +19,9 @@ _REFUSED = ("422 image-invalid",)
 
 
 def cases() -> list[Case]:
-    """All pictures. `row`: words of the line in a batch's report; empty for odd ones that are fine."""
+    """All pictures. `row`: words of the line in a batch's report; empty for odd ones that
+    are fine.
+    """
     honest = png(1, (64, 64))
     return [
         _bad("no bytes", lambda: b"", "empty"),
@@ -27,31 +31,40 @@ def cases() -> list[Case]:
         _bad("PNG of 2^31 - 1 pixels a side", lambda: _png(2**31 - 1, 2**31 - 1, b""), PIXELS),
         _bad("PNG of no width", lambda: _png(0, 9, b""), ""),
         _bad("PNG of 900 Mpx, all there", lambda: _flat_png(30_000), PIXELS),
-        _bad("PNG of 16.8 Mpx declared, 10 bytes there", lambda: _png(4096, 4096, zlib.compress(bytes(10))), DAMAGED),
+        _bad("PNG of 16.8 Mpx declared, 10 bytes "
+            "there", lambda: _png(4096, 4096, zlib.compress(bytes(10))), DAMAGED),
         _bad("PNG cut in its data", lambda: honest[: len(honest) // 2], DAMAGED),
-        _bad("PNG with a false checksum", lambda: honest[:40] + bytes([honest[40] ^ 1]) + honest[41:], ""),
+        _bad("PNG with a false "
+            "checksum", lambda: honest[:40] + bytes([honest[40] ^ 1]) + honest[41:], ""),
         _odd("PNG chunk of 4 GiB", lambda: honest[:33] + b"\xff\xff\xff\xffIDAT" + honest[41:]),
         _bad("PNG without a palette", lambda: _png(8, 8, zlib.compress(bytes(72)), color=3), ""),
-        _bad("PNG of unknown colour type", lambda: _png(8, 8, zlib.compress(bytes(72)), color=5), DAMAGED),
-        _odd("PNG with a text bomb", lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(64 << 20), 9))),
+        _bad("PNG of unknown colour "
+            "type", lambda: _png(8, 8, zlib.compress(bytes(72)), color=5), DAMAGED),
+        _odd("PNG with a text "
+            "bomb", lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(64 << 20), 9))),
         _odd("PNG with a colour profile bomb",
              lambda: _chunked(b"iCCP", b"k\0\0" + zlib.compress(bytes(64 << 20), 9))),
         _odd("PNG with a thousand text bombs",
              lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000), 9), 1000)),
         _odd("PNG with a thousand bombs that look like EXIF",
-             lambda: _chunked(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(bytes(900_000), 9), 1000)),
+             lambda: _chunked(b"zTXt", b"Raw profile type "
+                 b"exif\0\0" + zlib.compress(bytes(900_000), 9), 1000)),
         _odd("PNG with EXIF of loops",
              lambda: _chunked(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x69\x87\x04\0\1\0\0\0\x08\0\0\0" + bytes(8))),
         _bad("PNG of 200,000 empty chunks", lambda: many_chunks(200_000), "chunks"),
         _bad("PNG of 200,000 empty chunks behind its pixels",
              lambda: png(4)[:-12] + _chunk(b"abCd", b"") * 200_000 + png(4)[-12:], "chunks"),
         _bad("PNG whose pixels come byte by byte", lambda: _bytewise_png(200_000), "chunks"),
-        _odd("PNG that declares 10^6 frames", lambda: _chunked(b"acTL", struct.pack(">II", 1_000_000, 0))),
-        _odd("PNG that declares 2^31 frames", lambda: _chunked(b"acTL", struct.pack(">II", 2**31 - 1, 0))),
+        _odd("PNG that declares 10^6 "
+            "frames", lambda: _chunked(b"acTL", struct.pack(">II", 1_000_000, 0))),
+        _odd("PNG that declares 2^31 "
+            "frames", lambda: _chunked(b"acTL", struct.pack(">II", 2**31 - 1, 0))),
         _odd("PNG with a zip behind it (polyglot)", lambda: png(2) + honest_zip({"a": b"x"})),
         _odd("PNG with a script in a text", lambda: _chunked(b"tEXt", b"Comment\0<script>alert(1)</script>")),
-        _odd("PNG of 16 bits", lambda: _save(Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)), "PNG")),
-        _odd("PNG of one row and a million columns", lambda: _save(Image.new("L", (1_000_000, 1)), "PNG")),
+        _odd("PNG of 16 "
+            "bits", lambda: _save(Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)), "PNG")),
+        _odd("PNG of one row and a million "
+            "columns", lambda: _save(Image.new("L", (1_000_000, 1)), "PNG")),
         _bad("JPEG of 65,500 pixels a side", lambda: _jpeg_sized(65_500, 65_500), PIXELS),
         _bad("JPEG of no height", lambda: _jpeg_sized(8, 0), DAMAGED + "|" + NO_IMAGE),
         _bad("JPEG cut in half", lambda: _half(_noise("JPEG")), DAMAGED),
@@ -60,70 +73,95 @@ def cases() -> list[Case]:
         _bad("MPO of 2,000 scans", lambda: mpo(2000), "scans"),
         _bad("MPO of 2,000 scans and 16.8 Mpx", lambda: mpo(2000, 4096), "scans"),
         _odd("MPO of two frames", lambda: mpo(0)),
-        _bad("JPEG marker of 0 bytes", lambda: b"\xff\xd8\xff\xe0\0\0" + bytes(90), NO_IMAGE + "|" + DAMAGED),
-        _bad("JPEG tables beyond the end", lambda: b"\xff\xd8\xff\xc4\xff\xff" + bytes(90), NO_IMAGE + "|" + DAMAGED),
+        _bad("JPEG marker of 0 "
+            "bytes", lambda: b"\xff\xd8\xff\xe0\0\0" + bytes(90), NO_IMAGE + "|" + DAMAGED),
+        _bad("JPEG tables beyond the "
+            "end", lambda: b"\xff\xd8\xff\xc4\xff\xff" + bytes(90), NO_IMAGE + "|" + DAMAGED),
         _odd("JPEG in CMYK", lambda: _save(Image.new("CMYK", (16, 16)), "JPEG")),
         _odd("JPEG with 64 kB of EXIF noise",
              lambda: _save(Image.new("RGB", (16, 16)), "JPEG", exif=b"Exif\0\0" + bytes(range(250)) * 250)),
         _odd("JPEG with EXIF that points at itself", lambda: _save(
             Image.new("RGB", (16, 16)), "JPEG",
             exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\1\0\0\0\x09\0\0\0\x08\0\0\0")),
-        _odd("JPEG with HTML behind it", lambda: _save(Image.new("RGB", (16, 16)), "JPEG") + b"<html>" * 99),
-        _bad("WebP of 16,383 pixels a side", lambda: _webp(16_383, 16_383), PIXELS + "|" + NO_IMAGE + "|" + DAMAGED),
+        _odd("JPEG with HTML behind "
+            "it", lambda: _save(Image.new("RGB", (16, 16)), "JPEG") + b"<html>" * 99),
+        _bad("WebP of 16,383 pixels a "
+            "side", lambda: _webp(16_383, 16_383), PIXELS + "|" + NO_IMAGE + "|" + DAMAGED),
         _bad("WebP cut in half", lambda: _half(_noise("WEBP")), DAMAGED + "|" + NO_IMAGE),
-        _bad("WebP with a length of 4 GiB", lambda: b"RIFF\xff\xff\xff\xffWEBPVP8 \xff\xff\xff\xff" + bytes(99), ""),
-        _bad("WebP of noise bits", lambda: _noise("WEBP")[:20] + np.random.default_rng(1).bytes(900), ""),
+        _bad("WebP with a length of 4 GiB", lambda: b"RIFF\xff\xff\xff\xffWEBPVP8 "
+            b"\xff\xff\xff\xff" + bytes(99), ""),
+        _bad("WebP of noise "
+            "bits", lambda: _noise("WEBP")[:20] + np.random.default_rng(1).bytes(900), ""),
         _odd("WebP of 300 frames", lambda: _frames("WEBP", 300)),
         _bad("BMP of 2^31 pixels a side", lambda: _bmp(2**31 - 1, 2**31 - 1), PIXELS),
         _bad("BMP of negative width", lambda: _bmp(-8, 8), ""),
         _bad("BMP of 16.8 Mpx declared, nothing there", lambda: _bmp(4096, 4096), DAMAGED),
-        _bad("BMP in RLE that never ends", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\0\x02\xff\xff" * 9, ""),
+        _bad("BMP in RLE that never "
+            "ends", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\0\x02\xff\xff" * 9, ""),
         _bad("BMP in RLE of 9 MB of ends of lines",
              lambda: _bmp(4096, 4096, bits=8, packing=1) + bytes(9 << 20), "RLE"),
-        _bad("BMP in RLE of a pixel a run", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\1\5" * (9 << 19), "RLE"),
+        _bad("BMP in RLE of a pixel a "
+            "run", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\1\5" * (9 << 19), "RLE"),
         _bad("TIFF of 2^32 - 1 pixels a side", lambda: _tiff(2**32 - 1, 2**32 - 1), ""),
         _bad("TIFF of 16.8 Mpx declared, nothing there", lambda: _tiff(4096, 4096), DAMAGED),
         _bad("TIFF whose directory is itself", lambda: b"II*\0\x08\0\0\0\0\0\x08\0\0\0", ""),
         _bad("TIFF of 60,000 odd tags", lambda: _tiff(8, 8, odd=60_000), ""),
         _bad("TIFF directory beyond the end", lambda: b"II*\0\xff\xff\xff\x7f", ""),
-        _odd("TIFF of 32-bit floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")),
-        _bad("TIFF of 32-bit integers", lambda: _save(Image.fromarray(np.zeros((8, 8), np.int32)), "TIFF"), "32-bit"),
+        _odd("TIFF of 32-bit "
+            "floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")),
+        _bad("TIFF of 32-bit "
+            "integers", lambda: _save(Image.fromarray(np.zeros((8, 8), np.int32)), "TIFF"), "32-bit"),
         _bad("TIFF cut in its data", lambda: _noise("TIFF", compression="tiff_lzw")[:700], ""),
-        _odd("TIFF of 65,536 tiles that are one JPEG of 88 scans", lambda: _tiff_of_jpeg(_scans(87, 16), 16)),
+        _odd("TIFF of 65,536 tiles that are one JPEG of 88 "
+            "scans", lambda: _tiff_of_jpeg(_scans(87, 16), 16)),
         _odd("TIFF of 60,000 frames", lambda: _tiff_chain(60_000)),
         _odd("GIF of 300 frames", lambda: _frames("GIF", 300)),
         _odd("GIF with a script in a comment", lambda: _gif(before=b"!\xfe\x19<script>alert(1)</script>\0")),
         _odd("GIF with a zip behind it (polyglot)", lambda: _gif() + honest_zip({"a": b"x"})),
-        _bad("GIF of 65,535 pixels a side", lambda: b"GIF89a\xff\xff\xff\xff" + _gif()[10:], PIXELS),
-        _bad("GIF whose frame lies far outside its screen", lambda: _gif(frame=(65_000, 65_000, 8, 8)), PIXELS),
-        _bad("GIF of a frame of 65,535 pixels a side", lambda: _gif(frame=(0, 0, 65_535, 65_535)), PIXELS),
-        _bad("GIF of 16.8 Mpx declared, nothing there", lambda: _gif(frame=(0, 0, 4096, 4096)), DAMAGED),
+        _bad("GIF of 65,535 pixels a "
+            "side", lambda: b"GIF89a\xff\xff\xff\xff" + _gif()[10:], PIXELS),
+        _bad("GIF whose frame lies far outside its "
+            "screen", lambda: _gif(frame=(65_000, 65_000, 8, 8)), PIXELS),
+        _bad("GIF of a frame of 65,535 pixels a "
+            "side", lambda: _gif(frame=(0, 0, 65_535, 65_535)), PIXELS),
+        _bad("GIF of 16.8 Mpx declared, nothing "
+            "there", lambda: _gif(frame=(0, 0, 4096, 4096)), DAMAGED),
         _bad("GIF of no width", lambda: _gif(screen=(0, 0), frame=(0, 0, 0, 8)), ""),
-        _bad("GIF of a million blocks of one byte", lambda: _gif(blocks=b"\1x" * 1_000_000), "blocks"),
-        _bad("GIF of a comment of a million blocks", lambda: _gif(before=b"!\xfe" + b"\1x" * 1_000_000 + b"\0"),
+        _bad("GIF of a million blocks of one "
+            "byte", lambda: _gif(blocks=b"\1x" * 1_000_000), "blocks"),
+        _bad("GIF of a comment of a million "
+            "blocks", lambda: _gif(before=b"!\xfe" + b"\1x" * 1_000_000 + b"\0"),
              "blocks"),
-        _bad("GIF of a million empty extensions", lambda: _gif(before=b"!\xfe\0" * 1_000_000), "blocks"),
-        _bad("GIF of a million zeros before its frame", lambda: _gif(before=b"\0" * 1_000_000), "blocks"),
+        _bad("GIF of a million empty "
+            "extensions", lambda: _gif(before=b"!\xfe\0" * 1_000_000), "blocks"),
+        _bad("GIF of a million zeros before its "
+            "frame", lambda: _gif(before=b"\0" * 1_000_000), "blocks"),
         _bad("GIF that ends in its screen", lambda: _gif()[:11], DAMAGED),
         _bad("GIF that ends in its frame's descriptor", lambda: _gif()[:-20], DAMAGED),
         _bad("GIF without a frame", lambda: _gif()[:13] + bytes(768) + b";", DAMAGED),
-        _bad("GIF of codes that were never made", lambda: _gif(blocks=b"\x04\xff\xff\xff\xff"), DAMAGED),
+        _bad("GIF of codes that were never "
+            "made", lambda: _gif(blocks=b"\x04\xff\xff\xff\xff"), DAMAGED),
         _odd("GIF whose second frame is of 65,535 pixels a side",
              lambda: _gif()[:-1] + b",\0\0\0\0\xff\xff\xff\xff\0\x08\0;"),
         _odd("AVIF of 300 frames", lambda: _frames("AVIF", 300)),
         _bad("AVIF cut in half", lambda: _half(_noise("AVIF")), DAMAGED),
-        _bad("AVIF of 65,535 pixels a side declared", lambda: _avif_sized(65_535, 65_535), PIXELS + "|" + DAMAGED),
+        _bad("AVIF of 65,535 pixels a side "
+            "declared", lambda: _avif_sized(65_535, 65_535), PIXELS + "|" + DAMAGED),
         _odd("AVIF of 16.8 Mpx declared, 4,096 there", lambda: _avif_sized(4096, 4096)),
-        _bad("AVIF of noise bits", lambda: _noise("AVIF")[:300] + np.random.default_rng(1).bytes(900), ""),
+        _bad("AVIF of noise "
+            "bits", lambda: _noise("AVIF")[:300] + np.random.default_rng(1).bytes(900), ""),
         _bad("HEIC of nothing", lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(90), DAMAGED),
-        *[_bad(f"{name} called .png", lambda data=data: data, NO_IMAGE) for name, data in _disguised().items()],
+        *[_bad(f"{name} called "
+            f".png", lambda data=data: data, NO_IMAGE) for name, data in _disguised().items()],
     ]  # fmt: skip
 
 
 def mpo(scans: int, side: int = 64) -> bytes:
     """A JPEG of many scans that is the first of two: Pillow calls that an MPO."""
     first = Image.new("L", (side, side), 99)
-    plain = _save(first, "MPO", save_all=True, append_images=[Image.new("L", (8, 8))], progressive=True)
+    plain = _save(
+        first, "MPO", save_all=True, append_images=[Image.new("L", (8, 8))], progressive=True
+    )
     end = plain.index(b"\xff\xd9")
     return plain[:end] + scans * plain[plain.rindex(b"\xff\xda", 0, end) : end] + plain[end:]
 
@@ -149,12 +187,14 @@ def good(count: int) -> dict[str, bytes]:
 
 def _disguised() -> dict[str, bytes]:
     return {
-        "SVG with an entity bomb": b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
+        "SVG with an entity bomb": b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaa"><!ENTITY '
+            b'b "&a;&a;&a;">]>'
         b"<svg>&b;</svg>",
         "SVG with a script": b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
         "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(%pipe%id) (w) file\n",
         "PDF": b"%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>",
-        "FITS": b"SIMPLE  =                    T".ljust(80) + b"BITPIX  =                    8".ljust(80)
+        "FITS": b"SIMPLE  =                    "
+            b"T".ljust(80) + b"BITPIX  =                    8".ljust(80)
         + b"END".ljust(2720),
         "JPEG 2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(90),
         "film": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90),
@@ -208,12 +248,16 @@ def _gif(
     before: bytes = b"",
     blocks: bytes | None = None,
 ) -> bytes:
-    """A grey GIF: its screen, something before its frame, and its frame with other blocks than its own."""
+    """A grey GIF: its screen, something before its frame, and its frame with other blocks than its
+    own.
+    """
     plain = _save(Image.new("L", (8, 8), 7), "GIF")
     at = plain.index(b",")
     pixels = plain[at + 11 : -1] if blocks is None else blocks + b"\0"
     head = plain[:6] + struct.pack("<2H", *screen) + plain[10:at]
-    return head + before + b"," + struct.pack("<4H", *frame) + plain[at + 9 : at + 11] + pixels + b";"
+    return (
+        head + before + b"," + struct.pack("<4H", *frame) + plain[at + 9 : at + 11] + pixels + b";"
+    )
 
 
 def _avif_sized(width: int, height: int) -> bytes:
@@ -228,14 +272,24 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 def _png(width: int, height: int, packed: bytes, color: int = 2) -> bytes:
     head = struct.pack(">2I5B", width, height, 8, color, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", head)
+        + _chunk(b"IDAT", packed)
+        + _chunk(b"IEND", b"")
+    )
 
 
 def _flat_png(side: int) -> bytes:
     packer, rows = zlib.compressobj(9), b"\0" * (side // 8 + 1) * 100
     packed = b"".join(packer.compress(rows) for _ in range(side // 100)) + packer.flush()
     head = struct.pack(">2I5B", side, side, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", head)
+        + _chunk(b"IDAT", packed)
+        + _chunk(b"IEND", b"")
+    )
 
 
 def _chunked(kind: bytes, data: bytes, times: int = 1) -> bytes:
@@ -264,7 +318,9 @@ def _scans(count: int, side: int = 64) -> bytes:
 
 def _webp(width: int, height: int) -> bytes:
     canvas = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    extended = b"VP8X" + struct.pack("<I", 10) + b"\x02\0\0\0" + canvas + b"ANIM\x06\0\0\0" + bytes(6)
+    extended = (
+        b"VP8X" + struct.pack("<I", 10) + b"\x02\0\0\0" + canvas + b"ANIM\x06\0\0\0" + bytes(6)
+    )
     body = b"WEBP" + extended + _noise("WEBP")[12:]
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
@@ -294,7 +350,13 @@ def _tiff_of_jpeg(stream: bytes, tile: int) -> bytes:
     places = struct.pack("<I", 8) * count + struct.pack("<I", len(stream)) * count
     head = b"II*\0" + struct.pack("<I", at + len(places))
     return (
-        head + stream + bytes(len(stream) % 2) + places + struct.pack("<H", len(entries)) + packed + bytes(4)
+        head
+        + stream
+        + bytes(len(stream) % 2)
+        + places
+        + struct.pack("<H", len(entries))
+        + packed
+        + bytes(4)
     )
 
 
@@ -303,7 +365,9 @@ def _tiff_chain(count: int) -> bytes:
     out = bytearray(b"II*\0\x08\0\0\0")
     entries = [(256, 4, 1, 1), (257, 4, 1, 1), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 0),
                (278, 4, 1, 1), (279, 4, 1, 1)]  # fmt: skip
-    packed = struct.pack("<H", len(entries)) + b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    packed = struct.pack("<H", len(entries)) + b"".join(
+        struct.pack("<HHII", *entry) for entry in entries
+    )
     for number in range(count):
         out += packed + struct.pack("<I", len(out) + len(packed) + 4 if number < count - 1 else 0)
     return bytes(out)

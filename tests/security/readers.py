@@ -1,7 +1,9 @@
-"""One call into each reader of untrusted bytes, with what must hold of everything that it lets pass.
+"""One call into each reader of untrusted bytes, with what must hold of everything that it lets
+pass.
 
-`read(target, data)` returns the outcome as a short text. The only errors that a reader may raise are typed
-ones with a 4xx status and a printable message; anything else comes through and is a finding.
+`read(target, data)` returns the outcome as a short text. The only errors that a reader may raise
+are typed ones with a 4xx status and a printable message; anything else comes through and is a
+finding.
 """
 
 import os
@@ -41,7 +43,8 @@ def read(target: str, data: bytes) -> str:
     """What the target's reader says: `accepted`, or the code and wording of its typed error.
 
     Raises:
-        AssertionError: it let something pass that it must not, or its error is not fit for a person.
+        AssertionError: it let something pass that it must not, or its error is not fit for a
+            person.
     """
     try:
         _READERS[target](data)
@@ -57,7 +60,9 @@ def read(target: str, data: bytes) -> str:
 
 
 def archive(data: bytes) -> None:
-    """Container, directory, layout and labels as the API and the worker read them, and every file in it."""
+    """Container, directory, layout and labels as the API and the worker read them, and every file
+    in it.
+    """
     reader = reader_of(detect_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_size(fd, LIMITS)

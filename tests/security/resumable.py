@@ -1,4 +1,6 @@
-"""Uploads that can be resumed, attacked: lengths, offsets, metadata and checksums that lie, and methods that hide."""
+"""Uploads that can be resumed, attacked: lengths, offsets, metadata and checksums that lie, and
+methods that hide.
+"""
 
 import base64
 import hashlib
@@ -10,7 +12,11 @@ from tests.security.case import TASKS, Case
 UPLOADS, UPLOAD = "/v1/uploads", "/v1/uploads/{upload}"
 """The second is an upload of `LENGTH` bytes of which none has come, and none is to come."""
 LENGTH = 20 << 20
-ELSEWHERE, VERSION, CHECKSUM = "409 offset-mismatch", "412 protocol-version", "460 checksum-mismatch"
+ELSEWHERE, VERSION, CHECKSUM = (
+    "409 offset-mismatch",
+    "412 protocol-version",
+    "460 checksum-mismatch",
+)
 NOT_THERE, INCOMPLETE, METHOD = "404", "409 upload-incomplete", "405 method-not-allowed"
 PIECE = "application/offset+octet-stream"
 Body = bytes | Callable[[], bytes]
@@ -63,10 +69,13 @@ def _begins() -> list[Case]:
         metadata("Latin-1", "\u00ff YQ=="),
         metadata("padding alone", "a ===="),
         _case("body with the begin", TYPE, path=UPLOADS, body=b"x" * 100, Upload_Length="100"),
-        _case("digest of the whole that is none", REFUSED, path=UPLOADS, Upload_Length="9", Repr_Digest="sha-256=:%:"),
+        _case("digest of the whole that is "
+            "none", REFUSED, path=UPLOADS, Upload_Length="9", Repr_Digest="sha-256=:%:"),
         _case("other version", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="99.0.0"),
-        _case("version of 60,000 characters", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="1" * 60_000),
-        _case("key of 10,000 characters", REFUSED, path=UPLOADS, Upload_Length="9", Idempotency_Key="k" * 10_000),
+        _case("version of 60,000 "
+            "characters", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="1" * 60_000),
+        _case("key of 10,000 "
+            "characters", REFUSED, path=UPLOADS, Upload_Length="9", Idempotency_Key="k" * 10_000),
     ]  # fmt: skip
 
 
@@ -88,14 +97,20 @@ def _pieces() -> list[Case]:
           method: str = "PATCH", **headers: str) -> Case:  # fmt: skip
         offset = {} if at is None else {"Upload_Offset": at}
         given = {"Content_Type": PIECE, **offset, **headers}
-        return _case(f"piece: {name}", *(answers or (REFUSED,)), path=path, method=method, body=body, **given)
+        return _case(
+            f"piece: {name}", *(answers or (REFUSED,)), path=path, method=method, body=body, **given
+        )
 
     wrong = base64.b64encode(hashlib.sha256(b"other").digest()).decode()
 
     def whole() -> bytes:
         return bytes(LENGTH)
 
-    hidden = {"X_HTTP_Method_Override": "DELETE", "X_HTTP_Method": "DELETE", "X_Method_Override": "DELETE"}
+    hidden = {
+        "X_HTTP_Method_Override": "DELETE",
+        "X_HTTP_Method": "DELETE",
+        "X_Method_Override": "DELETE",
+    }
     return [
         p("no offset", at=None),
         p("offset beyond", ELSEWHERE, at=str(LENGTH + 1)),
@@ -115,7 +130,12 @@ def _pieces() -> list[Case]:
         p("checksum without a digest", Upload_Checksum="sha256"),
         p("checksum of 60,000 characters", Upload_Checksum="sha256 " + "A" * 60_000),
         p("algorithm of Python", Upload_Checksum=f"shake_128 {wrong}"),
-        p("wrong Content-Digest", "422 digest-mismatch", body=whole, Content_Digest=f"sha-256=:{wrong}:"),
+        p(
+            "wrong Content-Digest",
+            "422 digest-mismatch",
+            body=whole,
+            Content_Digest=f"sha-256=:{wrong}:",
+        ),
         p("says that it is the last", Upload_Complete="?1", body=lambda: bytes(6 << 20)),
         p("Upload-Complete of words", Upload_Complete="true"),
         p("of no type", TYPE, Content_Type=""),
@@ -127,7 +147,10 @@ def _pieces() -> list[Case]:
         p("by PUT", METHOD, method="PUT"),
         _case("HEAD that says DELETE", "200", path=UPLOAD, method="HEAD", **hidden),
         _case(
-            "HEAD of nobody's", NOT_THERE, path="/v1/uploads/upl_01k00000000000000000000000", method="HEAD"
+            "HEAD of nobody's",
+            NOT_THERE,
+            path="/v1/uploads/upl_01k00000000000000000000000",
+            method="HEAD",
         ),
         p("to nobody's", MISSING, path="/v1/uploads/upl_01k00000000000000000000000"),
         p("to SQL", MISSING, path="/v1/uploads/x'%20OR%20'1'='1"),
@@ -169,12 +192,15 @@ def _submits() -> list[Case]:
 
 def _raw() -> list[Case]:
     def r(name: str, *answers: str, head: bytes, rest: bytes = b"") -> Case:
-        start = b"PATCH " + UPLOAD.encode() + b" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        start = (
+            b"PATCH " + UPLOAD.encode() + b" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        )
         piece = start + b"Content-Type: " + PIECE.encode() + b"\r\n" + head + b"\r\n" + rest
         return Case("uploads", f"raw: {name}", lambda: [piece], answers, UPLOAD, "PATCH", raw=True)
 
     return [
-        r("two offsets", REFUSED, head=b"Upload-Offset: 0\r\nUpload-Offset: 1\r\nContent-Length: 3\r\n", rest=b"abc"),
+        r("two offsets", REFUSED, head=b"Upload-Offset: 0\r\nUpload-Offset: 1\r\nContent-Length: "
+            b"3\r\n", rest=b"abc"),
         r("two lengths", "400", "closed",
           head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nContent-Length: 4\r\n", rest=b"abc"),
         r("length and chunks", "400", "closed",

@@ -1,8 +1,10 @@
-"""One owner attacks in every way at once, and a neighbour works: `PYTHONPATH=. python -m tests.security.siege`.
+"""One owner attacks in every way at once, and a neighbour works:
+`PYTHONPATH=. python -m tests.security.siege`.
 
-A real service of either size. The attacker is a process of its own, first with a read key, then with a write key, then
-with both. The neighbour reads, submits batches, predicts and downloads all the while. Prints how each of these was
-answered in quiet and during each attack; nothing of the neighbour's may be refused.
+A real service of either size. The attacker is a process of its own, first with a read key, then
+with a write key, then with both. The neighbour reads, submits batches, predicts and downloads all
+the while. Prints how each of these was answered in quiet and during each attack; nothing of the
+neighbour's may be refused.
 """
 
 import argparse
@@ -53,7 +55,9 @@ class Place:
 
 
 def ask(place: Place, seconds: float) -> dict[str, Answers]:
-    """How the neighbour's requests of each kind are answered for so many seconds; kinds side by side."""
+    """How the neighbour's requests of each kind are answered for so many seconds; kinds side by
+    side.
+    """
     asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {
         "read": (PAUSE_S, lambda http: http.get("/v1/models/own/tasks?limit=50")),
         "predict": (PAUSE_S, neighbours.predict),
@@ -81,7 +85,11 @@ def attack(way: str, url: str, reader: str, writer: str) -> None:
     jobs: list[Callable[[], None]] = []
     if way in ("read", "both"):
         site = Site(url, reader, "", ended)
-        jobs += [_repeated(one.run, site) for one in neighbours.attacks().values() for _ in range(one.times)]
+        jobs += [
+            _repeated(one.run, site)
+            for one in neighbours.attacks().values()
+            for _ in range(one.times)
+        ]
         jobs += [_again(url, reader, lambda _: {"url": LISTS})] * 3
         jobs += [_again(url, reader, lambda _: {"url": DOWNLOAD.format("wide")})] * 2
         jobs += [lambda: _unread(site)]
@@ -109,7 +117,9 @@ def _again(url: str, key: str, request: Callable[[int], Request]) -> Callable[[]
     """One request after the other, made by its number: a POST where it has something to send."""
 
     def work() -> None:
-        with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as http:
+        with httpx2.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300
+        ) as http:
             number = 0
             while True:
                 made = request(number)
@@ -154,7 +164,9 @@ def _unread(site: Site) -> None:
     with ExitStack() as stack:
         for number in range(60):
             path = (DOWNLOAD.format("wide"), LISTS)[number % 2]
-            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.attacker}\r\n\r\n"
+            head = (
+                f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.attacker}\r\n\r\n"
+            )
             site.connected(stack).sendall(head.encode())
         threading.Event().wait()
 
@@ -163,7 +175,8 @@ def _dripping_uploads(site: Site) -> None:
     """Batches whose bodies come in drops: as many as one owner may have under way."""
     with ExitStack() as stack:
         head = (
-            f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.attacker}\r\n"
+            f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+            f"{site.attacker}\r\n"
             "Content-Type: application/zip\r\nContent-Length: 100000000\r\n\r\n"
         ).encode()
         clients = [site.connected(stack) for _ in range(16)]
@@ -212,7 +225,9 @@ def told(found: dict[str, Answers]) -> str:
     return "; ".join(f"{kind}: {answers}" for kind, answers in found.items())
 
 
-def siege(place: Place, seconds: float, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, Answers]]:
+def siege(
+    place: Place, seconds: float, ways: tuple[str, ...] = WAYS
+) -> dict[str, dict[str, Answers]]:
     """The neighbour's answers in quiet and under each attack; prints each."""
     ask(place, 3.0)  # helpers start
     found = {"quiet": ask(place, seconds)}

@@ -1,10 +1,11 @@
-"""What somebody without a key does to the server's connections, with bounded load on the loopback interface.
+"""What somebody without a key does to the server's connections, with bounded load on the loopback
+interface.
 
     python -m tests.security.strangers
 
-starts an API process that may have 256 descriptors and prints, for each attack, the memory of the process (MiB: before,
-at most, after), what a neighbour with another address met meanwhile, and the descriptors that are left open. Attackers
-are 127.0.0.1, the neighbour is 127.0.0.2.
+starts an API process that may have 256 descriptors and prints, for each attack, the memory of the
+process (MiB: before, at most, after), what a neighbour with another address met meanwhile, and the
+descriptors that are left open. Attackers are 127.0.0.1, the neighbour is 127.0.0.2.
 """
 
 import contextlib
@@ -104,14 +105,16 @@ class Seen:
 
     def __str__(self) -> str:
         return (
-            f"{self.before_mb:5.0f} {self.most_mb:5.0f} {self.after_mb:5.0f}   {self.neighbour.answered:4d} answered,"
-            f" {len(self.neighbour.lost):3d} not, slowest {self.neighbour.slowest_s:5.2f} s   "
-            f"{self.more_descriptors:+d}"
+            f"{self.before_mb:5.0f} {self.most_mb:5.0f} {self.after_mb:5.0f}   "
+            f"{self.neighbour.answered:4d} answered, {len(self.neighbour.lost):3d} not, slowest "
+            f"{self.neighbour.slowest_s:5.2f} s   {self.more_descriptors:+d}"
         )
 
 
 def connected(port: int, source: str = "127.0.0.1", patience_s: float = 60.0) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=patience_s, source_address=(source, 0))
+    return socket.create_connection(
+        ("127.0.0.1", port), timeout=patience_s, source_address=(source, 0)
+    )
 
 
 # The attacks: each ends by itself within some ten seconds.
@@ -163,7 +166,9 @@ def requests_at_once(port: int, seconds: float = 3.0) -> None:
 
 
 def stray_bytes(port: int, seconds: float = 8.0) -> None:
-    """After an answer a line end, or the beginning of a body that is never sent: 150 connections."""
+    """After an answer a line end, or the beginning of a body that is never sent: 150
+    connections.
+    """
     requests = (GET + b"\r\n", b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
     _hold(port, 150, seconds, lambda number: (requests[number % 2], (b"\r\n", b"x")[number % 2]))
 
@@ -241,9 +246,13 @@ def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
 def serving(
     folder: Path, settings: Mapping[str, str] = LIMITS, descriptors: int = DESCRIPTORS
 ) -> Iterator[Target]:
-    """An API process over that data folder, started as the launcher does it, that may have so many descriptors."""
+    """An API process over that data folder, started as the launcher does it, that may have so many
+    descriptors.
+    """
     port = free_port()
-    command = build_parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[0].command
+    command = build_parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[
+        0
+    ].command
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(folder),
@@ -258,7 +267,9 @@ def serving(
             env=environment,
             stdout=log,
             stderr=log,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_NOFILE, (descriptors, descriptors)
+            ),
         )
     try:
         _until_it_answers(port, process, folder / "api.log")

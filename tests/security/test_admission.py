@@ -17,7 +17,9 @@ def test_recipes_of_one_huge_name_are_refused_and_never_stored(running: service.
     assert cost.api_mb < 100
 
 
-def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(running: service.Service) -> None:
+def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(
+    running: service.Service,
+) -> None:
     cost = admission.long_labels(running, models=20)
     assert cost.answers == {201: 20, 200: 3}
     assert cost.api_mb < 150
@@ -35,12 +37,16 @@ def test_bases_without_a_body_start_no_process(running: service.Service) -> None
     assert cost.others == 0
 
 
-def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(running: service.Service) -> None:
+def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
+    running: service.Service,
+) -> None:
     cost = admission.tiny_bases(running, requests=2)
     assert cost.answers == {422: 2}
     assert cost.others == 1
 
 
-def test_a_network_beyond_every_machine_is_refused_with_its_parameters(running: service.Service) -> None:
+def test_a_network_beyond_every_machine_is_refused_with_its_parameters(
+    running: service.Service,
+) -> None:
     status, answer = admission.huge_network(running)
     assert status == 422 and "55,566,401,536 parameters" in answer["detail"]

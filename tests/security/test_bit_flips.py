@@ -1,4 +1,6 @@
-"""A bit is flipped in many stored objects of all kinds: all are found, none is given out as valid, and each heals."""
+"""A bit is flipped in many stored objects of all kinds: all are found, none is given out as valid,
+and each heals.
+"""
 
 import hashlib
 import random
@@ -50,7 +52,9 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     mended(client)
     exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     assert marked(client) == set(flipped) - exports
-    assert not still_damaged(client, kept, exports & offered(client)), "it is neither forgotten nor made anew"
+    assert not still_damaged(client, kept, exports & offered(client)), (
+        "it is neither forgotten nor made anew"
+    )
     assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
     for url, sound in files.items():
         answer = got(client, url)
@@ -72,8 +76,12 @@ def right(client: TestClient, url: str, sound: bytes) -> bool:
     )
 
 
-def filled(client: TestClient, publish: Publish, tmp_path: Path, each: int) -> tuple[Known, Known, Known]:
-    """Parts and exports of versions, bases, training parts and archives: files, downloads, and stored objects."""
+def filled(
+    client: TestClient, publish: Publish, tmp_path: Path, each: int
+) -> tuple[Known, Known, Known]:
+    """Parts and exports of versions, bases, training parts and archives: files, downloads, and
+    stored objects.
+    """
     files: Known = {}
     downloads: Known = {}
     for number in range(1, 3 * each + 1):
@@ -138,7 +146,9 @@ def _database(client: TestClient) -> Database:
 
 
 def heal(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> None:
-    """Half of the blobs by a restore, which the scrub notices; half by sound bytes that come again."""
+    """Half of the blobs by a restore, which the scrub notices; half by sound bytes that
+    come again.
+    """
     store = store_of(client)
     blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
     for at, key in enumerate(sorted(set(flipped) & marked(client))):

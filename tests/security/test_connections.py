@@ -1,4 +1,6 @@
-"""Strangers without a key at a real server: heads, trailers, stray bytes, slow reads, half-open connections."""
+"""Strangers without a key at a real server: heads, trailers, stray bytes, slow reads, half-open
+connections.
+"""
 
 import contextlib
 import select
@@ -16,7 +18,15 @@ import pytest
 
 from tests.api.conftest import catalogue_folder, empty_database
 from tests.security import strangers
-from tests.security.strangers import DESCRIPTORS, GET, Target, all_at_once, attacked, connected, serving
+from tests.security.strangers import (
+    DESCRIPTORS,
+    GET,
+    Target,
+    all_at_once,
+    attacked,
+    connected,
+    serving,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +39,9 @@ MORE_MB = 48
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path) -> Path:
+def folder(
+    tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path
+) -> Path:
     made = tmp_path_factory.mktemp("strangers")
     (made / "catalogue").symlink_to(catalogue_folder)
     shutil.copy(empty_database, made / "perennial.db")
@@ -123,8 +135,12 @@ def test_few_descriptors_are_never_used_up_by_connections(target: Target) -> Non
         opened = [stack.enter_context(connected(target.port)) for _ in range(DESCRIPTORS + 50)]
         select.select(opened, [], [], 60)  # nobody has asked for anything
         assert target.descriptors() < DESCRIPTORS - 64
-        said = [one for client in opened if (one := client.recv(1000))]  # the others end without a word
-        assert said and all(one.startswith(b"HTTP/1.1 503 ") and b"retry-after" in one for one in said)
+        said = [
+            one for client in opened if (one := client.recv(1000))
+        ]  # the others end without a word
+        assert said and all(
+            one.startswith(b"HTTP/1.1 503 ") and b"retry-after" in one for one in said
+        )
 
 
 def test_a_file_that_cannot_be_opened_is_a_503(target: Target, folder: Path) -> None:
@@ -146,4 +162,6 @@ def test_a_file_that_cannot_be_opened_is_a_503(target: Target, folder: Path) -> 
         finally:
             target.process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
         assert (status, bool(retry_after)) == (503, True)
-        assert posted("/v1/models/birds/tasks", b"PK\x03\x04x")[0] == 422  # open again: it is no archive
+        assert (
+            posted("/v1/models/birds/tasks", b"PK\x03\x04x")[0] == 422
+        )  # open again: it is no archive

@@ -34,14 +34,18 @@ def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names) >= 550
 
 
-@pytest.mark.parametrize("case", named([c for c in [*archives.cases(), *arrays.cases()] if c.path == TASKS]))
+@pytest.mark.parametrize(
+    "case", named([c for c in [*archives.cases(), *arrays.cases()] if c.path == TASKS])
+)
 def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     data = case.body()
     assert isinstance(data, bytes)
     path = tmp_path / "body"
     path.write_bytes(data)
     try:
-        inspect_archive(path, detect_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits())
+        inspect_archive(
+            path, detect_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits()
+        )
         status, code = 202, ""
     except PerennialError as error:
         status, code = error.status, error.code

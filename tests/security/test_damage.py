@@ -1,7 +1,8 @@
-"""Damage of what is stored, as disks and hands do it: it is never given out as valid, and mended when sound bytes come.
+"""Damage of what is stored, as disks and hands do it: it is never given out as valid, and mended
+when sound bytes come.
 
-Each attack goes over HTTP against an API in this process, with a folder and with an S3 server. A byte of a
-stored object is changed and, in a folder, the time of the change put back.
+Each attack goes over HTTP against an API in this process, with a folder and with an S3 server. A
+byte of a stored object is changed and, in a folder, the time of the change put back.
 """
 
 import hashlib
@@ -102,9 +103,16 @@ def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_
     data = flip(store, key)
     mended(client)  # finds it
     page = client.get("/metrics").text
-    assert "perennial_damaged_objects 1.0" in page and "perennial_scrub_ended_timestamp_seconds 1." in page
+    assert (
+        "perennial_damaged_objects 1.0" in page
+        and "perennial_scrub_ended_timestamp_seconds 1." in page
+    )
     predict = ("/v1/models/birds/versions/1/predict", {"images": [[[0] * 32] * 32]})
-    for answer in (client.get(DOWNLOAD), client.get(HEAD), client.post(predict[0], json=predict[1])):
+    for answer in (
+        client.get(DOWNLOAD),
+        client.get(HEAD),
+        client.post(predict[0], json=predict[1]),
+    ):
         told = answer.json()
         assert answer.status_code == 500 and told["type"] == "/problems/store-corrupt"
         assert told["part"] == "head" and told["version"] == 1 and told["object"] == key
@@ -124,7 +132,10 @@ def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(cl
     expected = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 96}
     monkeypatch.setattr(expected_base, "_compute_expected", lambda request: expected)
     body = save({"fc1.weight": np.ones((8, 12), np.float32)})
-    own = {"name": "mlp", "hidden": [8]}  # of no other test: what it expects is kept beside the catalogue
+    own = {
+        "name": "mlp",
+        "hidden": [8],
+    }  # of no other test: what it expects is kept beside the catalogue
     upload = {"url": f"/v1/bases?architecture={json.dumps(own)}", "content": body}
     upload["headers"] = {"Content-Type": "application/safetensors"}
     base = client.post(**upload).json()
@@ -135,7 +146,10 @@ def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(cl
     flip(store_of(client), Blobs.make_key(base["sha256"]))
     mended(client)  # finds it
     refused = client.get(url)
-    assert refused.status_code == 500 and f"upload the base {base['id']} again" in refused.json()["detail"]
+    assert (
+        refused.status_code == 500
+        and f"upload the base {base['id']} again" in refused.json()["detail"]
+    )
     assert client.post(**upload).status_code == 201
     assert got(client, url) == (200, body)
     assert "perennial_damaged_objects 0.0" in client.get("/metrics").text

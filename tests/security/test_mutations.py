@@ -1,4 +1,6 @@
-"""A short, repeatable round of the fuzzers (`fuzz.py` is the long one), and that they see what they look for."""
+"""A short, repeatable round of the fuzzers (`fuzz.py` is the long one), and that they see what they
+look for.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""One owner attacks predictions with a read key; another's are answered all the same, and helpers know no secret."""
+"""One owner attacks predictions with a read key; another's are answered all the same, and helpers
+know no secret.
+"""
 
 import contextlib
 import socket
@@ -50,9 +52,13 @@ def test_a_neighbour_is_answered_through_an_attack(found: Site, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["large", "arrays"])
-def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(found: Site, name: str) -> None:
+def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(
+    found: Site, name: str
+) -> None:
     answers = attacked(found, replace(attacks()[name], times=1), lambda _: bool(found.told))
-    assert answers.refused == 0 and len(answers.statuses) > 3, "answers within one request of the attacker"
+    assert answers.refused == 0 and len(answers.statuses) > 3, (
+        "answers within one request of the attacker"
+    )
 
 
 @pytest.mark.campaign
@@ -102,9 +108,13 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
     }
     url = found.url + PREDICT.format("own")
     sent = [png(number) for number in range(70)]
-    together = httpx2.post(url, content=form(sent), headers=headers, timeout=60).json()["predictions"]
+    together = httpx2.post(url, content=form(sent), headers=headers, timeout=60).json()[
+        "predictions"
+    ]
     for position in (0, 1, 5, 69):
-        (alone,) = httpx2.post(url, content=form([sent[position]]), headers=headers).json()["predictions"]
+        (alone,) = httpx2.post(url, content=form([sent[position]]), headers=headers).json()[
+            "predictions"
+        ]
         assert together[position]["probability"] == pytest.approx(alone["probability"], abs=1e-5)
         assert together[position]["label"] == alone["label"]
 
@@ -115,9 +125,13 @@ def test_no_helper_inherits_a_secret(running: Service, admin: Rest) -> None:
     watch = threading.Thread(target=_watch, args=[running.process.pid, seen, over])
     watch.start()
     try:
-        admin.models.create("helped", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn")
+        admin.models.create(
+            "helped", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
+        )
         job = admin.wait(admin.submit("helped", honest_zip(honest_pictures(10))))
-        admin.call("POST", PREDICT.format("helped"), files={"image": ("a.png", png(1), "image/png")})
+        admin.call(
+            "POST", PREDICT.format("helped"), files={"image": ("a.png", png(1), "image/png")}
+        )
     finally:
         over.set()
         watch.join()
@@ -137,7 +151,9 @@ def _watch(root: int, seen: dict[str, bytes], over: threading.Event) -> None:
             with contextlib.suppress(psutil.Error, OSError):
                 words = process.cmdline()
                 for name, module in HELPERS.items():
-                    if module in words and (given := Path(f"/proc/{process.pid}/environ").read_bytes()):
+                    if module in words and (
+                        given := Path(f"/proc/{process.pid}/environ").read_bytes()
+                    ):
                         seen[name] = given
                         read.add(process.pid)
         time.sleep(0.01)

@@ -1,4 +1,6 @@
-"""One owner attacks in every way at once, with a key that reads and one that writes; a neighbour is refused nothing."""
+"""One owner attacks in every way at once, with a key that reads and one that writes; a neighbour is
+refused nothing.
+"""
 
 from pathlib import Path
 
@@ -9,7 +11,9 @@ from tests.security import siege
 pytestmark = pytest.mark.campaign
 
 
-def test_nothing_of_a_neighbours_is_refused_while_another_owner_attacks_in_every_way(tmp_path: Path) -> None:
+def test_nothing_of_a_neighbours_is_refused_while_another_owner_attacks_in_every_way(
+    tmp_path: Path,
+) -> None:
     with siege.small(tmp_path) as (url, key):
         found = siege.siege(siege.settle(url, key), 5.0, ("both",))
     for answers in found["both"].values():

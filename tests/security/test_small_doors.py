@@ -1,7 +1,8 @@
-"""Small doors, against a real service on the loopback address: order, names, files, the first key, figures,
-names of two.
+"""Small doors, against a real service on the loopback address: order, names, files, the first key,
+figures, names of two.
 
-Each attack worked once; `docs/reference/limits.md` and the files beside the code say what stands against it.
+Each attack worked once; `docs/reference/limits.md` and the files beside the code say what stands
+against it.
 """
 
 import os
@@ -38,7 +39,11 @@ HIDDEN = {
 def batch(*labels: str) -> bytes:
     """A zip of four small pictures of each class."""
     return honest_zip(
-        {f"{label}/{i}.png": png(4 * number + i) for number, label in enumerate(labels) for i in range(4)}
+        {
+            f"{label}/{i}.png": png(4 * number + i)
+            for number, label in enumerate(labels)
+            for i in range(4)
+        }
     )
 
 
@@ -63,7 +68,9 @@ def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest)
     mine = one.wait(one.submit("single", batch("a", "b")))
     jobs = [many.wait(each) for each in theirs]
     before = [job for job in jobs if mine.created_at < job.started_at < mine.started_at]
-    assert len(before) <= 1, f"waited for {len(before)} jobs of another owner that began after it came"
+    assert len(before) <= 1, (
+        f"waited for {len(before)} jobs of another owner that began after it came"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +99,9 @@ def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: st
         admin.http.post("/v1/models/seen/tasks", params={"name": text}, content=body, headers=sent),
         admin.http.post("/v1/keys", json={"name": text}),
         admin.http.put("/v1/models/seen/aliases/canary", json={"version": 0, "reason": text}),
-        admin.http.post("/v1/models", json={"name": "fixed", "scenario": "data", "classes": ["dog", text]}),
+        admin.http.post(
+            "/v1/models", json={"name": "fixed", "scenario": "data", "classes": ["dog", text]}
+        ),
     ]
     for answer in tries:
         refused(answer, called, "position")
@@ -108,7 +117,11 @@ def test_others_on_the_machine_read_nothing_of_the_service(running: Service, adm
     own = running.log  # the test made it
     inside = (path for path in running.data_dir.rglob("*") if path != own and not path.is_symlink())
     seen = [running.data_dir, *inside]
-    wide = {str(path): oct(mode) for path in seen if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077}
+    wide = {
+        str(path): oct(mode)
+        for path in seen
+        if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077
+    }
     assert len(seen) > 10 and wide == {}
 
 
@@ -162,7 +175,9 @@ def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin:
         second.models.create("shared", **SMALL).id: "second",
     }
     answer = admin.http.delete("/v1/models/shared")
-    assert answer.status_code == 409 and answer.json()["type"] == "/problems/name-ambiguous", answer.text
+    assert answer.status_code == 409 and answer.json()["type"] == "/problems/name-ambiguous", (
+        answer.text
+    )
     assert {model["id"]: model["owner"] for model in answer.json()["models"]} == ids
     for owner in (first, second):
         assert owner.get("/v1/models/shared")["name"] == "shared"

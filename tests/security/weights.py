@@ -1,4 +1,6 @@
-"""safetensors files that attack: headers that lie about lengths, names, types, shapes and places."""
+"""safetensors files that attack: headers that lie about lengths, names, types, shapes and
+places.
+"""
 
 import json
 import struct
@@ -22,7 +24,8 @@ def cases() -> list[Case]:
         _case("header of 2^64 - 1 bytes", b"\xff" * 8 + b"{}"),
         _case("header of 2^63 bytes", struct.pack("<Q", 1 << 63) + b"{}"),
         _case("header of 100 MB", struct.pack("<Q", 100_000_000) + b" " * 100_000_000),
-        _case("header one byte too long", struct.pack("<Q", MAX_HEADER_BYTES + 1) + b" " * (MAX_HEADER_BYTES + 1)),
+        _case("header one byte too "
+            "long", struct.pack("<Q", MAX_HEADER_BYTES + 1) + b" " * (MAX_HEADER_BYTES + 1)),
         _case("header longer than the file", struct.pack("<Q", 900) + b"{}"),
         _case("header one byte longer than the file", _length(b"{}", 3)),
         _case("big-endian length", struct.pack(">Q", 2) + b"{}"),
@@ -37,10 +40,13 @@ def cases() -> list[Case]:
         _text("not UTF-8", b'{"\xff": 1}'),
         _text("100,000 brackets", b"[" * 100_000),
         _text("100,000 objects deep", b'{"a":' * 100_000),
-        _text("name twice", b'{"a": %s, "a": %s}' % (json.dumps(_F32).encode(), json.dumps(_F32).encode()), 8),
-        _text("dtype twice", b'{"a": {"dtype": "F32", "dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}', 8),
+        _text("name twice", b'{"a": %s, "a": '
+            b'%s}' % (json.dumps(_F32).encode(), json.dumps(_F32).encode()), 8),
+        _text("dtype twice", b'{"a": {"dtype": "F32", "dtype": "I64", "shape": [1], '
+            b'"data_offsets": [0, 8]}}', 8),
         _text("one name in two spellings",
-              b'{"a": %s, "\\u0061": %s}' % (json.dumps(_F32).encode(), json.dumps(_F32).encode()), 8),
+              b'{"a": %s, "\\u0061": '
+              b'%s}' % (json.dumps(_F32).encode(), json.dumps(_F32).encode()), 8),
         _text("two texts", b"{} {}"),
         _text("NUL behind the JSON", b"{}\0\0"),
         _one("metadata as a tensor", {"__metadata__": 5, "a": _F32}, 8),
@@ -56,12 +62,14 @@ def cases() -> list[Case]:
         _one("sides whose product is 2^64", {"a": {**_F32, "shape": [1 << 32, 1 << 32]}}, 8),
         _text("side of 5,000 digits",
               b'{"a": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 8]}}' % (b"9" * 5000), 8),
-        _text("side that is NaN", b'{"a": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, 8]}}', 8),
+        _text("side that is NaN", b'{"a": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, '
+            b'8]}}', 8),
         _one("shape of 1,000 sides", {"a": {**_F32, "shape": [1] * 1000}}, 8),
         _one("shape that is not the size", {"a": {**_F32, "shape": [3]}}, 8),
         _one("offsets backwards", {"a": {**_F32, "data_offsets": [8, 0]}}, 8),
         _one("negative offset", {"a": {**_F32, "data_offsets": [-8, 0]}}, 8),
-        _one("offset beyond the file", {"a": {**_F32, "data_offsets": [1 << 40, (1 << 40) + 8]}}, 8),
+        _one("offset beyond the "
+            "file", {"a": {**_F32, "data_offsets": [1 << 40, (1 << 40) + 8]}}, 8),
         _one("offset of a fraction", {"a": {**_F32, "data_offsets": [0, 8.5]}}, 8),
         _one("three offsets", {"a": {**_F32, "data_offsets": [0, 4, 8]}}, 8),
         _one("no offsets", {"a": {"dtype": "F32", "shape": [2]}}, 8),
@@ -81,13 +89,16 @@ def cases() -> list[Case]:
              {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(10_000)}, 0),
         _case("pickle", b"\x80\x04\x95\x0b\0\0\0\0\0\0\0\x8c\x07evil\x94."),
         _case("torch archive", b"PK\x03\x04" + b"\0" * 400),
-        Case("weights", "safetensors: said to be a zip", lambda: _length(b"{}", 2), ("415 unsupported-type",), BASES,
+        Case("weights", "safetensors: said to be a "
+            "zip", lambda: _length(b"{}", 2), ("415 unsupported-type",), BASES,
              headers={"Content-Type": "application/zip"}),
     ]  # fmt: skip
 
 
 def small_cnn(fill: float, expected: dict[str, Any]) -> bytes:
-    """A file that fits, full of one value: NaN and infinity are the weights of a base that ruins every version."""
+    """A file that fits, full of one value: NaN and infinity are the weights of a base that ruins
+    every version.
+    """
     header, position, chunks = {}, 0, []
     for name, want in expected["tensors"].items():
         kind = {"F32": np.float32, "I64": np.int64}[want["dtype"]]

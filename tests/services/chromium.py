@@ -1,4 +1,6 @@
-"""Chromium for tests that need a browser: the one that CHROMIUM names, else that of the path, driven by playwright."""
+"""Chromium for tests that need a browser: the one that CHROMIUM names, else that of the path,
+driven by playwright.
+"""
 
 import os
 import shutil
@@ -12,7 +14,9 @@ from processes import ServiceMissing
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-ADVICE = "Install it (apt-get install --no-install-recommends chromium), or set CHROMIUM to where it is."
+ADVICE = (
+    "Install it (apt-get install --no-install-recommends chromium), or set CHROMIUM to where it is."
+)
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -1,7 +1,8 @@
-"""A relay before a server that can be away, silent, overloaded, or break connections off in the middle.
+"""A relay before a server that can be away, silent, overloaded, or break connections off in the
+middle.
 
-One event loop in a thread; `fault` and `heal` may be called from any other. It relays bytes as they are, so it
-serves PostgreSQL, Redis and S3 alike; only the overload speaks HTTP.
+One event loop in a thread; `fault` and `heal` may be called from any other. It relays bytes as they
+are, so it serves PostgreSQL, Redis and S3 alike; only the overload speaks HTTP.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import Any, Literal
 Fault = Literal["refused", "silent", "overloaded", "cut"]
 
 _SLOW_DOWN = (
-    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code><Message>Please reduce your request'
+    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code><Message>Please reduce '
+    b"your request"
     b" rate.</Message><RequestId>1</RequestId></Error>"
 )
 _PIECE = 1 << 16
@@ -47,10 +49,11 @@ class FaultProxy:
         """Begin a fault; connections that are open break, or fall silent too.
 
         Args:
-            kind: `refused`: nobody listens; `silent`: connections are taken and nothing is ever said;
-                `overloaded`: every HTTP request is answered 503; `cut`: connections end in the middle.
-            cuts: bytes after which a connection is cut, in turn and in either direction. One that ends before
-                leaves what is left of its bytes to the next.
+            kind: `refused`: nobody listens; `silent`: connections are taken and nothing is ever
+                said; `overloaded`: every HTTP request is answered 503; `cut`: connections end in
+                the middle.
+            cuts: bytes after which a connection is cut, in turn and in either direction. One that
+                ends before leaves what is left of its bytes to the next.
         """
         self._do(self._begin(kind, cuts))
 
@@ -107,7 +110,9 @@ class FaultProxy:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = None
         if self._fault == "cut":
-            left = [self._unspent.pop() if self._unspent else next(self._cuts)] * 2  # of each direction
+            left = [
+                self._unspent.pop() if self._unspent else next(self._cuts)
+            ] * 2  # of each direction
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._open.add(back)
         try:
@@ -126,7 +131,11 @@ class FaultProxy:
             back.transport.abort()
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: list[int] | None, is_up: bool
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        left: list[int] | None,
+        is_up: bool,
     ) -> None:
         while data := await source.read(_PIECE):
             await self._gate.wait()

@@ -1,7 +1,8 @@
-"""A server that speaks the protocol of the Hugging Face Hub: what a repository holds, and its files.
+"""A server that speaks the protocol of the Hugging Face Hub: what a repository holds, and its
+files.
 
-A file is described by its commit, digest and size, and then fetched from another host, as the Hub sends
-clients to a CDN.
+A file is described by its commit, digest and size, and then fetched from another host, as the Hub
+sends clients to a CDN.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The service in its large size: an API process and Celery workers over PostgreSQL, Redis and S3.
 
-Started by hand as the README's commands do, each process with a data directory and a log of its own, so
-that tests can hurt one and look at the others.
+Started by hand as the README's commands do, each process with a data directory and a log of its
+own, so that tests can hurt one and look at the others.
 """
 
 import os
@@ -35,7 +35,16 @@ def api_command(port: int) -> list[str]:
 
 def worker_command(name: str) -> list[str]:
     """The README's for a Celery worker, with a name of its own."""
-    command = [str(BIN / "celery"), "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
+    command = [
+        str(BIN / "celery"),
+        "-A",
+        "worker.celery_app",
+        "worker",
+        "-P",
+        "solo",
+        "-n",
+        f"{name}@%h",
+    ]
     return [*command, "--without-gossip", "--without-mingle"]
 
 
@@ -83,7 +92,11 @@ class LargeSize:
         """The name of the worker that holds a job now."""
         holder = self.rows("SELECT worker FROM jobs WHERE id = :job", job=job)[0][0]
         for name in WORKERS:
-            if name in self.processes and holder is not None and f"-{self.processes[name].pid}-" in holder:
+            if (
+                name in self.processes
+                and holder is not None
+                and f"-{self.processes[name].pid}-" in holder
+            ):
                 return name
         return None
 
@@ -97,7 +110,9 @@ class LargeSize:
             engine.dispose()
 
     def until(self, condition: Callable[[], T], seconds: float = 60.0) -> T:
-        """Wait until `condition()` is true and return what it returned; fails with the ends of all logs."""
+        """Wait until `condition()` is true and return what it returned; fails with the ends of all
+        logs.
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = condition()
@@ -133,12 +148,19 @@ class LargeSize:
             return False  # not listening yet
 
     def _environment(self, name: str, more: Mapping[str, str]) -> dict[str, str]:
-        return {**os.environ, **self.environment, **more, "PERENNIAL_DATA_DIR": str(self.data(name))}
+        return {
+            **os.environ,
+            **self.environment,
+            **more,
+            "PERENNIAL_DATA_DIR": str(self.data(name)),
+        }
 
     def _run(self, command: Sequence[str], name: str) -> None:
         subprocess.run(command, cwd=service.ROOT, env=self._environment(name, {}), check=True)
 
-    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> psutil.Popen:
+    def _start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> psutil.Popen:
         self.data(name).mkdir(exist_ok=True)
         service.lend_catalogue(self.data(name))
         with (self.data(name) / "log").open("ab") as log:

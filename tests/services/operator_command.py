@@ -1,4 +1,6 @@
-"""The operator's command, run as an operator runs it: in a process of its own, on one machine's data directory."""
+"""The operator's command, run as an operator runs it: in a process of its own, on one machine's
+data directory.
+"""
 
 import os
 import subprocess
@@ -10,7 +12,9 @@ from tools import service
 
 
 def housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
-    """What `python -m tools.housekeeping WORDS` prints; raises AssertionError when it does not end with 0."""
+    """What `python -m tools.housekeeping WORDS` prints; raises AssertionError when it does not end
+    with 0.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tools.housekeeping", *words],
         cwd=service.ROOT,

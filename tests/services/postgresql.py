@@ -1,4 +1,6 @@
-"""Databases of a PostgreSQL server that runs already, dropped after a test; and servers that may be hurt."""
+"""Databases of a PostgreSQL server that runs already, dropped after a test; and servers that may be
+hurt.
+"""
 
 import getpass
 import os
@@ -17,8 +19,8 @@ from sqlalchemy.engine import URL, make_url
 
 DEFAULT_URL = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
 ADVICE = (
-    "Start PostgreSQL 15 or later (`docker compose -f tests/services/docker-compose.yml up -d`), or set"
-    " PERENNIAL_TEST_DATABASE_URL to a server whose user may create databases."
+    "Start PostgreSQL 15 or later (`docker compose -f tests/services/docker-compose.yml up -d`), "
+    "or set PERENNIAL_TEST_DATABASE_URL to a server whose user may create databases."
 )
 
 
@@ -29,7 +31,9 @@ def server_url() -> URL:
 
 def _connect() -> "psycopg.Connection[tuple[object, ...]]":
     url = server_url().set(drivername="postgresql")
-    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True, connect_timeout=2)
+    return psycopg.connect(
+        url.render_as_string(hide_password=False), autocommit=True, connect_timeout=2
+    )
 
 
 def missing() -> str | None:
@@ -57,7 +61,9 @@ def create(template: str = "template1") -> str:
 def drop(url: str) -> None:
     """Drop a database, whoever is still connected to it."""
     with _connect() as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)'.encode())
+        connection.execute(
+            f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)'.encode()
+        )
 
 
 def name_of(url: str) -> str:
@@ -66,7 +72,8 @@ def name_of(url: str) -> str:
 
 
 class Cluster:
-    """A server of its own with one database, to stop, freeze and start again. Run by root, it is user postgres's.
+    """A server of its own with one database, to stop, freeze and start again. Run by root, it is
+    user postgres's.
 
     Args:
         parent: where its folder is made.
@@ -81,7 +88,11 @@ class Cluster:
             shutil.chown(self.folder, "postgres")
         options = ["-U", "postgres", "--auth=trust", "--no-sync", "--wal-segsize=1"]
         self._run("initdb", *options)
-        settings = {"port": self.port, "unix_socket_directories": f"'{self.folder}'", "max_wal_size": "16MB"}
+        settings = {
+            "port": self.port,
+            "unix_socket_directories": f"'{self.folder}'",
+            "max_wal_size": "16MB",
+        }
         lines = [f"{name} = {value}" for name, value in settings.items()]
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.write("\n".join([*lines, "listen_addresses = '127.0.0.1'", ""]))
@@ -97,7 +108,9 @@ class Cluster:
 
     def empty(self) -> None:
         """Drop all tables."""
-        plain = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        plain = (
+            make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        )
         with psycopg.connect(plain, autocommit=True) as connection:
             connection.execute("DROP SCHEMA public CASCADE")
             connection.execute("CREATE SCHEMA public")
@@ -125,7 +138,9 @@ class Cluster:
 
     def _processes(self) -> list[psutil.Process]:
         with suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
-            first = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+            first = psutil.Process(
+                int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+            )
             return [first, *first.children(recursive=True)]
         return []
 
@@ -143,7 +158,9 @@ class Cluster:
 def _programs() -> Path:
     """The folder of the newest installed `initdb`."""
     found = shutil.which("initdb")
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[4]))
+    folders = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[4])
+    )
     if found is None and not folders:
         raise processes.ServiceMissing(
             "There is no initdb on the path or under /usr/lib/postgresql: install PostgreSQL."

@@ -1,4 +1,6 @@
-"""Child processes of the test session: free ports, waiting until they listen, ending with the session."""
+"""Child processes of the test session: free ports, waiting until they listen, ending with the
+session.
+"""
 
 import ctypes
 import signal
@@ -48,8 +50,12 @@ def start(
         )
 
 
-def await_port(process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60.0) -> None:
-    """Return when the process listens; raise ServiceMissing with the end of its log when it does not."""
+def await_port(
+    process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60.0
+) -> None:
+    """Return when the process listens; raise ServiceMissing with the end of its log when it does
+    not.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

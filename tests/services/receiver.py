@@ -1,4 +1,6 @@
-"""A receiver of webhooks: writes down what comes, and answers as a test wants, slowly, wrongly or not at all."""
+"""A receiver of webhooks: writes down what comes, and answers as a test wants, slowly, wrongly or
+not at all.
+"""
 
 import socket
 import ssl
@@ -15,7 +17,9 @@ from standardwebhooks.webhooks import Webhook
 
 @dataclass
 class Received:
-    """One request: its path, headers in lower case, body, and when it came and was answered (monotonic seconds)."""
+    """One request: its path, headers in lower case, body, and when it came and was answered
+    (monotonic seconds).
+    """
 
     path: str
     headers: dict[str, str]
@@ -30,8 +34,8 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What came, in order. `status`: the answer to a request, from its number of the path, 0 on; `delay_s`:
-    before it."""
+    """What came, in order. `status`: the answer to a request, from its number of the path, 0 on;
+    `delay_s`: before it."""
 
     url: str = ""
     seen: list[Received] = field(default_factory=list)

@@ -13,7 +13,8 @@ import processes
 
 ADVICE = (
     "Install redis-server (tests then start their own), start one"
-    " (`docker compose -f tests/services/docker-compose.yml up -d`), or set PERENNIAL_TEST_REDIS_URL."
+    " (`docker compose -f tests/services/docker-compose.yml up -d`), or set "
+    "PERENNIAL_TEST_REDIS_URL."
 )
 
 
@@ -53,7 +54,16 @@ class RedisServer:
     def start(self) -> None:
         """Start and wait until it listens."""
         log = self._folder / "log"
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        options = [
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
         self._process = processes.start(["redis-server", *options, "--dir", self._folder], log)
         processes.await_port(self._process, self.port, log)
 

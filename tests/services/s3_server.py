@@ -1,7 +1,8 @@
 """A real S3 server for tests: OpenStack Swift with its S3 interface, one node, on free ports.
 
-It is installed at first use into a virtual environment of its own (`.venv-swift/`, about 80 MB), from
-`swift-constraints.txt`, under a file lock. Its data need a file system with user extended attributes.
+It is installed at first use into a virtual environment of its own (`.venv-swift/`, about 80 MB),
+from `swift-constraints.txt`, under a file lock. Its data need a file system with user extended
+attributes.
 """
 
 import errno
@@ -81,7 +82,9 @@ use = egg:swift#dlo
 
 def installed() -> Path:
     """Install the server when missing, and return the `bin` folder of its virtual environment."""
-    wanted = hashlib.sha256(SWIFT.encode() + CONSTRAINTS.read_bytes() + sys.version.encode()).hexdigest()
+    wanted = hashlib.sha256(
+        SWIFT.encode() + CONSTRAINTS.read_bytes() + sys.version.encode()
+    ).hexdigest()
     ready = VENV / "ready"
     VENV.mkdir(exist_ok=True)
     with (VENV / "lock").open("w") as lock:
@@ -118,14 +121,16 @@ def data_folder() -> Path:
     """Make a new folder on a file system with user extended attributes."""
     named = os.environ.get("PERENNIAL_TEST_DATA_DIR")
     tried = (
-        [Path(named)] if named else [Path(tempfile.gettempdir()), Path("/var/tmp"), VENV, Path("/dev/shm")]
+        [Path(named)]
+        if named
+        else [Path(tempfile.gettempdir()), Path("/var/tmp"), VENV, Path("/dev/shm")]
     )
     for folder in tried:
         if folder.is_dir() and os.access(folder, os.W_OK) and _has_user_attributes(folder):
             return Path(tempfile.mkdtemp(prefix="perennial-s3-", dir=folder))
     raise processes.ServiceMissing(
-        f"The S3 server of the tests needs a file system with user extended attributes; {tried} have none."
-        " Set PERENNIAL_TEST_DATA_DIR to a folder on one (ext4, xfs, btrfs)."
+        f"The S3 server of the tests needs a file system with user extended attributes; {tried} "
+        "have none. Set PERENNIAL_TEST_DATA_DIR to a folder on one (ext4, xfs, btrfs)."
     )
 
 
@@ -167,10 +172,15 @@ class S3Server:
             ports = [str(port) for port in (account, container, storage)]
             rings = Path(__file__).with_name("swift_rings.py")
             done = subprocess.run(
-                [bin_folder / "python", rings, etc, *ports], capture_output=True, text=True, check=False
+                [bin_folder / "python", rings, etc, *ports],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode:
-                raise processes.ServiceMissing(f"The S3 server's rings failed:\n{done.stderr[-2000:]}")
+                raise processes.ServiceMissing(
+                    f"The S3 server's rings failed:\n{done.stderr[-2000:]}"
+                )
             server.start()
         except processes.ServiceMissing:
             server.close()

@@ -1,4 +1,6 @@
-"""PostgreSQL, Redis and S3 of one's own, to be hurt; PostgreSQL and redis-server must be installed."""
+"""PostgreSQL, Redis and S3 of one's own, to be hurt; PostgreSQL and redis-server must be
+installed.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,8 @@
-"""Write the rings of a one-node object server: `python swift_rings.py FOLDER ACCOUNT CONTAINER OBJECT`.
+"""Write the rings of a one-node object server:
+`python swift_rings.py FOLDER ACCOUNT CONTAINER OBJECT`.
 
-Runs in the object server's own virtual environment. A ring says where data live; here everything lives
-once, on device `d1` of this host, at the three given ports.
+Runs in the object server's own virtual environment. A ring says where data live; here everything
+lives once, on device `d1` of this host, at the three given ports.
 """
 
 import sys

@@ -1,4 +1,6 @@
-"""Weights as the Hub has them: safetensors files of small architectures of timm, classifier included."""
+"""Weights as the Hub has them: safetensors files of small architectures of timm, classifier
+included.
+"""
 
 from functools import cache
 

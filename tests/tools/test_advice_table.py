@@ -1,4 +1,6 @@
-"""The table of warnings and advice: complete, as the code says it, and with a test for each that can be followed."""
+"""The table of warnings and advice: complete, as the code says it, and with a test for each that
+can be followed.
+"""
 
 import ast
 import re
@@ -45,16 +47,24 @@ def test_each_place_is_told_what_it_can_do(entry: Entry) -> None:
 def test_each_is_followed_by_a_test_or_says_why_not(entry: Entry) -> None:
     file, _, name = entry.test.partition("::")
     if not name:
-        assert entry.test.startswith("not followed: ") if entry.says else entry.test == advice_table.TELLS
+        assert (
+            entry.test.startswith("not followed: ")
+            if entry.says
+            else entry.test == advice_table.TELLS
+        )
         return
     tree = ast.parse((ROOT / file).read_text())
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 def test_every_request_that_the_code_names_has_a_command() -> None:
-    """Names of the path, which the code fills in, are X here; a body that it fills in is left away."""
+    """Names of the path, which the code fills in, are X here; a body that it fills in is
+    left away.
+    """
     lost = []
-    for path in (path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))):
+    for path in (
+        path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))
+    ):
         for text in said_in(path.read_text()):
             for _, _, step in find_steps(text):
                 if step.as_command() is None and step.path != "/v1/models":
@@ -70,12 +80,20 @@ def said_in(source: str) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             found.append(
-                "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+                "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "X"
+                    for part in node.values
+                )
             )
         elif (
             isinstance(node, ast.Constant)

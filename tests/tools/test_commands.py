@@ -1,4 +1,6 @@
-"""The commands that the service adds to `perennial`: named as the package says, and each does what it says."""
+"""The commands that the service adds to `perennial`: named as the package says, and each does what
+it says.
+"""
 
 import json
 import os
@@ -41,10 +43,14 @@ def test_every_command_that_the_package_names_is_one() -> None:
 @pytest.mark.slow
 def test_perennial_lists_and_runs_what_an_installed_service_adds(tmp_path: Path) -> None:
     own, command = environment(tmp_path / "own"), [str(tmp_path / "own" / "bin" / "perennial")]
-    shown = subprocess.run([*command, "--help"], env=own, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [*command, "--help"], env=own, capture_output=True, text=True, check=True
+    )
     assert "Commands of the service on this machine" in shown.stdout
     assert all(f"  {name} " in shown.stdout for name in NAMED)
-    done = subprocess.run([*command, "backup", str(tmp_path)], env=own, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "backup", str(tmp_path)], env=own, capture_output=True, text=True
+    )
     assert done.returncode == 2, "the folder is not empty"
 
 
@@ -58,18 +64,25 @@ def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
     assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(doctor.LOOKS)
 
 
-def test_doctor_says_when_the_base_for_photos_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_when_the_base_for_photos_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run(commands.migrate)
     monkeypatch.setenv("PERENNIAL_DEFAULT_BASE", imagenet_base.NAME)
     assert "ok       base for photos: perennial/efficientnet-lite0" in run(commands.doctor).output
     monkeypatch.setattr(imagenet_base, "find_problem", lambda: "the package is not installed")
     without = run(commands.doctor)
     assert without.return_value == 1
-    assert "problem  base for photos: the package is not installed; new models start from" in without.output
+    assert (
+        "problem  base for photos: the package is not installed; new models start from"
+        in without.output
+    )
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_doctor_names_the_device_and_what_does_not_fit(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_doctor_names_the_device_and_what_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
     monkeypatch.setenv("PERENNIAL_DEVICE", device)
     output = run(commands.doctor).output
     if device == "auto":
@@ -91,19 +104,20 @@ def test_doctor_names_the_device_and_what_does_not_fit(monkeypatch: pytest.Monke
                 "free_bytes": 60 << 30,
                 "total_bytes": 80 << 30,
             },
-            "ok       device: NVIDIA H100, 2 visible, 60.0 of 80.0 GiB free, driver 580.1, torch 2.13.0+cu130",
+            "ok       device: NVIDIA H100, 2 visible, 60.0 of 80.0 GiB free, driver 580.1, torch "
+            "2.13.0+cu130",
         ),
         (
             "auto",
             {"problem": "torch 2.13.0+cpu is a CPU build."},
-            "problem  device: PERENNIAL_DEVICE=auto: the NVIDIA driver (580.1) is there, but no GPU can be used: "
-            "torch 2.13.0+cpu is a CPU build.",
+            "problem  device: PERENNIAL_DEVICE=auto: the NVIDIA driver (580.1) is there, but no "
+            "GPU can be used: torch 2.13.0+cpu is a CPU build.",
         ),
         (
             "cuda",
             {"problem": "torch is built for sm_75, and NVIDIA X has compute capability 5.0."},
-            "problem  device: PERENNIAL_DEVICE=cuda: the NVIDIA driver (580.1) is there, but no GPU can be used: "
-            "torch is built for sm_75, and NVIDIA X has compute capability 5.0.",
+            "problem  device: PERENNIAL_DEVICE=cuda: the NVIDIA driver (580.1) is there, but no "
+            "GPU can be used: torch is built for sm_75, and NVIDIA X has compute capability 5.0.",
         ),
     ],
     ids=["usable", "CPU build", "other kernels"],
@@ -120,7 +134,10 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
 
 
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    data_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run(commands.migrate)
     assert run(commands.check, "--json", "--verify").return_value == 0

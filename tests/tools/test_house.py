@@ -73,22 +73,33 @@ def module(checkout: Path, name: str) -> house.Module:
     return next(found for found in house.read_modules(checkout) if found.name == name)
 
 
-def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(checkout: Path) -> None:
+def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
+    checkout: Path,
+) -> None:
     assert house.untyped_lines(module(checkout, "core.one")) == [7, 10]
 
 
 def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkout: Path) -> None:
     edges = house.find_imports(house.read_modules(checkout))
-    assert house.find_circles(edges) == [["core.one", "core.three", "core.two"], ["core.alone", "core.four"]]
+    assert house.find_circles(edges) == [
+        ["core.one", "core.three", "core.two"],
+        ["core.alone", "core.four"],
+    ]
 
 
 def test_without_type_only_imports_a_circle_that_needs_one_is_open(checkout: Path) -> None:
     edges = house.find_imports(house.read_modules(checkout))
-    assert house.find_circles(edge for edge in edges if not edge.for_types) == [["core.alone", "core.four"]]
+    assert house.find_circles(edge for edge in edges if not edge.for_types) == [
+        ["core.alone", "core.four"]
+    ]
 
 
 def test_a_chain_of_imports_is_no_circle() -> None:
-    chain = [house.Import("a", "b", False), house.Import("b", "c", False), house.Import("a", "c", False)]
+    chain = [
+        house.Import("a", "b", False),
+        house.Import("b", "c", False),
+        house.Import("a", "c", False),
+    ]
     assert house.find_circles(chain) == []
 
 
@@ -96,7 +107,9 @@ def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path
     assert house.type_only_imports(module(checkout, "core.three")) == [6]
 
 
-def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(checkout: Path) -> None:
+def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(
+    checkout: Path,
+) -> None:
     assert house.find_undocumented(module(checkout, "core.two")) == [
         "core/two.py: bare",
         "core/two.py: Bare",

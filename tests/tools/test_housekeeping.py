@@ -40,10 +40,17 @@ class Place:
     def base(self, text: str) -> str:
         path = self.settings.make_folder("spool") / "x"
         path.write_text(text)
-        sha256, size = Blobs(self.store, self.settings.make_folder("cache")).put_file(path, move=True)
+        sha256, size = Blobs(self.store, self.settings.make_folder("cache")).put_file(
+            path, move=True
+        )
         with self.db.write() as session:
             row = Base(
-                id=new_id("bas"), owner_id="own_1", architecture={}, sha256=sha256, bytes=size, created_at=0
+                id=new_id("bas"),
+                owner_id="own_1",
+                architecture={},
+                sha256=sha256,
+                bytes=size,
+                created_at=0,
             )
             session.add(row)
             return sha256
@@ -62,8 +69,8 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert housekeeping.main(["check"]) == 0
     assert capsys.readouterr().out == (
         "The daily scrub, which reads all objects while the service runs, has not begun yet.\n"
-        "Database and store agree. The database names 1 object: each is there with the size that it says. "
-        "--verify reads them, too.\n"
+        "Database and store agree. The database names 1 object: each is there with the size that "
+        "it says. --verify reads them, too.\n"
     )
     assert housekeeping.main(["check", "--verify"]) == 0
     assert capsys.readouterr().out.endswith(
@@ -102,7 +109,9 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
         assert [row.key for row in damage.list_marks(session, 9)] == [other]
 
 
-def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_and_a_sweep_removes(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.store.put_bytes("archives/tsk_never", b"12345")
     assert housekeeping.main(["sweep", "--dry-run"]) == 0
     assert capsys.readouterr().out == "Nothing would be removed.\n"
@@ -151,7 +160,9 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     db, store = Database(again.resolved_database_url), open_store(again)
     assert check(db, store, again, verify=True) == []
     db.close()
-    assert [info.key for info in store.list("")] == [info.key for info in place.store.list("blobs/")]
+    assert [info.key for info in store.list("")] == [
+        info.key for info in place.store.list("blobs/")
+    ]
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
     assert webhook_secret.load_key(again) == key
     assert (again.data_dir / "webhook-key").stat().st_mode & 0o777 == 0o600
@@ -162,13 +173,18 @@ def test_a_restore_asks_for_no_room_but_on_the_disk_of_the_store(
 ) -> None:
     backup.create_backup(place.settings, tmp_path / "saved")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    assert backup.restore_backup(Settings(data_dir=tmp_path / "again"), tmp_path / "saved")["objects"] == 1
+    assert (
+        backup.restore_backup(Settings(data_dir=tmp_path / "again"), tmp_path / "saved")["objects"]
+        == 1
+    )
 
 
 def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thrice there is something that the copied database names and the copy of the objects never saw."""
+    """Thrice there is something that the copied database names and the copy of the objects never
+    saw.
+    """
     real: Callable[[Path, Path], None] = backup._copy_database
     made: list[str] = []
 
@@ -230,7 +246,10 @@ def _statement(saved: Path, statement: str) -> None:
 
 
 STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "an object": (lambda saved, secret: _link(saved, "store/blobs/aa/" + "a" * 64, secret), "is a link to"),
+    "an object": (
+        lambda saved, secret: _link(saved, "store/blobs/aa/" + "a" * 64, secret),
+        "is a link to",
+    ),
     "a folder": (lambda saved, secret: _link(saved, "store/more", secret.parent), "is a link to"),
     "a hidden folder": (
         lambda saved, secret: _link(saved, "store/.incoming/x", secret.parent),
@@ -238,9 +257,15 @@ STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     ),
     "the database": (lambda saved, secret: _link(saved, "perennial.db", secret), "is a link to"),
     "a key": (lambda saved, secret: _link(saved, "admin-key", secret), "is a link to"),
-    "the contents": (lambda saved, secret: _link(saved, "backup.json", saved / "backup-2"), "is a link to"),
+    "the contents": (
+        lambda saved, secret: _link(saved, "backup.json", saved / "backup-2"),
+        "is a link to",
+    ),
     "a pipe": (lambda saved, _: os.mkfifo(saved / "store" / "pipe"), "neither a file nor a folder"),
-    "a name": (lambda saved, _: (saved / "store" / "a b\n").write_text("x"), "has a name that no object has"),
+    "a name": (
+        lambda saved, _: (saved / "store" / "a b\n").write_text("x"),
+        "has a name that no object has",
+    ),
     "a row": (
         lambda saved, _: _statement(saved, "UPDATE bases SET sha256 = '../../../../etc/passwd'"),
         "outside of a store",
@@ -251,12 +276,17 @@ STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         ),
         "holds a trigger, 'evil'",
     ),
-    "a damaged page": (lambda saved, _: damage_table(saved / "perennial.db", "owners"), "table owners"),
+    "a damaged page": (
+        lambda saved, _: damage_table(saved / "perennial.db", "owners"),
+        "table owners",
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_a_backup_that_leads_outside_is_not_restored(place: Place, tmp_path: Path, kind: str) -> None:
+def test_a_backup_that_leads_outside_is_not_restored(
+    place: Place, tmp_path: Path, kind: str
+) -> None:
     saved, secret = tmp_path / "saved", tmp_path / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text("of another")

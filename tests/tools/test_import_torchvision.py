@@ -1,4 +1,6 @@
-"""The importer turns torchvision's own checkpoint into a base, and refuses everything else in a sentence."""
+"""The importer turns torchvision's own checkpoint into a base, and refuses everything else in a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,19 @@ def checkpoint(path: Path) -> dict[str, torch.Tensor]:
 def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
     state = checkpoint(tmp_path / "in.pth")
     out = tmp_path / "out.safetensors"
-    command = [sys.executable, "-m", "tools.import_torchvision", "resnet18", tmp_path / "in.pth", out]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.import_torchvision",
+        "resnet18",
+        tmp_path / "in.pth",
+        out,
+    ]
     subprocess.run(command, cwd=ROOT, check=True, timeout=120)
     tensors = load_file(out)
     assert {name: tuple(t.shape) for name, t in tensors.items()} == {
-        name: shape for name, (_, shape) in expected_tensors({"name": "resnet18"}, ImageSpec(224, 3)).items()
+        name: shape
+        for name, (_, shape) in expected_tensors({"name": "resnet18"}, ImageSpec(224, 3)).items()
     }
     assert all(torch.equal(tensor, state[name]) for name, tensor in tensors.items())
     manifest = {
@@ -67,7 +77,9 @@ def test_the_base_carries_no_metadata_and_is_a_function_of_the_weights(
     state = checkpoint(tmp_path / "in.pth")
     torch.save({name: state[name] for name in reversed(state)}, tmp_path / "reversed.pth")
     for name in ("in", "reversed"):
-        importer.main(["resnet18", str(tmp_path / f"{name}.pth"), str(tmp_path / f"{name}.safetensors")])
+        importer.main(
+            ["resnet18", str(tmp_path / f"{name}.pth"), str(tmp_path / f"{name}.safetensors")]
+        )
     content = (tmp_path / "in.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
     assert "__metadata__" not in header
@@ -107,10 +119,14 @@ def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
     assert json.dumps(architecture) in told and '"image": {"size": 32, "channels": 3}' in told
     manifest = {"version": 0, "architecture": architecture, "image": {"size": 32, "channels": 3}}
     load_network(
-        Manifest.from_json({**manifest, "scenario": "class"}), {"base": tmp_path / "out.safetensors"}
+        Manifest.from_json({**manifest, "scenario": "class"}),
+        {"base": tmp_path / "out.safetensors"},
     )
     importer.main(["resnet18", *files])
-    assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3\n" in capsys.readouterr().out
+    assert (
+        "POST /v1/bases?architecture=resnet18&image_size=224&channels=3\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_stem_that_does_not_fit_is_refused_with_the_options_that_do(
@@ -135,9 +151,13 @@ def test_patches_that_do_not_fit_are_refused_with_the_options_that_do(
     assert fitting["conv_proj.weight"].shape == (24, 3, 16, 16)
 
 
-def test_a_whole_pickled_model_is_refused_with_what_to_do(tmp_path: Path, importer: ModuleType) -> None:
+def test_a_whole_pickled_model_is_refused_with_what_to_do(
+    tmp_path: Path, importer: ModuleType
+) -> None:
     torch.save(torch.nn.Linear(2, 2), tmp_path / "in.pth")
-    with pytest.raises(SystemExit, match=r"a whole pickled model.*save its state dict: torch\.save\("):
+    with pytest.raises(
+        SystemExit, match=r"a whole pickled model.*save its state dict: torch\.save\("
+    ):
         importer.main(["resnet18", str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")])
 
 

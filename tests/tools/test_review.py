@@ -28,7 +28,9 @@ SIZE = 8
 
 def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Network:
     """Random weights, rows and statistics."""
-    built = build_network(architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.from_manifest(heads), seed)
+    built = build_network(
+        architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.from_manifest(heads), seed
+    )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in built.state_dict().items():
@@ -48,7 +50,9 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, build_catalogue()))
+    SafetensorsZip().write(
+        folder / name, Version(Manifest.from_json(manifest), parts, build_catalogue())
+    )
     return folder / name
 
 
@@ -67,7 +71,9 @@ def read(*paths: Path):
 
 
 def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path: Path) -> None:
-    """Statistics of BatchNorm go along; the row of a class that only the newer version knows stays."""
+    """Statistics of BatchNorm go along; the row of a class that only the newer version
+    knows stays.
+    """
     before, after = (
         network(1, architecture=RESNET, classes=["b", "a"]),
         network(2, architecture=RESNET, classes=["a", "c", "b"]),
@@ -93,7 +99,9 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
 
 def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
     before, after = network(1), network(2, classes=["a", "b"])
-    save_file(before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors")
+    save_file(
+        before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors"
+    )
     old, new = read(tmp_path / "base.safetensors", download(tmp_path, "new.zip", after))
     end = review.far_end(old, new)
     assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
@@ -124,7 +132,10 @@ def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, ca
 def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNetwork:
     """Around the weights of `network(seed)`, which a first task or a base brought."""
     built = LinearisedNetwork(
-        network(seed, architecture=RESNET, classes=classes), slope=0.01, fixed_head=False, frozen=True
+        network(seed, architecture=RESNET, classes=classes),
+        slope=0.01,
+        fixed_head=False,
+        frozen=True,
     )
     with torch.no_grad():
         for parameter in built.displacement.parameters():
@@ -208,7 +219,11 @@ def test_what_cannot_be_reviewed_is_refused_in_a_sentence(tmp_path: Path) -> Non
 
 
 def test_versions_that_grew_by_an_expert_share_no_line() -> None:
-    config = {"architecture": {"name": "dne"}, "image": {"size": 8, "channels": 3}, "scenario": "class"}
+    config = {
+        "architecture": {"name": "dne"},
+        "image": {"size": 8, "channels": 3},
+        "scenario": "class",
+    }
     old, new = (
         review.Version(
             {**config, "classes": ["a"], "heads": []},
@@ -216,5 +231,7 @@ def test_versions_that_grew_by_an_expert_share_no_line() -> None:
         )
         for width in (3, 4)
     )
-    with pytest.raises(ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"
+    ):
         review.far_end(old, new)

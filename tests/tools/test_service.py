@@ -35,7 +35,7 @@ def test_the_demo_names_the_service_that_uses_its_directory(
         lock.serve("http://127.0.0.1:8123")
         assert demo.main() == 1
     assert capsys.readouterr().out == (
-        f"Perennial already serves http://127.0.0.1:8123 with the data directory {tmp_path} (process {os.getpid()}). "
-        f"Stop it (Ctrl-C in its terminal, or kill {os.getpid()}), or give the demo a directory of its own: "
-        "PERENNIAL_DATA_DIR=demo-data make demo\n"
+        f"Perennial already serves http://127.0.0.1:8123 with the data directory {tmp_path} "
+        f"(process {os.getpid()}). Stop it (Ctrl-C in its terminal, or kill {os.getpid()}), or "
+        "give the demo a directory of its own: PERENNIAL_DATA_DIR=demo-data make demo\n"
     )

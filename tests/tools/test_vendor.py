@@ -37,9 +37,13 @@ def test_the_listed_files_are_taken_out(package: vendor.Package, tmp_path: Path)
     assert (tmp_path / "into" / "a.js").read_bytes() == b"alert(1)"
 
 
-def test_a_tarball_or_a_file_of_other_bytes_is_refused(package: vendor.Package, tmp_path: Path) -> None:
+def test_a_tarball_or_a_file_of_other_bytes_is_refused(
+    package: vendor.Package, tmp_path: Path
+) -> None:
     with pytest.raises(vendor.Differs, match=r"a-1\.tgz has the sha256"):
         vendor.unpack_package(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
     with pytest.raises(vendor.Differs, match=r"dist/a\.js"):
-        vendor.unpack_package(replace(package, files={"dist/a.js": ("a.js", "0" * 64)}), tmp_path / "a-1.tgz")
+        vendor.unpack_package(
+            replace(package, files={"dist/a.js": ("a.js", "0" * 64)}), tmp_path / "a-1.tgz"
+        )
     assert not (tmp_path / "into").exists()

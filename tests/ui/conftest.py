@@ -1,4 +1,6 @@
-"""Real pages in a real Chromium: one service with one learned model, and one browser, for all tests of a process."""
+"""Real pages in a real Chromium: one service with one learned model, and one browser, for all tests
+of a process.
+"""
 
 import io
 import time
@@ -32,8 +34,8 @@ PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build_archives()]
-"""Names and archives of five batches of two digits each, with 24 images to learn from and 20 test images:
-accuracies are whole percents."""
+"""Names and archives of five batches of two digits each, with 24 images to learn from and 20 test
+images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
@@ -41,7 +43,9 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 @dataclass
 class Watched:
-    """A page, and what a person should never see: messages of the console, errors, requests to other hosts."""
+    """A page, and what a person should never see: messages of the console, errors, requests to
+    other hosts.
+    """
 
     page: Page
     wrong: list[str] = field(default_factory=list)
@@ -57,17 +61,22 @@ class Watched:
         # Of what is right axe would describe every place too, which takes longer than to look.
         options["resultTypes"] = ["violations"]
         found = self.page.evaluate("options => axe.run(options)", options)
-        return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+        return [
+            f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
+            for one in found["violations"]
+        ]
 
 
 OpenPage = Callable[..., Watched]
 
 
 class _OneBrowser:
-    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the process.
+    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the
+    process.
 
     Attributes:
-        left: pages that no test uses, by the options of their contexts: to open a new one takes longer than most tests.
+        left: pages that no test uses, by the options of their contexts: to open a new one takes
+            longer than most tests.
     """
 
     def __init__(self) -> None:
@@ -89,7 +98,9 @@ _ONE = _OneBrowser()
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the test
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """Close the browser when another folder's test is next: that may run an event loop of its own."""
+    """Close the browser when another folder's test is next: that may run an event loop of
+    its own.
+    """
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _ONE.close()
 
@@ -101,7 +112,9 @@ def browser() -> Browser:
 
 @dataclass
 class Site:
-    """A service with a model that was taught two batches, rolled back once, and rejected a third batch."""
+    """A service with a model that was taught two batches, rolled back once, and rejected a third
+    batch.
+    """
 
     url: str
     key: str
@@ -125,7 +138,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Site:
-    model = client.models.create("digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}")
+    model = client.models.create(
+        "digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}"
+    )
     client.models.create("bare", scenario="class")
     jobs = [client.submit("digits", batch, name=name) for name, batch in BATCHES[:2]]
     for job in jobs:
@@ -161,9 +176,13 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
 
 
 def _webhooks(client: Perennial, receiver: Receiver) -> str:
-    """Three: one that was told, one whose last attempt failed, one that is disabled; the id of the second."""
+    """Three: one that was told, one whose last attempt failed, one that is disabled; the id of the
+    second.
+    """
     receiver.status = lambda path, number: 500 if path == "/failing" and number else 204
-    hooks = [client.webhooks.create(f"{receiver.url}/{name}").id for name in ("told", "failing", "over")]
+    hooks = [
+        client.webhooks.create(f"{receiver.url}/{name}").id for name in ("told", "failing", "over")
+    ]
     _send_tests(client, hooks)
     _send_tests(client, hooks[1:2])
     client.webhooks.update(hooks[2], enabled=False)
@@ -180,7 +199,9 @@ def _send_tests(client: Perennial, hooks: Sequence[str]) -> None:
 
 
 def spoiled() -> bytes:
-    """A batch of which one class has no image that can be decoded, with a name that is no good either."""
+    """A batch of which one class has no image that can be decoded, with a name that is no good
+    either.
+    """
     out = io.BytesIO(BATCHES[0][1])
     with zipfile.ZipFile(out, "a") as archive:
         for index in range(30):
@@ -204,7 +225,8 @@ def session(site: Site) -> Any:
 
 @pytest.fixture
 def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
-    """Opens a path for somebody who has logged in; nothing may go wrong on it until the test is over.
+    """Opens a path for somebody who has logged in; nothing may go wrong on it until the test is
+    over.
 
     Args:
         refusals: whether some of its requests are to fail.
@@ -221,7 +243,9 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
         return watched
 
     def fresh(options: dict[str, Any]) -> Watched:
-        context = browser.new_context(base_url=site.url, storage_state=session, viewport=WIDE, **options)
+        context = browser.new_context(
+            base_url=site.url, storage_state=session, viewport=WIDE, **options
+        )
         context.set_default_timeout(PATIENCE_MS)
         watched = Watched(context.new_page())
         watch(watched, site.url)
@@ -234,7 +258,9 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
         watched.page.emulate_media(color_scheme="null")  # the browser's own
         watched.page.set_viewport_size(WIDE)
         watched.page.evaluate("localStorage.clear()")
-        watched.page.goto("about:blank")  # a page that is followed would ask the service again and again
+        watched.page.goto(
+            "about:blank"
+        )  # a page that is followed would ask the service again and again
         watched.wrong.clear()
         _ONE.left.setdefault(kind, []).append(watched)
     assert wrong == []

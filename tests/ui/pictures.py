@@ -1,9 +1,11 @@
-"""Pictures of every page, of a model that was taught scikit-learn's digits: to look at, and for the documents.
+"""Pictures of every page, of a model that was taught scikit-learn's digits: to look at, and for the
+documents.
 
     python -m tests.ui.pictures --out DIR [--docs docs/pictures] [--stream BATCHES]
 
-DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that documents show.
-BATCHES is a folder of archives: a model learns all of them in the order of their names, instead of the digits.
+DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that
+documents show. BATCHES is a folder of archives: a model learns all of them in the order of their
+names, instead of the digits.
 """
 
 import argparse
@@ -36,10 +38,14 @@ COLOURS = 256
 
 
 def taught(client: Perennial) -> dict[str, str]:
-    """Teach a model, of which one version is held and which was rolled back; the paths of all pages, by name."""
+    """Teach a model, of which one version is held and which was rolled back; the paths of all
+    pages, by name.
+    """
     gate = {"max_forgetting": 0.1}
     text = "Digits as they were written on forms."
-    model = client.models.create("digits", scenario="class", gate=gate, description=text, recipe={"seed": 0})
+    model = client.models.create(
+        "digits", scenario="class", gate=gate, description=text, recipe={"seed": 0}
+    )
     client.models.create("birds", scenario="class", description="Nothing learned yet.")
     batches = digits.build_archives()
     jobs = [client.submit("digits", batch, name=name) for name, batch in batches[:3]]
@@ -47,7 +53,9 @@ def taught(client: Perennial) -> dict[str, str]:
         job.wait(600)
     client.aliases.rollback("digits", reason="worse on 4")
     client.aliases.follow("digits")
-    held = client.submit("digits", batches[3][1], name=batches[3][0], recipe={"method": "der++", "epochs": 1})
+    held = client.submit(
+        "digits", batches[3][1], name=batches[3][0], recipe={"method": "der++", "epochs": 1}
+    )
     with suppress(JobEnded):
         held.wait(600)
     home = f"/ui/models/{model.id}"
@@ -72,7 +80,9 @@ def taught(client: Perennial) -> dict[str, str]:
 
 def streamed(client: Perennial, batches: Batches) -> dict[str, str]:
     """Teach a model many batches by the defaults; the paths of its pages, by name."""
-    model = client.models.create("photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0})
+    model = client.models.create(
+        "photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0}
+    )
     jobs = [client.submit("photos", batch, name=name) for name, batch in batches]
     for job in jobs:
         job.wait(3600)
@@ -130,7 +140,10 @@ def fill(page: "Page", name: str, batches: Batches) -> None:
         _, batch = batches[1]
         with zipfile.ZipFile(io.BytesIO(batch)) as archive:
             names = archive.namelist()[:60:20]
-            photos = [make_payload(name.replace("/", "-"), archive.read(name), "image/png") for name in names]
+            photos = [
+                make_payload(name.replace("/", "-"), archive.read(name), "image/png")
+                for name in names
+            ]
         page.locator("input[type=file]").set_input_files(photos)
         page.get_by_role("button", name="Predict").click()
         page.locator(".answers").wait_for()
@@ -166,7 +179,9 @@ def take(
                     page.close()
 
 
-def for_documents(browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path) -> None:
+def for_documents(
+    browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path
+) -> None:
     """The pages that documents show, small enough for a repository."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, height in SHOWN.items():
@@ -185,10 +200,14 @@ def save(picture: bytes, path: Path) -> None:
 
 def main() -> None:
     """Start a service, teach it, and take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", type=Path, help="folder for all pages in all sizes")
     parser.add_argument("--docs", type=Path, help="folder for the few that documents show")
-    parser.add_argument("--stream", type=Path, help="folder of archives to teach in place of the digits")
+    parser.add_argument(
+        "--stream", type=Path, help="folder of archives to teach in place of the digits"
+    )
     given = parser.parse_args()
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     with (
@@ -199,7 +218,9 @@ def main() -> None:
     ):
         batches = digits.build_archives()
         if given.stream is not None:
-            batches = [(file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))]
+            batches = [
+                (file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))
+            ]
         paths = taught(client) if given.stream is None else streamed(client, batches)
         browser = playwright.chromium.launch(executable_path=chromium)
         if given.out is not None:

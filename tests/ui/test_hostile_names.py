@@ -1,4 +1,6 @@
-"""A model of hostile names: whatever somebody could name is text on every page, and does nothing."""
+"""A model of hostile names: whatever somebody could name is text on every page, and does
+nothing.
+"""
 
 import io
 import zipfile
@@ -28,8 +30,8 @@ PAYLOADS = (
     "名前 نام שם",
 )  # fmt: skip
 STRANGE = (
-    "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), [onerror], [onload],"
-    " [onmouseover], a[href^='javascript:' i], form[action^='http']"
+    "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), "
+    "[onerror], [onload], [onmouseover], a[href^='javascript:' i], form[action^='http']"
 )
 """Selectors of elements that no page of the service holds."""
 
@@ -95,7 +97,9 @@ def test_what_somebody_named_does_nothing_on_any_page(
     for path in paths:
         watched = open_page(path, refusals=True)
         page = watched.page
-        page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
+        page.evaluate(
+            "for (const one of document.querySelectorAll('main details')) one.open = true"
+        )
         assert page.locator(STRANGE).count() == 0, path
         assert page.evaluate(
             "[location.origin, document.baseURI].every(one => one.startsWith(location.origin))"

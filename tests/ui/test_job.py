@@ -14,7 +14,10 @@ LASTS = {
     "method": "finetune",
     "epochs": 10_000,
     "batch_size": 4,
-    "optimizer": {"name": "sgd", "lr": 0.001},  # with the default these few images end in a loss of NaN
+    "optimizer": {
+        "name": "sgd",
+        "lr": 0.001,
+    },  # with the default these few images end in a loss of NaN
     "validation": 0.2,
     "anytime": True,
 }

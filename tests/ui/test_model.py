@@ -35,7 +35,9 @@ def test_without_javascript_a_model_is_deleted_by_typing_its_name(
     assert left.data.name == "un.wanted"
 
 
-def test_a_model_whose_name_is_mistyped_stays(site: Site, open_page: OpenPage, unwanted: str) -> None:
+def test_a_model_whose_name_is_mistyped_stays(
+    site: Site, open_page: OpenPage, unwanted: str
+) -> None:
     watched = open_page(f"/ui/models/{unwanted}")
     page = watched.page
     page.get_by_text("Delete the model…").click()

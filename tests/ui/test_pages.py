@@ -1,4 +1,6 @@
-"""Every page as people meet it: light and dark, wide and narrow, by keyboard, without JavaScript, on no other host."""
+"""Every page as people meet it: light and dark, wide and narrow, by keyboard, without JavaScript,
+on no other host.
+"""
 
 from typing import Any
 
@@ -66,7 +68,9 @@ def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage)
     def shorten(route: Route) -> None:
         """Answer a document of few routes: to draw all of them takes seconds."""
         document = route.fetch().json()
-        document["paths"] = {path: said for path, said in document["paths"].items() if "metrics" in path}
+        document["paths"] = {
+            path: said for path, said in document["paths"].items() if "metrics" in path
+        }
         route.fulfill(json=document)
 
     page.route("**/openapi.json", shorten)
@@ -84,7 +88,9 @@ def test_what_somebody_named_is_text_and_nothing_else(site: Site, open_page: Ope
     expect(page.locator("img[src=x]")).to_have_count(0)
 
 
-def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(site: Site, open_page: OpenPage) -> None:
+def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(
+    site: Site, open_page: OpenPage
+) -> None:
     page = open_page(site.paths["model"]).page
     expect(page.locator("#r tbody a[tabindex='0']")).to_have_count(1)
     page.locator("#r tbody a[tabindex='0']").focus()
@@ -116,7 +122,9 @@ def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: O
     assert moves[-1].reason == "by hand, without a script"
 
 
-def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(site: Site, open_page: OpenPage) -> None:
+def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(
+    site: Site, open_page: OpenPage
+) -> None:
     page = open_page("/ui/webhooks", refusals=True, java_script_enabled=False).page
     page.get_by_label("Address").fill("https://169.254.169.254/")
     page.get_by_label("alias.moved").uncheck()
@@ -136,7 +144,9 @@ def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(site: Site, 
     assert "by-hand" not in page.content()
 
 
-def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_page: OpenPage) -> None:
+def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(
+    site: Site, open_page: OpenPage
+) -> None:
     page = open_page("/ui/webhooks").page
     page.get_by_role("link", name="/told").click()
     page.get_by_role("button", name="Send a test").wait_for()
@@ -171,7 +181,9 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
     row.get_by_text("version 1", exact=True).wait_for()
 
 
-def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, open_page: OpenPage) -> None:
+def test_two_versions_are_chosen_and_compared_without_javascript(
+    site: Site, open_page: OpenPage
+) -> None:
     page = open_page(site.paths["model"], java_script_enabled=False).page
     page.get_by_role("radio", name="From version 1").check()
     page.get_by_role("radio", name="To version 2").check()

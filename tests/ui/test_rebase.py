@@ -1,4 +1,6 @@
-"""A model moves to another base in a browser: its pages are well made, and a form moves production."""
+"""A model moves to another base in a browser: its pages are well made, and a form moves
+production.
+"""
 
 import pytest
 from playwright.sync_api import expect
@@ -9,7 +11,9 @@ from tests.ui.test_pages import find_faults
 pytestmark = pytest.mark.slow
 
 
-def test_both_models_are_compared_on_a_page_that_moves_production(site: Site, open_page: OpenPage) -> None:
+def test_both_models_are_compared_on_a_page_that_moves_production(
+    site: Site, open_page: OpenPage
+) -> None:
     client = site.client
     old = client.models.create("moving", scenario="class", recipe={"seed": 0})
     client.submit("moving", BATCHES[0][1], name="first").wait(240)

@@ -1,4 +1,6 @@
-"""The whole story in a browser, by clicks and keys alone: from the login to a version that somebody can answer for."""
+"""The whole story in a browser, by clicks and keys alone: from the login to a version that somebody
+can answer for.
+"""
 
 import io
 import zipfile
@@ -25,8 +27,12 @@ def photo_of_a_two() -> FilePayload:
 
 
 @pytest.mark.slow
-def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(site: Site, browser: "Browser") -> None:
-    key = site.client.keys.create("story", owner="story", scope="write").secret  # of an owner without models
+def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
+    site: Site, browser: "Browser"
+) -> None:
+    key = site.client.keys.create(
+        "story", owner="story", scope="write"
+    ).secret  # of an owner without models
     context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     watched = Watched(context.new_page())
     watch(watched, site.url)
@@ -36,7 +42,9 @@ def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(site: Site, 
     home = create(page)
     send_one(page)
     page.goto(home)
-    expect(page.get_by_role("heading", name="Production is version 1")).to_be_visible(timeout=LEARNS_MS)
+    expect(page.get_by_role("heading", name="Production is version 1")).to_be_visible(
+        timeout=LEARNS_MS
+    )
     send_what_forgets(page)
     page.get_by_text("Decide what becomes of it").wait_for(timeout=LEARNS_MS)
     see_the_flips(page)
@@ -84,7 +92,9 @@ def send_what_forgets(page: Page) -> None:
     page.get_by_role("link", name="Submit a batch").click()
     choose(page, *FILES[1:])
     page.get_by_label("Method or preset").select_option("method:finetune")
-    expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
+    expect(page.locator("#plan")).to_contain_text(
+        "finetune is known to be weak in the class scenario"
+    )
     page.get_by_text("Uploaded and looked at.").wait_for()
     submit(page)
 

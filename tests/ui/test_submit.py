@@ -1,4 +1,6 @@
-"""The page that submits, as people meet it: by keyboard, through a cut, after a reload, without JavaScript."""
+"""The page that submits, as people meet it: by keyboard, through a cut, after a reload, without
+JavaScript.
+"""
 
 import io
 import secrets
@@ -21,7 +23,9 @@ pytestmark = pytest.mark.slow
 def bare(site: Site) -> Iterator[str]:
     """The path of a model that is made for one test."""
     name = f"m-{secrets.token_hex(4)}"
-    made = site.client.models.create(name, scenario="class", architecture="mlp", recipe={"epochs": 1})
+    made = site.client.models.create(
+        name, scenario="class", architecture="mlp", recipe={"epochs": 1}
+    )
     yield f"/ui/models/{made.id}"
     site.client.models.delete(name)
 
@@ -30,7 +34,9 @@ def looked_at(page: Page, count: int = 1) -> None:
     expect(page.get_by_text("Uploaded and looked at.")).to_have_count(count)
 
 
-def test_several_files_become_batches_in_their_order(site: Site, open_page: OpenPage, bare: str) -> None:
+def test_several_files_become_batches_in_their_order(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
     watched = open_page(f"{bare}/submit")
     page = watched.page
     choose(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
@@ -60,9 +66,14 @@ def tarred(files: dict[str, bytes], mode: Literal["w", "w:gz"]) -> bytes:
 def test_what_cannot_be_read_is_said_before_a_byte_is_uploaded(
     site: Site, open_page: OpenPage, bare: str
 ) -> None:
-    """In a zip with packed files, in a tar and in a tar.gz; a few such images are a warning, and go on."""
+    """In a zip with packed files, in a tar and in a tar.gz; a few such images are a warning, and go
+    on.
+    """
     page, sent = open_page(f"{bare}/submit").page, []
-    page.on("request", lambda request: sent.append(request.url) if "/v1/uploads" in request.url else None)
+    page.on(
+        "request",
+        lambda request: sent.append(request.url) if "/v1/uploads" in request.url else None,
+    )
     bad = {f"{label}/{i}.jpg": RAW for label in ("cat", "dog") for i in range(3)}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -92,7 +103,9 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     page = open_page(f"{bare}/submit").page
     choose(page, make_payload("week.zip", BATCHES[0][1]))
     page.get_by_label("Method or preset").select_option("method:finetune")
-    expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
+    expect(page.locator("#plan")).to_contain_text(
+        "finetune is known to be weak in the class scenario"
+    )
     page.get_by_text("Change its settings").click()
     page.locator("[name=epochs]").fill("none at all")
     expect(page.locator("#wrong-epochs")).to_contain_text("write a whole number")
@@ -120,7 +133,9 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     page = open_page(f"{bare}/submit").page
-    page.on("filechooser", lambda _: None)  # from now on: else a chooser may open before it is listened to
+    page.on(
+        "filechooser", lambda _: None
+    )  # from now on: else a chooser may open before it is listened to
     file = tmp_path / "by hand.zip"
     file.write_bytes(BATCHES[0][1])
     expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun

@@ -1,4 +1,6 @@
-"""A head that answers worse than its features could: the warning leads to the model that it advises."""
+"""A head that answers worse than its features could: the warning leads to the model that it
+advises.
+"""
 
 import pytest
 from playwright.sync_api import expect

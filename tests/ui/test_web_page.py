@@ -1,4 +1,6 @@
-"""The page and the commands of `docs/howto/predict-from-a-web-page.md`: from other origins in Chromium, and by curl."""
+"""The page and the commands of `docs/howto/predict-from-a-web-page.md`: from other origins in
+Chromium, and by curl.
+"""
 
 import json
 import re
@@ -21,7 +23,9 @@ from tools import service
 
 pytestmark = pytest.mark.slow
 
-HOWTO: str = (Path(__file__).parents[2] / "docs" / "howto" / "predict-from-a-web-page.md").read_text()
+HOWTO: str = (
+    Path(__file__).parents[2] / "docs" / "howto" / "predict-from-a-web-page.md"
+).read_text()
 PAGE: str = re.findall(r"```html\n(.*?)```", HOWTO, re.DOTALL)[0]
 ADDRESS = "https://perennial.example.org/v1/models/shop/versions/production/predict"
 PHOTO = next(
@@ -90,7 +94,9 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
 
 
 def choose(page: Page, photo: bytes = PHOTO) -> Any:
-    page.locator("#photo").set_input_files(FilePayload(name="a.png", mimeType="image/png", buffer=photo))
+    page.locator("#photo").set_input_files(
+        FilePayload(name="a.png", mimeType="image/png", buffer=photo)
+    )
     return page.locator("#answer")
 
 
@@ -103,7 +109,8 @@ def test_the_page_of_the_how_to_is_answered_from_an_origin_that_is_allowed(
         expect(choose(page)).to_have_text(re.compile(r"\w+, \d+ %"))
         for wrong in ("staging", "1"):
             refused = page.evaluate(
-                "async url => (await fetch(url, {method: 'POST', headers: {Authorization: `Bearer ${KEY}`}})).status",
+                "async url => (await fetch(url, {method: 'POST', headers: {Authorization: `Bearer "
+                "${KEY}`}})).status",
                 predict_of(site).replace("production", wrong),
             )
             assert refused == 403
@@ -120,7 +127,9 @@ def test_the_page_of_the_how_to_is_answered_from_an_origin_that_is_allowed(
 
 
 @pytest.mark.parametrize("origin", ["another port", "localhost", "a sandboxed frame"])
-def test_a_page_of_another_origin_cannot_ask(site: Site, browser: Browser, key: str, origin: str) -> None:
+def test_a_page_of_another_origin_cannot_ask(
+    site: Site, browser: Browser, key: str, origin: str
+) -> None:
     text, port = page_of(site, key), PAGES_PORT
     if origin == "another port":
         port = service.free_port()
@@ -140,7 +149,9 @@ def test_a_page_of_another_origin_cannot_ask(site: Site, browser: Browser, key: 
                 expect(choose(page)).to_have_text("Failed to fetch")
 
 
-def test_who_has_logged_in_is_nobody_to_an_allowed_page(site: Site, browser: Browser, session: Any) -> None:
+def test_who_has_logged_in_is_nobody_to_an_allowed_page(
+    site: Site, browser: Browser, session: Any
+) -> None:
     ask = """async ([url, credentials, method]) => {
         try { return (await fetch(url, {method, credentials})).status; } catch (error) { return error.message; }
     }"""
@@ -156,10 +167,14 @@ def test_who_has_logged_in_is_nobody_to_an_allowed_page(site: Site, browser: Bro
     context.close()
 
 
-def test_curl_sends_each_kind_of_body_and_is_answered_the_same(site: Site, key: str, tmp_path: Path) -> None:
+def test_curl_sends_each_kind_of_body_and_is_answered_the_same(
+    site: Site, key: str, tmp_path: Path
+) -> None:
     (tmp_path / "bird.png").write_bytes(PHOTO)
     (tmp_path / "owl.jpg").write_bytes(PHOTO)
-    (curl,) = [block for block in re.findall(r"```sh\n(.*?)```", HOWTO, re.DOTALL) if "curl" in block]
+    (curl,) = [
+        block for block in re.findall(r"```sh\n(.*?)```", HOWTO, re.DOTALL) if "curl" in block
+    ]
     script = curl.replace("$PERENNIAL_URL/v1/models/shop", f"{site.url}/v1/models/digits")
     script = script.replace("curl -sS", "curl -sS -w '\\n'")
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""A clock that only a test moves, and a zygote whose children run a scripted stand-in, so that tests need no torch."""
+"""A clock that only a test moves, and a zygote whose children run a scripted stand-in, so that
+tests need no torch.
+"""
 
 import json
 import os

@@ -37,7 +37,9 @@ def test_an_event_of_a_megabyte_arrives_whole(zygote: Zygote, spec: Spec) -> Non
 
 
 def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"})))
+    child = zygote.spawn(
+        spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"}))
+    )
     assert read_all(child) == [DoneEvent(path="/r")]
     child.finish()
 
@@ -67,7 +69,9 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
     zygote: Zygote, spec: Spec
 ) -> None:
     def count() -> tuple[int, ...]:
-        return tuple(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), zygote.pid))
+        return tuple(
+            len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), zygote.pid)
+        )
 
     zygote.wait_ready()
     before, pids = count(), set()
@@ -91,7 +95,9 @@ def test_a_child_exits_when_the_control_pipe_closes(
 def test_a_dead_zygote_is_reported_and_its_child_still_heard(
     zygote: Zygote, spec: Spec, tmp_path: Path, gone: Callable[[int], bool]
 ) -> None:
-    child = zygote.spawn(spec(("await", str(tmp_path / "go")), ("emit", {"event": "done", "path": "/r"})))
+    child = zygote.spawn(
+        spec(("await", str(tmp_path / "go")), ("emit", {"event": "done", "path": "/r"}))
+    )
     os.kill(zygote.pid, signal.SIGKILL)
     assert gone(zygote.pid)
     (tmp_path / "go").touch()

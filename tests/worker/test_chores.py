@@ -40,7 +40,9 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> Non
     chores.close()
 
 
-def test_closing_waits_for_the_present_chore_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_waits_for_the_present_chore_and_begins_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_chores, "CLOSE_S", LIMIT_S)
     done: list[str] = []
     begun = threading.Event()

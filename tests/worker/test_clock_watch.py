@@ -1,4 +1,6 @@
-"""Clocks that are put forward or back by more than a year: nothing is removed at once, nothing stays held for ever."""
+"""Clocks that are put forward or back by more than a year: nothing is removed at once, nothing
+stays held for ever.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,9 @@ desk = conftest.desk
 
 @pytest.fixture
 def clocks(desk: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The clocks of a worker: `there` is the database's, `here` a monotonic one; both move by hand."""
+    """The clocks of a worker: `there` is the database's, `here` a monotonic one; both move
+    by hand.
+    """
     made = SimpleNamespace(there=2e9, here=100.0, monotonic=lambda: made.here)
     monkeypatch.setattr(desk.db, "now", lambda _session: made.there)
     monkeypatch.setattr(clock_watch, "time", made)
@@ -73,12 +77,16 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         later = clocks.there + 30
         common = {"created_at": clocks.there}
         session.add(
-            Upload(id="upl_1", owner_id=owner, length=1, held_until=later, expires_at=later, **common)
+            Upload(
+                id="upl_1", owner_id=owner, length=1, held_until=later, expires_at=later, **common
+            )
         )
         session.add(Webhook(id="whk_1", owner_id=owner, url="", events=[], secret_sha256="", lease_until=later,
                             due_at=later, **common))  # fmt: skip
         session.add(Scrub(id=1, fence=0, lease_until=later, cursor="", objects=0, bytes=0))
-        session.add(Idempotency(owner_id=owner, route="r", key="k", fingerprint="", headers={}, **common))
+        session.add(
+            Idempotency(owner_id=owner, route="r", key="k", fingerprint="", headers={}, **common)
+        )
         session.add(WorkerReport(worker="w", device="cpu", gpus=0, seen_at=clocks.there))
     watch = ClockWatch(desk.db, LEASE_S)
     if is_begun:
@@ -98,7 +106,9 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         }
         assert session.query(WorkerReport).count() == 0
     assert {name: at for name, at in held.items() if not now <= at <= now + LEASE_S} == {}
-    assert desk.state(dead) is State.RUNNING and claims.renew_lease(desk.db, dead, claim.fence, LEASE_S)
+    assert desk.state(dead) is State.RUNNING and claims.renew_lease(
+        desk.db, dead, claim.fence, LEASE_S
+    )
     assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off
     assert claims.reap_expired(desk.db, now + LEASE_S + 1) and desk.state(dead) is State.QUEUED
 

@@ -22,8 +22,16 @@ MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
             ["/dev/null", "socket:[7]"],
             [],
         ),
-        ([f"{MAPS}/lib/libcudart.so.12", f"{MAPS}/lib/libtorch_cuda.so"], [], []),  # torch's own, closed
-        ([f"{MAPS}/lib/libcuda.so.570.1", f"{MAPS}/lib/libcuda.so.570.1"], [], ["/lib/libcuda.so.570.1"]),
+        (
+            [f"{MAPS}/lib/libcudart.so.12", f"{MAPS}/lib/libtorch_cuda.so"],
+            [],
+            [],
+        ),  # torch's own, closed
+        (
+            [f"{MAPS}/lib/libcuda.so.570.1", f"{MAPS}/lib/libcuda.so.570.1"],
+            [],
+            ["/lib/libcuda.so.570.1"],
+        ),
         ([f"{MAPS}/lib/libcuda.so.1 (deleted)"], [], ["/lib/libcuda.so.1"]),
         (
             [],
@@ -32,7 +40,9 @@ MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
         ),
     ],
 )
-def test_an_open_driver_or_device_is_found(maps: list[str], files: list[str], found: list[str]) -> None:
+def test_an_open_driver_or_device_is_found(
+    maps: list[str], files: list[str], found: list[str]
+) -> None:
     assert find_cuda(maps, files) == found
 
 
@@ -58,7 +68,10 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
 
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
-    code = "from worker.zygote import preload; preload(); from worker.cuda_free import require_cuda_free as f; f()"
+    code = (
+        "from worker.zygote import preload; preload(); from worker.cuda_free import "
+        "require_cuda_free as f; f()"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
 
 

@@ -1,4 +1,6 @@
-"""The device of a worker: found at the start, given up when it is lost, taken back when it works."""
+"""The device of a worker: found at the start, given up when it is lost, taken back when it
+works.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +27,12 @@ def make_report(problem: str | None = None, gpus: int = 1) -> DeviceReport:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: object) -> Callable[..., DeviceWatch]:
-    """Makes a watch on a machine with or without a driver, whose checks answer as given, one after the other."""
+def watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: object
+) -> Callable[..., DeviceWatch]:
+    """Makes a watch on a machine with or without a driver, whose checks answer as given, one after
+    the other.
+    """
     monkeypatch.setattr(device, "time", clock)
 
     def make(asked: str, *answers: str | None, has_driver: bool = False) -> DeviceWatch:
@@ -45,13 +51,17 @@ def check_to_end(watched: DeviceWatch) -> bool:
     return watched.is_ready()
 
 
-def test_a_worker_without_a_driver_offers_its_cpu_at_once(watch: Callable[..., DeviceWatch]) -> None:
+def test_a_worker_without_a_driver_offers_its_cpu_at_once(
+    watch: Callable[..., DeviceWatch],
+) -> None:
     watched = watch("auto")
     assert watched.is_ready()
     assert watched.offer == ("cpu", 0)
 
 
-def test_a_worker_claims_nothing_before_its_gpu_is_checked(watch: Callable[..., DeviceWatch]) -> None:
+def test_a_worker_claims_nothing_before_its_gpu_is_checked(
+    watch: Callable[..., DeviceWatch],
+) -> None:
     watched = watch("cuda", None)
     assert check_to_end(watched)
     assert watched.offer == ("cuda", 1)
@@ -90,7 +100,12 @@ def test_a_lost_device_is_checked_ever_more_rarely_until_it_works(
 
 @pytest.mark.parametrize(
     ("message", "check", "is_lost"),
-    [(ILLEGAL, None, False), (ILLEGAL, "no answer", True), (NO_KERNEL, None, False), (ECC, None, True)],
+    [
+        (ILLEGAL, None, False),
+        (ILLEGAL, "no answer", True),
+        (NO_KERNEL, None, False),
+        (ECC, None, True),
+    ],
 )
 def test_an_error_that_a_program_causes_too_is_judged_by_a_check(
     watch: Callable[..., DeviceWatch], message: str, check: str | None, is_lost: bool
@@ -138,7 +153,9 @@ def test_kernels_run_on_later_devices_of_their_major_number(
         assert f"NVIDIA X has compute capability {capability[0]}.{capability[1]}" in problem
 
 
-def test_the_check_names_a_gpu_that_torch_has_no_kernels_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_names_a_gpu_that_torch_has_no_kernels_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")

@@ -56,7 +56,9 @@ def list_dead(own: WorkFolder) -> list[str]:
     return dead
 
 
-def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(own: WorkFolder, tmp_path: Path) -> None:
+def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
+    own: WorkFolder, tmp_path: Path
+) -> None:
     with run_worker(tmp_path) as (worker, child):
         assert list_dead(own) == []
         worker.kill()

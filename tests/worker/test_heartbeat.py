@@ -19,7 +19,9 @@ def out() -> State:
 class Heart(Heartbeat):
     """A heartbeat whose waits move the clock on instead of taking time, for so many seconds."""
 
-    def __init__(self, beat: Answer, look: Answer, lease_s: float, clock: Clock, seconds: float) -> None:
+    def __init__(
+        self, beat: Answer, look: Answer, lease_s: float, clock: Clock, seconds: float
+    ) -> None:
         super().__init__(beat, look, lease_s)
         end = clock.now + seconds
 
@@ -33,7 +35,9 @@ class Heart(Heartbeat):
         self._run()
 
 
-def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_between(clock: Clock) -> None:
+def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_between(
+    clock: Clock,
+) -> None:
     begin, beats, looks = clock.now, [], []
     Heart(
         lambda: beats.append(clock.now - begin) or State.RUNNING,
@@ -68,7 +72,9 @@ def test_a_lost_lease_is_final(clock: Clock) -> None:
     assert heart.lost and heart.state is None and len(answers) == 1
 
 
-def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its_turn(clock: Clock) -> None:
+def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its_turn(
+    clock: Clock,
+) -> None:
     begin, renewed = clock.now, []
 
     def beat() -> State:

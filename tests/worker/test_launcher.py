@@ -104,7 +104,10 @@ def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
         assert part.starts == starts and part.process is not None
         part.process.wait()
         launcher._tend_part(part)
-        assert f"api process ended with status 1; restarting in {pause_s:g} s." in capfd.readouterr().err
+        assert (
+            f"api process ended with status 1; restarting in {pause_s:g} s."
+            in capfd.readouterr().err
+        )
         clock.now += pause_s - 0.1
         launcher._tend_part(part)
         assert part.starts == starts
@@ -158,7 +161,9 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
         pytest.param("worker.loop, worker.celery_app", ("torch", *SENDING), marks=pytest.mark.slow),
     ],
 )
-def test_a_process_does_not_load_what_it_rarely_needs(modules: str, light_of: tuple[str, ...]) -> None:
+def test_a_process_does_not_load_what_it_rarely_needs(
+    modules: str, light_of: tuple[str, ...]
+) -> None:
     assert loaded(f"import {modules}", light_of) == "[]"
 
 
@@ -166,7 +171,10 @@ def test_a_process_does_not_load_what_it_rarely_needs(modules: str, light_of: tu
 def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> None:
     settings = f"Settings(data_dir=Path({str(tmp_path)!r}))"
     made = f"create_app({settings}).openapi()"
-    program = f"from pathlib import Path; from api.app import create_app; from core.settings import Settings; {made}"
+    program = (
+        f"from pathlib import Path; from api.app import create_app; from core.settings "
+        f"import Settings; {made}"
+    )
     heavy = (
         "torch",
         "torchvision",
@@ -185,14 +193,18 @@ def loaded(program: str, modules: tuple[str, ...]) -> str:
     """Return which of the modules a process has loaded after this program."""
     program += f"; import sys; print([name for name in {modules} if name in sys.modules])"
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_a_free_port_can_be_bound() -> None:
     assert 0 < free_port("127.0.0.1") < 65536
 
 
-def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     port = service.free_port()
     with socket.create_server(("127.0.0.1", port)):
         assert not wait_for("127.0.0.1", port, 0.1)

@@ -13,7 +13,9 @@ from tests.worker.conftest import LIMIT_S, within_limit
 from worker.chores import ALIVE
 from worker.loop import Worker
 
-pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # nothing here depends on SQL
+pytestmark = pytest.mark.parametrize(
+    "database", ["sqlite"], indirect=True
+)  # nothing here depends on SQL
 
 
 def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_file(

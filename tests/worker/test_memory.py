@@ -23,7 +23,9 @@ def _end(child: Child) -> tuple[list[str], int | None]:
     return seen, child.finish()
 
 
-def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(zygote: Zygote, spec: Spec) -> None:
+def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
+    zygote: Zygote, spec: Spec
+) -> None:
     greedy = zygote.spawn(spec(("take", 150 * MB), ("sleep", 600), DONE))
     with MemoryWatch(greedy, 100 * MB) as watch:
         seen, status = _end(greedy)

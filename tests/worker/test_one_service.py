@@ -66,7 +66,10 @@ def test_a_lock_of_an_earlier_release_names_its_process(
         file.write(b"4321".ljust(32))
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(DataInUse, match=r"already runs with .* \(process 4321\)"), held(tmp_path):
+        with (
+            pytest.raises(DataInUse, match=r"already runs with .* \(process 4321\)"),
+            held(tmp_path),
+        ):
             pass
 
 
@@ -78,7 +81,9 @@ def test_a_killed_service_leaves_no_address(tmp_path: Path) -> None:
         assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]
 
 
-def test_a_service_that_stops_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_stops_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     with hold(tmp_path, "ending") as first:
         stand_in = SimpleNamespace(
@@ -102,15 +107,21 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
     with held(tmp_path) as first:
         assert first is not None
         first.end(29.5)
-        monkeypatch.setattr(one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        monkeypatch.setattr(
+            one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+        )
         with pytest.raises(DataInUse) as refused, held(tmp_path):
             pass
     assert 90 < now < 90 + 2 * one_service.LOOK_S
     pid = os.getpid()
-    assert capsys.readouterr().err == f"Waiting for Perennial (process {pid}) to stop using {tmp_path} …\n"
+    assert (
+        capsys.readouterr().err
+        == f"Waiting for Perennial (process {pid}) to stop using {tmp_path} …\n"
+    )
     assert str(refused.value) == (
-        f"Perennial (process {pid}) is stopping, but still uses the data directory {tmp_path} after 90 seconds. "
-        f"Wait until it has ended, or end it now: kill -9 {pid}. Then start again."
+        f"Perennial (process {pid}) is stopping, but still uses the data directory {tmp_path} "
+        f"after 90 seconds. Wait until it has ended, or end it now: kill -9 {pid}. Then start "
+        f"again."
     )
 
 

@@ -1,4 +1,6 @@
-"""A job on two ranks of gloo through zygote and torchrun: how it ends, and what is left when a rank is killed."""
+"""A job on two ranks of gloo through zygote and torchrun: how it ends, and what is left when a rank
+is killed.
+"""
 
 import json
 import os
@@ -78,7 +80,9 @@ def ranks_of(pid: int) -> list[int]:
     """The processes of the ranks that torchrun started, by their rank."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     number = {
-        int(dict(line.split("=", 1) for line in _environment(child) if "=" in line)["RANK"]): int(child)
+        int(dict(line.split("=", 1) for line in _environment(child) if "=" in line)["RANK"]): int(
+            child
+        )
         for child in children
     }
     return [number[rank] for rank in sorted(number)]
@@ -89,7 +93,9 @@ def _environment(pid: str) -> list[str]:
 
 
 def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
-    return supervise_child(child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False)
+    return supervise_child(
+        child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False
+    )
 
 
 @pytest.mark.parametrize(

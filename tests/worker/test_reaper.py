@@ -22,7 +22,9 @@ class Base:
         self.clock = clock
         self.out = False
         self.slow_s = 0.0
-        self.reports: list[tuple[float, float]] = []  # since when it has answered a worker, and until when
+        self.reports: list[
+            tuple[float, float]
+        ] = []  # since when it has answered a worker, and until when
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -62,7 +64,9 @@ def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
     return clock.now - begin
 
 
-def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(reaper: Reaper, clock: Clock) -> None:
+def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
+    reaper: Reaper, clock: Clock
+) -> None:
     looks = 0
     while not reaper.reap():
         looks += 1
@@ -87,7 +91,9 @@ def test_workers_that_die_young_do_not_keep_all_others_waiting(
     assert taken
 
 
-def test_a_report_from_before_a_long_silence_says_nothing(reaper: Reaper, base: Base, clock: Clock) -> None:
+def test_a_report_from_before_a_long_silence_says_nothing(
+    reaper: Reaper, base: Base, clock: Clock
+) -> None:
     base.reports.append((clock.now - 1000.0, clock.now - LEASE_S / 3 - 1))
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
@@ -98,7 +104,9 @@ def test_it_gives_others_half_a_lease_after_it_was_frozen(reaper: Reaper, clock:
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
 
-def test_it_gives_others_half_a_lease_after_an_outage(reaper: Reaper, base: Base, clock: Clock) -> None:
+def test_it_gives_others_half_a_lease_after_an_outage(
+    reaper: Reaper, base: Base, clock: Clock
+) -> None:
     seconds_until_it_takes(reaper, clock)
     base.out = True
     with pytest.raises(OperationalError):
@@ -127,14 +135,18 @@ def test_leases_are_judged_by_the_time_before_the_database_could_hang(
 
 
 @pytest.mark.parametrize("days", [400, -400])
-def test_it_gives_others_half_a_lease_after_the_clock_jumped(reaper: Reaper, clock: Clock, days: int) -> None:
+def test_it_gives_others_half_a_lease_after_the_clock_jumped(
+    reaper: Reaper, clock: Clock, days: int
+) -> None:
     seconds_until_it_takes(reaper, clock)
     clock.now += days * 86_400.0
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
     assert seconds_until_it_takes(reaper, clock) == 0
 
 
-def test_a_report_of_a_clock_that_was_put_back_says_nothing(reaper: Reaper, base: Base, clock: Clock) -> None:
+def test_a_report_of_a_clock_that_was_put_back_says_nothing(
+    reaper: Reaper, base: Base, clock: Clock
+) -> None:
     ahead = clock.now + 400 * 86_400.0
     base.reports.append((ahead - 100, ahead))
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2

@@ -1,4 +1,6 @@
-"""When a child is asked for a state and when it is ended, mostly by a clock that only the test moves."""
+"""When a child is asked for a state and when it is ended, mostly by a clock that only the test
+moves.
+"""
 
 import itertools
 import signal
@@ -77,7 +79,9 @@ class Scripted:
 
     pid = 0
 
-    def __init__(self, clock: Clock, script: Iterable[list[JobEvent]], *, obeys: bool = True) -> None:
+    def __init__(
+        self, clock: Clock, script: Iterable[list[JobEvent]], *, obeys: bool = True
+    ) -> None:
         self.clock, self.begin, self.obeys = clock, clock.now, obeys
         self.ended, self.killed_at = False, 0.0
         self.asked: list[tuple[str, float]] = []
@@ -100,7 +104,9 @@ class Scripted:
         self.ask("anytime", AnytimeEvent(path=Path("/nowhere")))
 
     def stop(self) -> None:
-        self.ask("stop", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1), StoppedEvent())
+        self.ask(
+            "stop", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1), StoppedEvent()
+        )
 
     def kill(self) -> None:
         self.ended, self.killed_at = True, self.clock.now - self.begin
@@ -126,7 +132,9 @@ def run(clock: Clock, kept: Kept) -> Run:
         obeys: bool = True, **periods: float,
     ) -> tuple[Outcome, Scripted]:  # fmt: skip
         child: Any = Scripted(clock, script, obeys=obeys)
-        return supervise_child(child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop), child
+        return supervise_child(
+            child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop
+        ), child
 
     return supervised
 
@@ -147,7 +155,9 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
     later = [[PhaseEvent(phase="evaluate")], [every[10]], [every[11]], [DONE]]
     run([*([event] for event in every[:10]), *later])
     assert [len(batch) for batch in kept.batches] == [1, 4, 4, 2, 1, 1]
-    assert [event for batch in kept.batches for event in batch if isinstance(event, ProgressEvent)] == every
+    assert [
+        event for batch in kept.batches for event in batch if isinstance(event, ProgressEvent)
+    ] == every
 
 
 @pytest.mark.parametrize(
@@ -155,13 +165,18 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
     [(Answers(lost=True), "lost"), (Answers(asked=State.CANCELLING), "cancelled")],
     ids=["lost", "cancelled"],
 )
-def test_a_lost_lease_and_a_cancel_end_the_child_at_once(run: Run, beat: Answers, ending: str) -> None:
+def test_a_lost_lease_and_a_cancel_end_the_child_at_once(
+    run: Run, beat: Answers, ending: str
+) -> None:
     outcome, child = run([[LOG]], beat=beat)
     assert (outcome.ending, child.killed_at) == (ending, TICK_S)
 
 
 def test_with_a_lost_lease_nothing_more_is_recorded(run: Run, kept: Kept) -> None:
-    run([[LOG, SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1)]], beat=Answers(lost=True))
+    run(
+        [[LOG, SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1)]],
+        beat=Answers(lost=True),
+    )
     assert kept.batches == kept.snapshots == []
 
 
@@ -183,7 +198,9 @@ def test_a_silent_child_is_ended_as_stalled(run: Run) -> None:
 
 def test_snapshots_are_asked_for_every_period(run: Run, kept: Kept) -> None:
     _, child = run([*ticks(12.0), [DONE]], snapshot_s=3.0)
-    assert child.asked == [("snapshot", at) for at in (3.0, 6.25, 9.5)]  # so long after the last one
+    assert child.asked == [
+        ("snapshot", at) for at in (3.0, 6.25, 9.5)
+    ]  # so long after the last one
     assert len(kept.snapshots) == 3 and kept.best == []
 
 
@@ -193,7 +210,9 @@ def test_a_snapshot_that_costs_much_comes_more_rarely(run: Run) -> None:
     assert child.asked == [("snapshot", 10.25)]  # a twentieth of the time, at most
 
 
-def test_a_best_state_is_asked_for_in_its_time_and_once_for_each_better_one(run: Run, kept: Kept) -> None:
+def test_a_best_state_is_asked_for_in_its_time_and_once_for_each_better_one(
+    run: Run, kept: Kept
+) -> None:
     _, child = run([[BEST], *ticks(6.0), [BEST], *ticks(6.0), [DONE]], anytime_s=2.0)
     assert child.asked == [("anytime", 2.0), ("anytime", 6.5)]
     assert len(kept.best) == 2 and kept.snapshots == []
@@ -233,7 +252,9 @@ def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> No
 def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
     """Supervises a process of the stand-in job."""
 
-    def run(*lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False) -> Any:
+    def run(
+        *lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False
+    ) -> Any:
         return supervise_child(
             zygote.spawn(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
         )
@@ -243,7 +264,9 @@ def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
 
 def test_a_finished_child_is_done_and_all_its_events_are_recorded(watch: Any) -> None:
     kept, events = Kept(), [progress(number) for number in range(50)]
-    outcome = watch(*(("emit", event.to_json()) for event in events), ("emit", DONE.to_json()), kept=kept)
+    outcome = watch(
+        *(("emit", event.to_json()) for event in events), ("emit", DONE.to_json()), kept=kept
+    )
     assert outcome == Outcome("done", DONE, 0)
     assert [event for batch in kept.batches for event in batch] == events
 

@@ -15,7 +15,8 @@ from worker.torch_check import FIRST_START, is_checked, main, torch_checked
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator torchvision::nms does not exist"
 COMMAND = (
-    f"{sys.executable} -m pip install -c {ROOT}/constraints.txt --force-reinstall --no-deps torch torchvision"
+    f"{sys.executable} -m pip install -c {ROOT}/constraints.txt --force-reinstall --no-deps "
+    f"torch torchvision"
 )
 TORCH = """
 class library:
@@ -37,7 +38,8 @@ def stand_in(folder: Path, **modules: str) -> str:
 @pytest.mark.parametrize(
     ("modules", "said"),
     [
-        ({"torch": TORCH, "torchvision": f"raise RuntimeError({OPERATOR!r})"}, f"torchvision says “{OPERATOR}”"),
+        ({"torch": TORCH, "torchvision": f"raise RuntimeError({OPERATOR!r})"}, f"torchvision says "
+            f"“{OPERATOR}”"),
         ({"torch": TORCH, "torchvision": "import nothing_like_it"},
          "importing torchvision says “No module named 'nothing_like_it'”"),
         ({"torch": "raise OSError('libcudart.so.12: cannot open shared object file')"},
@@ -66,11 +68,15 @@ def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: 
     }
     command = [sys.executable, "-m", "worker.launcher"]
     environment = {**os.environ, **settings}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert f"torchvision says “{OPERATOR}”" in done.stderr and COMMAND in done.stderr
     assert "Traceback" not in done.stderr and "serves http" not in done.stderr
-    assert not (tmp_path / "data" / "admin-key").exists()  # it would have been shown, and is shown only once
+    assert not (
+        tmp_path / "data" / "admin-key"
+    ).exists()  # it would have been shown, and is shown only once
 
 
 def program(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +86,12 @@ def program(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(folder / "program"))
 
 
-def test_a_missing_library_is_told_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("worker.torch_check._version", lambda name: None if name == "torchvision" else "2.0")
+def test_a_missing_library_is_told_as_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "worker.torch_check._version", lambda name: None if name == "torchvision" else "2.0"
+    )
     program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
     with (
         pytest.raises(Unavailable, match="torchvision is not installed for ") as caught,

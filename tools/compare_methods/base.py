@@ -44,7 +44,9 @@ class Base:
 
     def build_network(self, seed: int) -> Network:
         """Return a network with these weights and no classes yet, on the CPU."""
-        network = build_network(self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed)
+        network = build_network(
+            self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed
+        )
         network.backbone.load_state_dict(self.tensors)
         place_network(network, CPU)
         return network
@@ -86,7 +88,9 @@ def _load_imagenet(scratch: Path) -> Base:
         raise _build_error(problem)
     file = scratch / "base.safetensors"
     try:
-        done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
+        done = helper_process.run_module(
+            "core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise _build_error(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
     if done.returncode:
@@ -104,6 +108,6 @@ def _load_imagenet(scratch: Path) -> Base:
 
 def _build_error(why: str) -> CannotCompare:
     return CannotCompare(
-        f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from another with "
-        f"--base {packaged_base.PACKAGED}."
+        f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from "
+        f"another with --base {packaged_base.PACKAGED}."
     )

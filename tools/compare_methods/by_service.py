@@ -16,7 +16,11 @@ JOB_TIMEOUT_S = 3600.0
 
 
 def learn_by_service(
-    client: Perennial, data: Data, photos: Photos, fields: Mapping[str, Any], say: Callable[[str], None]
+    client: Perennial,
+    data: Data,
+    photos: Photos,
+    fields: Mapping[str, Any],
+    say: Callable[[str], None],
 ) -> Outcome:
     """Send every batch and count the correct answers of the last version.
 
@@ -43,19 +47,23 @@ def learn_by_service(
         if job.version is None:
             reason = job.error.detail if job.error else f"its job is {job.state}."
             raise CannotCompare(
-                f"Perennial did not learn batch {number}: {reason} A comparison needs every batch. Leave the row out "
-                f"with --without {ROW}."
+                f"Perennial did not learn batch {number}: {reason} A comparison needs every batch. "
+                f"Leave the row out with --without {ROW}."
             )
         version = job.version
         say(f"{ROW}: batch {number} of {len(data.batches)} learned in {seconds:.0f} s")
         if job.outcome == "held":
-            notes.append(f"The gate held version {version}; it was promoted, so that the next batch went on.")
+            notes.append(
+                f"The gate held version {version}; it was promoted, so that the next batch went on."
+            )
             client.aliases.promote(model, version, reason="compared with other methods")
     images_kept = client.memory.retrieve(model).items
     return Outcome(ROW, _count_right(client, model, version), seconds, images_kept, notes)
 
 
-def _read_images(photos: Photos, classes: list[str], part: Part, labels: list[int]) -> dict[str, list[bytes]]:
+def _read_images(
+    photos: Photos, classes: list[str], part: Part, labels: list[int]
+) -> dict[str, list[bytes]]:
     images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
     for number, label in zip(part.numbers, part.labels.tolist(), strict=True):
         if label in labels:

@@ -79,7 +79,9 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def compare_methods(folder: Path, options: Options, say: Say, serve: Serve = serve_embedded) -> Comparison:
+def compare_methods(
+    folder: Path, options: Options, say: Say, serve: Serve = serve_embedded
+) -> Comparison:
     """Measure every row on the same split of a folder.
 
     Args:
@@ -136,7 +138,8 @@ def _run_rows(
 def _require_libraries(rows: tuple[str, ...]) -> None:
     if not rows:
         raise CannotCompare(
-            f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send fewer --without."
+            f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "
+            f"fewer --without."
         )
     needing = [row for row in ("lda", "logistic") if row in rows]
     if needing and find_spec("sklearn") is None:
@@ -160,7 +163,10 @@ def _say_data(data: Data, say: Say) -> None:
     if data.skipped:
         count = len(data.skipped)
         subject = f"{count} images were" if count > 1 else "1 image was"
-        say(f"warning: {subject} skipped as unreadable: {names}{' …' if count > SHOWN_SKIPPED else ''}")
+        say(
+            f"warning: {subject} skipped as unreadable: "
+            f"{names}{' …' if count > SHOWN_SKIPPED else ''}"
+        )
     sizes = ", ".join(str(len(batch)) for batch in data.batches)
     say(
         f"{len(data.classes)} classes in {len(data.batches)} batches of new classes ({sizes}): "

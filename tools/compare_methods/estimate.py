@@ -29,7 +29,11 @@ def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
     """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
     images = work.learned + work.held_out
     training = work.epochs * work.learned * rates.training + work.held_out * rates.features
-    each = {"finetune": training, "full": training, "perennial": images * (rates.decode + rates.features)}
+    each = {
+        "finetune": training,
+        "full": training,
+        "perennial": images * (rates.decode + rates.features),
+    }
     shared = images * rates.features if {"lda", "logistic"} & set(rows) else 0.0
     return shared + sum(seconds for row, seconds in each.items() if row in rows)
 

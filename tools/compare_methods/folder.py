@@ -45,15 +45,16 @@ def open_folder(folder: Path) -> Photos:
         kind = kind_of(folder)
         if kind == ARCHIVE:
             raise CannotCompare(
-                f"{folder} is an archive. A comparison takes a folder with a folder of images for each class: unpack "
-                "the archive and name its folder."
+                f"{folder} is an archive. A comparison takes a folder with a folder of images for "
+                "each class: unpack the archive and name its folder."
             )
         images = KINDS[kind](folder)
         images.collect_sizes()
         require_valid(images.rows, images.origin)
     except LeavesFolder as error:
         raise CannotCompare(
-            f"{error.found} A comparison reads only what is in the folder: replace links by copies of their files."
+            f"{error.found} A comparison reads only what is in the folder: replace links by copies "
+            f"of their files."
         ) from error
     except PackError as error:
         raise CannotCompare(str(error)) from error

@@ -99,7 +99,9 @@ def decode_split(
     """
     classes = split.classes
     skipped: list[tuple[str, str]] = []
-    total = sum(len(numbers) for part in (split.learned, split.held_out) for numbers in part.values())
+    total = sum(
+        len(numbers) for part in (split.learned, split.held_out) for numbers in part.values()
+    )
     begun = time.perf_counter()
     decoder = _Decoder(photos, base, skipped, lambda done: progress(done, total))
     learned = decoder.decode_part(split.learned, classes, scratch / "learned.npy")
@@ -113,14 +115,20 @@ def decode_split(
 
 class _Decoder:
     def __init__(
-        self, photos: Photos, base: Base, skipped: list[tuple[str, str]], progress: Callable[[int], None]
+        self,
+        photos: Photos,
+        base: Base,
+        skipped: list[tuple[str, str]],
+        progress: Callable[[int], None],
     ) -> None:
         self._photos, self._base = photos, base
         self._skipped, self._progress = skipped, progress
         self._max_pixels = Settings().max_image_pixels
         self._done = 0
 
-    def decode_part(self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path) -> Part:
+    def decode_part(
+        self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
+    ) -> Part:
         """Decode one part into a memory-mapped file, so that it does not fill memory."""
         size = self._base.size
         total = sum(len(numbers_of[label]) for label in classes)
@@ -157,6 +165,6 @@ def _require_readable(classes: list[str], learned: Part, held_out: Part) -> None
         empty = [name for label, name in enumerate(classes) if not counts[label]]
         if empty:
             raise CannotCompare(
-                f"Of {', '.join(empty[:5])} no image {purpose} can be read. Each class needs one at least. Replace the "
-                "damaged files, or move the folders of these classes away."
+                f"Of {', '.join(empty[:5])} no image {purpose} can be read. Each class needs one "
+                "at least. Replace the damaged files, or move the folders of these classes away."
             )

@@ -90,20 +90,22 @@ def _require_images(counts: dict[str, int]) -> None:
         named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])
         more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
         raise CannotCompare(
-            f"Too few images: {named}{more}. Each class needs at least {LEAST_IMAGES}, to learn from and to "
-            "be measured on. Add images, or move the folders of these classes away."
+            f"Too few images: {named}{more}. Each class needs at least {LEAST_IMAGES}, to learn "
+            "from and to be measured on. Add images, or move the folders of these classes away."
         )
 
 
 def _require_classes(classes: list[str], batches: int | None) -> None:
     if len(classes) < 2:
         raise CannotCompare(
-            f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A comparison needs "
-            "at least two, since each batch brings new classes. Name the folder that holds a folder for each class."
+            f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A "
+            "comparison needs at least two, since each batch brings new classes. Name the folder "
+            "that holds a folder for each class."
         )
     if batches is not None and not 2 <= batches <= len(classes):
         raise CannotCompare(
-            f"{len(classes)} classes cannot be dealt into {batches} batches. Between 2 and {len(classes)} are "
+            f"{len(classes)} classes cannot be dealt into {batches} batches. Between 2 and "
+            f"{len(classes)} are "
             "possible, so that each batch has a new class. Change --batches."
         )
 

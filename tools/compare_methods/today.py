@@ -44,7 +44,9 @@ class Today:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        return self._fit_classifier("lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
+        return self._fit_classifier(
+            "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        )
 
     def run_logistic(self) -> Outcome:
         """Fit a logistic regression to the same features."""
@@ -71,7 +73,10 @@ class Today:
                 self.seed + number,
             )
             seconds = time.perf_counter() - begun
-            self.say(f"finetune: batch {number + 1} of {len(self.data.batches)} learned in {seconds:.0f} s")
+            self.say(
+                f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "
+                f"{seconds:.0f} s"
+            )
         return self._measure_outcome("finetune", network, seconds + self._decoding_seconds(LAST), 0)
 
     def run_full(self) -> Outcome:
@@ -83,11 +88,15 @@ class Today:
         network = self._new_network()
         begun = time.perf_counter()
         self._grow_network(network, ALL, 0)
-        train_network(network, self.base.build_inputs(), self.data.images_of(ALL), self.epochs, self.seed)
+        train_network(
+            network, self.base.build_inputs(), self.data.images_of(ALL), self.epochs, self.seed
+        )
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
         images_kept = len(self.data.images_of(slice(None, -1)))
-        return self._measure_outcome("full", network, seconds + self._decoding_seconds(ALL), images_kept)
+        return self._measure_outcome(
+            "full", network, seconds + self._decoding_seconds(ALL), images_kept
+        )
 
     def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
         features, of_last = self._features
@@ -107,7 +116,9 @@ class Today:
         for number in range(len(self.data.batches)):
             images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
-            features[images.rows] = extract_features(network, self.base.build_inputs(), images).numpy()
+            features[images.rows] = extract_features(
+                network, self.base.build_inputs(), images
+            ).numpy()
             seconds = time.perf_counter() - begun
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
         return features, seconds
@@ -115,14 +126,18 @@ class Today:
     @cached_property
     def _held_out_features(self) -> Features:
         images = self.data.held_out_images
-        features: Features = extract_features(self._new_network(), self.base.build_inputs(), images).numpy()
+        features: Features = extract_features(
+            self._new_network(), self.base.build_inputs(), images
+        ).numpy()
         return features
 
     def _new_network(self) -> Network:
         return self.base.build_network(self.seed)
 
     def _grow_network(self, network: Network, batches: slice, task: int) -> None:
-        classes = [self.data.classes[label] for batch in self.data.batches[batches] for label in batch]
+        classes = [
+            self.data.classes[label] for batch in self.data.batches[batches] for label in batch
+        ]
         generator = torch.Generator().manual_seed(self.seed + task)
         network.grow(task + 1, classes, "default", generator)
 

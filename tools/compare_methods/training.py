@@ -28,11 +28,17 @@ Images are not mirrored, because that changes digits and letters.
 class Trainer:
     """Training of one network on one set of images; `step` learns one batch of them."""
 
-    def __init__(self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int) -> None:
+    def __init__(
+        self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int
+    ) -> None:
         """Set up the training; `steps` is the number of batches of each epoch."""
         self._network, self._inputs = network, inputs
-        self._optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, max(1, epochs * steps))
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+        self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+            self._optimizer, max(1, epochs * steps)
+        )
         self._generator = torch.Generator().manual_seed(seed)
 
     def draw_batches(self, count: int) -> tuple[Tensor, ...]:
@@ -77,7 +83,9 @@ def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor
     """Return the features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
-        parts = [network.features(inputs(torch.from_numpy(pixels))) for pixels in _read_blocks(images)]
+        parts = [
+            network.features(inputs(torch.from_numpy(pixels))) for pixels in _read_blocks(images)
+        ]
     return torch.cat(parts).float()
 
 
@@ -85,7 +93,9 @@ def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
     """Return the most likely label of each image, int64 [N]."""
     network.eval()
     with torch.inference_mode():
-        parts = [network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _read_blocks(images)]
+        parts = [
+            network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _read_blocks(images)
+        ]
     labels: Labels = torch.cat(parts).numpy()
     return labels
 

@@ -76,7 +76,9 @@ def count_blocking_calls(run: StepRun) -> None:
     with calls.counted():
         for name in methods_of_run(run.tiny):
             method = registry.get(name)
-            bench = new_bench(run.folder / name, run.device, small_architecture(name, "small-resnet"))
+            bench = new_bench(
+                run.folder / name, run.device, small_architecture(name, "small-resnet")
+            )
             bench.scenario = "class" if "class" in method.scenarios else method.scenarios[0]
             try:
                 figures[name] = _count(bench, name, counts)

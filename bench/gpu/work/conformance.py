@@ -43,7 +43,10 @@ def run_kit(run: StepRun) -> None:
     run.record("passed", passed)
     run.record("failed", failed)
     if failed:
-        run.fail(f"{len(failed)} of {passed + len(failed)} checks failed, the first: {next(iter(failed))}")
+        run.fail(
+            f"{len(failed)} of {passed + len(failed)} checks failed, the first: "
+            f"{next(iter(failed))}"
+        )
     elif passed == 0:
         run.fail("no check ran")
 
@@ -52,7 +55,9 @@ def read_results(file: Path) -> tuple[int, dict[str, str]]:
     """Return how many tests of a JUnit file passed, and name → first line of each that did not."""
     passed, failed = 0, dict[str, str]()
     for case in ElementTree.parse(file).iter("testcase"):
-        problem = next((found for tag in ("failure", "error") if (found := case.find(tag)) is not None), None)
+        problem = next(
+            (found for tag in ("failure", "error") if (found := case.find(tag)) is not None), None
+        )
         if problem is not None:
             failed[case.get("name", "")] = (problem.get("message") or "").partition("\n")[0][:300]
         elif case.find("skipped") is None:

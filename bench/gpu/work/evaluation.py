@@ -23,8 +23,8 @@ TOLERANCE = 1e-3
 def compare_evaluation(run: StepRun) -> None:
     """Record the relative distance of logits from the CPU's and how many answers are others.
 
-    `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`. `bare`: by
-    the network alone under the same settings.
+    `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.
+    `bare`: by the network alone under the same settings.
     """
     device = open_device(run.device)
     size, images = (8, 16) if run.tiny else (32, 1000)
@@ -50,12 +50,16 @@ def compare_evaluation(run: StepRun) -> None:
                 title = f"{name}, TF32 {'on' if tf32 else 'off'}"
                 run.record(title, {"distance": apart, "other answers": others, "of": len(data)})
                 if name == "evaluate" and not apart < TOLERANCE:
-                    run.fail(f"{title}: logits are {apart:.1e} from the CPU's, not below {TOLERANCE:.0e}")
+                    run.fail(
+                        f"{title}: logits are {apart:.1e} from the CPU's, not below {TOLERANCE:.0e}"
+                    )
 
 
 def evaluate(network: Network, data: Dataset, device: torch.device) -> Tensor:
     """Return the logits as the product evaluates them, on the CPU."""
-    logits = logits_on_task(network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device))
+    logits = logits_on_task(
+        network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device)
+    )
     return logits.values
 
 

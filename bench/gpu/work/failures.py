@@ -34,7 +34,9 @@ LEFT_BYTES = 64 << 20
 
 
 def ask_for_absent_device(run: StepRun) -> None:
-    """Record the kind and the sentence for a device that is not visible, and the choice of `auto`."""
+    """Record the kind and the sentence for a device that is not visible, and the choice of
+    `auto`.
+    """
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -53,7 +55,9 @@ def ask_for_absent_device(run: StepRun) -> None:
 
 
 def run_out_of_memory(run: StepRun) -> None:
-    """Record the kind of failure for a batch that is too large and for a device that is full, then learn again."""
+    """Record the kind of failure for a batch that is too large and for a device that is full, then
+    learn again.
+    """
     device = open_device(run.device)
     large = new_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
     found = _attempt(lambda: large.learn_task(1, method="finetune", batch_size=LARGE))

@@ -1,4 +1,6 @@
-"""Jobs forked from the worker's zygote, one of them killed in mid-kernel, and the memory afterwards."""
+"""Jobs forked from the worker's zygote, one of them killed in mid-kernel, and the memory
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def fork_from_zygote(run: StepRun) -> None:
         opened = _open_cuda(zygote.pid)
         run.record("CUDA files of the zygote", opened)
         if opened:
-            run.fail(f"the zygote has opened {', '.join(opened)}: no child can open CUDA after that")
+            run.fail(
+                f"the zygote has opened {', '.join(opened)}: no child can open CUDA after that"
+            )
         outcomes = []
         for number in range(3):
             outcomes.append(_run_child(zygote, run, number, kill=number == KILLED))
@@ -42,7 +46,10 @@ def fork_from_zygote(run: StepRun) -> None:
     for number, outcome in enumerate(outcomes):
         expected = "killed" if number == KILLED else "done"
         if outcome["ended"] != expected:
-            run.fail(f"child {number} ended with {outcome['ended']}, not {expected}: {outcome['message']}")
+            run.fail(
+                f"child {number} ended with {outcome['ended']}, not {expected}: "
+                f"{outcome['message']}"
+            )
     if run.device == "cuda":
         _allocate(run)
 
@@ -63,7 +70,9 @@ def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[st
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
     # A forked child knows no device that was made known here.
     device = "cpu" if run.device == "sim" else run.device
-    bench = new_bench(run.folder / f"child-{number}", device, architecture, size=8 if small else 32, n=64)
+    bench = new_bench(
+        run.folder / f"child-{number}", device, architecture, size=8 if small else 32, n=64
+    )
     # Enough epochs that a child is in the midst of its steps when it is killed.
     spec = bench.spec(1, None, method="finetune", epochs=400 if kill else 2)
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
@@ -85,7 +94,9 @@ def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[st
 
 def _ending(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
     status = child.finish()
-    ended = "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]
+    ended = (
+        "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]
+    )
     return {"ended": ended, "message": str(last.get("message", ""))[:400]}
 
 

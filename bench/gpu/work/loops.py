@@ -1,7 +1,8 @@
-"""The product's training loop beside plain PyTorch on one device: the same network, batches and optimizer.
+"""The product's training loop beside plain PyTorch on one device: the same network, batches and
+optimizer.
 
-Bare loops hold uint8 images on the device, pick rows, scale them and train in the product's number format, in
-channels_last where there are convolutions. Images are not augmented on either side.
+Bare loops hold uint8 images on the device, pick rows, scale them and train in the product's number
+format, in channels_last where there are convolutions. Images are not augmented on either side.
 """
 
 from __future__ import annotations
@@ -64,11 +65,15 @@ def measure_vit(run: StepRun) -> None:
 
 
 def _measure(run: StepRun, load: Load) -> None:
-    """Record images per second of each way; the compiler comes last, since it may take all the time that is left."""
+    """Record images per second of each way; the compiler comes last, since it may take all the time
+    that is left.
+    """
     device = open_device(run.device)
     load = TINY if run.tiny else load
     run.record("load", vars(load))
-    bench = new_bench(run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images)
+    bench = new_bench(
+        run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
+    )
     bench.dataset(1, "train")
     ways: dict[str, Callable[[], float]] = {
         "product": lambda: product(bench, load, device),
@@ -92,11 +97,18 @@ def _measure(run: StepRun, load: Load) -> None:
             run.fail(f"{name}: {type(error).__name__}: {error}"[:300])
         run.record("images per second", rates)
     if "bare" in rates:
-        run.record("over bare", {name: round(rate / rates["bare"], 3) for name, rate in rates.items()})
+        run.record(
+            "over bare", {name: round(rate / rates["bare"], 3) for name, rate in rates.items()}
+        )
 
 
 def product(
-    bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, deterministic: bool = True
+    bench: Bench,
+    load: Load,
+    device: torch.device,
+    *,
+    on_host: bool = False,
+    deterministic: bool = True,
 ) -> float:
     """Return the seconds of a step of the job that a worker runs."""
     epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
@@ -122,17 +134,25 @@ def product(
 class BareStep:
     """A network with a plain training step on uint8 images."""
 
-    def __init__(self, load: Load, device: torch.device, classes: int, compiled: bool = False) -> None:
+    def __init__(
+        self, load: Load, device: torch.device, classes: int, compiled: bool = False
+    ) -> None:
         names = tuple(str(label) for label in range(classes))
         image = ImageSpec(load.size, 3)
-        network = build_network({"name": load.architecture}, image, "class", HeadSpec(names), seed=0)
+        network = build_network(
+            {"name": load.architecture}, image, "class", HeadSpec(names), seed=0
+        )
         place_network(network, device)
         network.train()
         self._device = device
         self._inputs = Inputs(None, 3, device)
-        self._network: Network | Callable[[Tensor], Tensor] = torch.compile(network) if compiled else network
+        self._network: Network | Callable[[Tensor], Tensor] = (
+            torch.compile(network) if compiled else network
+        )
         fused = device.type == "cuda"
-        self._optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, fused=fused)
+        self._optimizer = torch.optim.SGD(
+            network.parameters(), lr=LR, momentum=MOMENTUM, fused=fused
+        )
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         """Take one step."""
@@ -154,7 +174,9 @@ def bare(
 
 
 def graphed(bench: Bench, load: Load, device: torch.device) -> float:
-    """Return the seconds of a step that replays forward, backward and optimizer from one CUDA graph."""
+    """Return the seconds of a step that replays forward, backward and optimizer from one CUDA
+    graph.
+    """
     step = BareStep(load, device, len(bench.task_classes(1)))
     batches = _batches(bench, load, device, on_host=False)
     images, labels = (tensor.clone() for tensor in next(batches))

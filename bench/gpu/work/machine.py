@@ -13,7 +13,16 @@ import torch
 from bench.gpu.kit import open_device, synchronize
 from bench.gpu.step_run import StepRun
 
-PACKAGES = ("numpy", "pydantic", "safetensors", "scikit-learn", "timm", "torch", "torchvision", "triton")
+PACKAGES = (
+    "numpy",
+    "pydantic",
+    "safetensors",
+    "scikit-learn",
+    "timm",
+    "torch",
+    "torchvision",
+    "triton",
+)
 ROUNDS = 20
 
 

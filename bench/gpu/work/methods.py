@@ -1,4 +1,6 @@
-"""Every method in every scenario: two tasks on the device beside the same two in float32 on the CPU."""
+"""Every method in every scenario: two tasks on the device beside the same two in float32 on the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from core.learn.methods import registry
 
 HELD_OUT = 32
 MAX_ACCURACY_DIFFERENCE = 0.25
-"""Of 32 held-out images that a few steps have taught: eight answers. A method that learns nothing differs by more."""
+"""Of 32 held-out images that a few steps have taught: eight answers. A method that learns nothing
+differs by more.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ class Case:
 
 
 def compare_methods(run: StepRun) -> None:
-    """Record for each case and format seconds, accuracies on both devices and the distance of the weights."""
+    """Record for each case and format seconds, accuracies on both devices and the distance of the
+    weights.
+    """
     cases = [
         Case(name, scenario, run.device)
         for name in methods_of_run(run.tiny)
@@ -56,7 +62,10 @@ def compare_methods(run: StepRun) -> None:
         else:
             for precision, row in found.items():
                 if row["accuracy difference"] > MAX_ACCURACY_DIFFERENCE:
-                    run.fail(f"{case.name}, {precision}: accuracies {row['device']}, on the CPU {row['cpu']}")
+                    run.fail(
+                        f"{case.name}, {precision}: accuracies {row['device']}, on the CPU "
+                        f"{row['cpu']}"
+                    )
         run.record("cases", dict(sorted(figures.items())))
 
 
@@ -108,7 +117,9 @@ def weight_distance(learned: Learned, expected: Learned) -> float:
     """
     weights, others = network_weights(learned), network_weights(expected)
     if weights.keys() != others.keys():
-        raise ValueError(f"other tensors than on the CPU: {sorted(weights.keys() ^ others.keys())[:5]}")
+        raise ValueError(
+            f"other tensors than on the CPU: {sorted(weights.keys() ^ others.keys())[:5]}"
+        )
     names = [name for name, tensor in others.items() if tensor.is_floating_point()]
     apart = sum(float((weights[n].double() - others[n].double()).square().sum()) for n in names)
     size = sum(float(others[n].double().square().sum()) for n in names)

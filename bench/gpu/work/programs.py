@@ -1,4 +1,6 @@
-"""The benchmarks of methods on this device, each run as its own program; their lines are the figures."""
+"""The benchmarks of methods on this device, each run as its own program; their lines are the
+figures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ METHODS = ("ewc", "lwf", "er", "der++", "gem", "dlcft", "dne")
 def run_costs(run: StepRun) -> None:
     """Steps and updates of one method of each kind, beside fine-tuning."""
     full = ["--methods", *METHODS, "--rounds", "1", "--threads", "8"]
-    tiny = ["--methods", "finetune", "--rounds", "1", "--images", "16", "--epochs", "1", "--batch", "4"]
+    tiny = [
+        "--methods",
+        "finetune",
+        "--rounds",
+        "1",
+        "--images",
+        "16",
+        "--epochs",
+        "1",
+        "--batch",
+        "4",
+    ]
     _run(run, "costs", full, [*tiny, "--threads", "1"])
 
 
@@ -31,7 +44,9 @@ def run_dne(run: StepRun) -> None:
 
 def run_optimizer_step(run: StepRun) -> None:
     """OLOR beside the stock optimizers."""
-    _run(run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"])
+    _run(
+        run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]
+    )
 
 
 def _run(run: StepRun, program: str, full: list[str], tiny: list[str]) -> None:

@@ -19,7 +19,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "dne": {"name": "dne"},
 }
 NETWORKS = ("resnet20", "small-cnn", "vit", "dne")
-"""Three for all methods that take any network; `dne` is the one that the method of this name takes."""
+"""Three for all methods that take any network; `dne` is the one that the method of this name takes.
+"""
 IMAGES, BATCH, EPOCHS = 96, 8, 2  # 24 steps
 SNAPSHOT_AT, KILL_AT = 13, 15
 PRICED = ("resnet20", "small-cnn", "vit")
@@ -38,7 +39,9 @@ class Case:
     @property
     def name(self) -> str:
         """As the figures name it."""
-        return f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
+        return (
+            f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
+        )
 
 
 def repeat_and_resume(run: StepRun) -> None:
@@ -81,7 +84,9 @@ def repeat_one(case: Case) -> dict[str, Any]:
         "deterministic": case.deterministic,
     }
     with tempfile.TemporaryDirectory() as folder:
-        bench = new_bench(Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16)
+        bench = new_bench(
+            Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16
+        )
         first = bench.learn_task(1, **recipe)
         second, again = (bench.learn_task(2, first, **recipe) for _ in range(2))
         resumed = bench.resumed(2, first, SNAPSHOT_AT, KILL_AT, **recipe)
@@ -111,7 +116,9 @@ def measure_price(run: StepRun) -> None:
     figures: dict[str, Any] = {}
     for network in PRICED[1:2] if run.tiny else PRICED:
         folder = run.folder / f"price-{network}"
-        bench = new_bench(folder, run.device, {"name": network}, size=32, n=batch * (warm + steps + 1))
+        bench = new_bench(
+            folder, run.device, {"name": network}, size=32, n=batch * (warm + steps + 1)
+        )
         took = {}
         for deterministic in (True, False):
             clock = StepClock(device, warm, steps)

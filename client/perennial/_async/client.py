@@ -58,7 +58,9 @@ class AsyncPerennial:
     ) -> None:
         self.connection = find_connection(base_url, api_key, profile)
         retries = Retries(attempts=max_retries + 1)
-        self._http = AsyncHttp(self.connection.url, self.connection.key, retries, timeout, http_client)
+        self._http = AsyncHttp(
+            self.connection.url, self.connection.key, retries, timeout, http_client
+        )
         self.models = AsyncModels(self._http)
         self.tasks = AsyncTasks(self._http)
         self.uploads = AsyncUploads(self._http)

@@ -74,7 +74,12 @@ class AsyncHttp:
     """
 
     def __init__(
-        self, url: str, key: str | None, retries: Retries, timeout_s: float, client: httpx2.AsyncClient | None
+        self,
+        url: str,
+        key: str | None,
+        retries: Retries,
+        timeout_s: float,
+        client: httpx2.AsyncClient | None,
     ) -> None:
         self.url, self._key, self.retries, self._timeout_s = url, key, retries, timeout_s
         self._owns = client is None
@@ -153,7 +158,9 @@ class AsyncHttp:
         """
         if self._key is not None:
             return
-        request = self._client.build_request("GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S))
+        request = self._client.build_request(
+            "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
+        )
         try:
             async with within(CHECK_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -161,20 +168,25 @@ class AsyncHttp:
         except httpx2.RequestError as error:
             raise self._build_error(error) from error
         raise NoKey(
-            f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
+            f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or "
+            f"say api_key=…."
         )
 
     async def _send_once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
         try:
             async with self._open_response(ask, headers) as response:
                 return Answer(
-                    response.status_code, response.headers, await self._read_body(response, MAX_ANSWER_BYTES)
+                    response.status_code,
+                    response.headers,
+                    await self._read_body(response, MAX_ANSWER_BYTES),
                 )
         except httpx2.RequestError as error:
             raise self._build_error(error) from error
 
     @asynccontextmanager
-    async def _open_response(self, ask: Ask, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
+    async def _open_response(
+        self, ask: Ask, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
         """Yield a successful response whose body has not been read yet."""
         options = self._build_options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
@@ -206,17 +218,23 @@ class AsyncHttp:
         if 300 <= status < 400 and status != NOT_MODIFIED:
             to = quote_value(answer.headers.get("Location", "nowhere"))
             raise BadAnswer(
-                f"The service at {self.url} answers {status} and points to {to}. This client follows no redirect: the "
-                "key stays with the service that was named. Give the address that it has now."
+                f"The service at {self.url} answers {status} and points to {to}. This client "
+                "follows no redirect: the key stays with the service that was named. Give the "
+                "address that it has now."
             )
         if coding.strip().lower() not in CODINGS:
-            raise BadAnswer(f"The service's answer is packed as {quote_value(coding)}; gzip was asked for.")
+            raise BadAnswer(
+                f"The service's answer is packed as {quote_value(coding)}; gzip was asked for."
+            )
 
     def _build_headers(self, ask: Ask) -> dict[str, str]:
         """Return the headers for all attempts. The Idempotency-Key prevents a repeated
         submission.
         """
-        headers = {"Authorization": f"Bearer {self._key}", "User-Agent": f"perennial-client/{__version__}"}
+        headers = {
+            "Authorization": f"Bearer {self._key}",
+            "User-Agent": f"perennial-client/{__version__}",
+        }
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
@@ -227,7 +245,9 @@ class AsyncHttp:
     def _build_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
         body = ask.content() if callable(ask.content) else ask.content
         return {
-            "params": {key: value for key, value in (ask.params or {}).items() if value is not None},
+            "params": {
+                key: value for key, value in (ask.params or {}).items() if value is not None
+            },
             "headers": headers,
             "content": json.dumps(ask.json).encode() if ask.json is not None else body,
             "files": ask.files,
@@ -239,6 +259,7 @@ class AsyncHttp:
         cause = str(error) or type(error).__name__
         failure = "broke the connection" if is_sent else "does not answer"
         return ServiceUnreachable(
-            f"The service at {self.url} {failure} ({cause}). Is it running, and is the address right?",
+            f"The service at {self.url} {failure} ({cause}). Is it running, and is the address "
+            f"right?",
             is_sent=is_sent,
         )

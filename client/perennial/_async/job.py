@@ -115,7 +115,9 @@ class AsyncJobHandle:
                 try:
                     job, heard = await self.refresh(), time.monotonic()
                 except (ServiceUnreachable, Unavailable) as error:
-                    is_lost = time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
+                    is_lost = (
+                        time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
+                    )
                     if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last

@@ -58,7 +58,9 @@ class Perennial:
     ) -> None:
         self.connection = find_connection(base_url, api_key, profile)
         retries = Retries(attempts=max_retries + 1)
-        self._http = Http(self.connection.url, self.connection.key, retries, timeout, http_client)
+        self._http = Http(
+            self.connection.url, self.connection.key, retries, timeout, http_client
+        )
         self.models = Models(self._http)
         self.tasks = Tasks(self._http)
         self.uploads = Uploads(self._http)

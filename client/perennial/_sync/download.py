@@ -11,7 +11,14 @@ from typing import Any, BinaryIO
 from perennial._sync.http import Ask, Http
 from perennial._sync.waiting import in_thread, sleep
 from perennial.answers import Answer, Meter
-from perennial.errors import APIError, BadAnswer, DigestMismatch, PerennialError, Unavailable, seconds_of
+from perennial.errors import (
+    APIError,
+    BadAnswer,
+    DigestMismatch,
+    PerennialError,
+    Unavailable,
+    seconds_of,
+)
 from perennial.guard import header_number
 from perennial.transfer import MAX_DOWNLOAD_BYTES, Downloaded, Progress, digest_in, hash_file
 
@@ -52,7 +59,8 @@ def fetch_file(
     )
     if size > allowed:
         raise BadAnswer(
-            f"{path} has {size:,} bytes; {allowed:,} are taken. Allow more with --max-size (max_bytes)."
+            f"{path} has {size:,} bytes; {allowed:,} are taken. Allow more with --max-size "
+            f"(max_bytes)."
         )
     expected_digest = digest_in(head.get("ETag"))
     etag = head["ETag"] if expected_digest is not None else ""
@@ -100,7 +108,9 @@ def _wait_until_ready(http: Http, path: str, params: Mapping[str, Any] | None) -
         pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
         waited_s += pause_s
         sleep(pause_s)
-    raise Unavailable(503, {"detail": f"The service still makes {path} after {waited_s / 3600:.0f} hours."})
+    raise Unavailable(
+        503, {"detail": f"The service still makes {path} after {waited_s / 3600:.0f} hours."}
+    )
 
 
 def _fetch_rest(
@@ -120,15 +130,17 @@ def _fetch_rest(
     received = _file_size(part)
     if received == size > 0:
         return
-    ranged = {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
+    ranged = (
+        {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
+    )
     # identity: a proxy that compresses would change the bytes that are counted.
     ask = Ask("GET", path, params, headers={"Accept-Encoding": "identity", **ranged})
     with http.stream(ask) as response:
         is_partial = response.status_code == PARTIAL
         received_so_far = received if is_partial else 0
-        if is_partial and not response.headers.get("Content-Range", f"bytes {received_so_far}-").startswith(
-            f"bytes {received_so_far}-"
-        ):
+        if is_partial and not response.headers.get(
+            "Content-Range", f"bytes {received_so_far}-"
+        ).startswith(f"bytes {received_so_far}-"):
             raise BadAnswer(f"The service sends another part of {path} than was asked for.")
         meter = Meter(size - received_so_far, SILENCE_S)
         file = in_thread(lambda: part.open("ab" if is_partial else "wb"))

@@ -94,7 +94,8 @@ def load_page(
     """
     if number > answers.MAX_PAGES:
         raise BadAnswer(
-            f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was not read."
+            f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was "
+            f"not read."
         )
     page = http.get(object, of.path, {"limit": PAGE, **of.params, "cursor": cursor})
     if not isinstance(page, dict) or not isinstance(page.get("items"), list):
@@ -106,4 +107,6 @@ def load_page(
         raise BadAnswer(
             f"The service's list {of.path} does not go on: its cursor is {quote_value(following)}."
         )
-    return Page(http, of, [read_as(of.kind, item) for item in page["items"]], following, number)
+    return Page(
+        http, of, [read_as(of.kind, item) for item in page["items"]], following, number
+    )

@@ -137,9 +137,13 @@ class _Resumable:
         """
         batch = self._batch
         self._known = in_thread(lambda: identify_source(batch.source))
-        self._memory = in_thread(lambda: UploadMemory(self._http.url, batch.model, self._known))
+        self._memory = in_thread(
+            lambda: UploadMemory(self._http.url, batch.model, self._known)
+        )
         earlier_location = in_thread(self._memory.load)
-        if earlier_location is not None and self._is_known(self._check_location(earlier_location)):
+        if earlier_location is not None and self._is_known(
+            self._check_location(earlier_location)
+        ):
             return True
         # An unknown model is an error now instead of after hours of uploading.
         self._http.send(Ask("GET", api_path("models", batch.model)))
@@ -181,7 +185,8 @@ class _Resumable:
         ):
             self._give_up()
             raise ConfigError(
-                f"{self._batch.source.path} was changed while it was sent; nothing of it was submitted. Send it again."
+                f"{self._batch.source.path} was changed while it was sent; nothing of it was "
+                f"submitted. Send it again."
             )
 
     def _give_up(self) -> None:
@@ -196,7 +201,9 @@ class _Resumable:
         if self._fetch_offset(self._http) is not None:
             return True
         try:
-            self._answer = self._submit_upload()  # A repeated request gets the same response as before.
+            self._answer = (
+                self._submit_upload()
+            )  # A repeated request gets the same response as before.
         except APIError as error:
             if error.status in GONE:
                 return False
@@ -204,7 +211,11 @@ class _Resumable:
         return True
 
     def _create_upload(self) -> None:
-        headers = {**TUS, "Upload-Length": str(self._size), "Upload-Metadata": self._build_metadata()}
+        headers = {
+            **TUS,
+            "Upload-Length": str(self._size),
+            "Upload-Metadata": self._build_metadata(),
+        }
         if self._created == MOST_CREATED:
             raise BadAnswer(
                 f"The service has lost {MOST_CREATED} uploads of this batch, one after the other."
@@ -221,8 +232,14 @@ class _Resumable:
     def _build_metadata(self) -> str:
         """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""
         file = getattr(self._batch.source, "path", None)
-        name = f"{self._batch.query.get('name') or self._batch.model}.tar" if file is None else file.name
-        return f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
+        name = (
+            f"{self._batch.query.get('name') or self._batch.model}.tar"
+            if file is None
+            else file.name
+        )
+        return (
+            f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
+        )
 
     def _fetch_offset(self, http: Http) -> int | None:
         """Return the number of bytes that the service has; None: it does not know the upload."""

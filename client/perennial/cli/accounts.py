@@ -24,7 +24,10 @@ def keys() -> None:
 def list_keys(shell: Shell) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
-    rows = [(one.id, one.name, one.owner, _describe_scope(one), _format_validity(one)) for one in key_list]
+    rows = [
+        (one.id, one.name, one.owner, _describe_scope(one), _format_validity(one))
+        for one in key_list
+    ]
     shell.print_rows(key_list, rows, "No key.")
 
 
@@ -33,7 +36,10 @@ def _describe_scope(key: Any) -> str:
     bound = getattr(key, "bound", None)  # an older service does not send it
     if bound is None:
         return str(key.scope)
-    return f"{key.scope} {bound.model}/{bound.alias}, {bound.images_today} of {bound.images_per_day} images today"
+    return (
+        f"{key.scope} {bound.model}/{bound.alias}, {bound.images_today} of "
+        f"{bound.images_per_day} images today"
+    )
 
 
 def _format_validity(key: Any) -> str:
@@ -56,8 +62,8 @@ def _format_validity(key: Any) -> str:
     "--expires",
     type=FUTURE,
     metavar="30d|DATE",
-    help="After 30d or 12h, at the end of a date such as 2027-01-31 (UTC), or at 2027-01-31T08:00:00Z; of scope "
-    "predict required.",
+    help="After 30d or 12h, at the end of a date such as 2027-01-31 (UTC), or at "
+    "2027-01-31T08:00:00Z; of scope predict required.",
 )
 @click.option("--model", "-m", metavar="MODEL", help="Of scope predict: the model that it asks.")
 @click.option("--alias", metavar="ALIAS", help="Of scope predict: the alias, such as production.")
@@ -69,7 +75,8 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
 
     def show() -> None:
         print_notice(
-            f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is shown this once:"
+            f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is "
+            f"shown this once:"
         )
         print_text(new_key.secret)
 
@@ -85,28 +92,43 @@ def revoke(shell: Shell, key: str) -> None:
     key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
-    shell.print_result({"revoked": key_id}, lambda: print_text(one_line(f"Key {key_id}{named} is revoked.")))
+    shell.print_result(
+        {"revoked": key_id}, lambda: print_text(one_line(f"Key {key_id}{named} is revoked."))
+    )
 
 
-@command("audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what.")
+@command(
+    "audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what."
+)
 @click.option("--model", "-m", metavar="MODEL", help="Of one model.")
 @click.option("--action", metavar="ACTION", help="Such as alias.set.")
 @click.option(
-    "--since", type=PAST, metavar="7d|DATE", help="From 7d or 12h ago, a date or 2026-11-01T00:00:00Z on."
+    "--since",
+    type=PAST,
+    metavar="7d|DATE",
+    help="From 7d or 12h ago, a date or 2026-11-01T00:00:00Z on.",
 )
 @click.option("--newest", is_flag=True, help="The newest first.")
 @click.option(
-    "--limit", "-n", type=click.IntRange(1), default=100, show_default=True, help="How many at most."
+    "--limit",
+    "-n",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many at most.",
 )
 def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
-    changes = islice(shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit)
+    changes = islice(
+        shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit
+    )
     if shell.is_json:
         for one in changes:
             shell.print_item(one, lambda: None)
         return
     rows = (
-        (format_time(one.at), one.owner, one.key or "a worker", one.action, one.object) for one in changes
+        (format_time(one.at), one.owner, one.key or "a worker", one.action, one.object)
+        for one in changes
     )
     shell.print_rows(None, rows, "Nothing was changed.")
 
@@ -118,7 +140,12 @@ def usage(shell: Shell, by: str) -> None:
     client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
     rows = [
-        (of.name if by == "model" else of.owner, of.tasks, of.versions, format_bytes(_get_total_bytes(of)))
+        (
+            of.name if by == "model" else of.owner,
+            of.tasks,
+            of.versions,
+            format_bytes(_get_total_bytes(of)),
+        )
         for of in items
     ]
     shell.print_rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
@@ -126,5 +153,7 @@ def usage(shell: Shell, by: str) -> None:
 
 def _get_total_bytes(usage: Any) -> int:
     """Return the total bytes: the service's total if it sends one, else the sum."""
-    counts = {name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)}
+    counts = {
+        name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)
+    }
     return int(counts.get("total", counts.get("all", sum(counts.values()))))

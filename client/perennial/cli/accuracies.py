@@ -20,18 +20,23 @@ def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int
     None: not measured. A row of the accuracy matrix has a cell for each task that some version
     learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.
     """
-    metrics = client.metrics.retrieve(model, version.number, first=version.number, last=version.number)
+    metrics = client.metrics.retrieve(
+        model, version.number, first=version.number, last=version.number
+    )
     measured: dict[int, float | None] = {}
     for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
         if row.version == version.number:
-            measured = {column.task: cell for column, cell in zip(metrics.columns, cells, strict=True)}
+            measured = {
+                column.task: cell for column, cell in zip(metrics.columns, cells, strict=True)
+            }
     return {task: measured.get(task) for task in version.tasks}
 
 
 def name_accuracies(accuracies: Mapping[int, float | None]) -> str:
     """Return accuracies in words, such as "task 1 0.944, task 4 –"; empty without a task."""
     cells = (
-        f"task {task} {NOTHING if right is None else f'{right:.3f}'}" for task, right in accuracies.items()
+        f"task {task} {NOTHING if right is None else f'{right:.3f}'}"
+        for task, right in accuracies.items()
     )
     return ", ".join(cells)
 

@@ -35,7 +35,11 @@ def promote(shell: Shell, model: str, version: int, reason: str | None, alias: s
 @command("rollback", short_help="Put production back.")
 @click.argument("model")
 @click.option(
-    "--to", "version", type=int, metavar="VERSION", help="Default: the one before whose gate passed."
+    "--to",
+    "version",
+    type=int,
+    metavar="VERSION",
+    help="Default: the one before whose gate passed.",
 )
 @REASON
 @click.option("--alias", default="production", show_default=True)

@@ -34,7 +34,11 @@ def methods(shell: Shell, name: str | None) -> None:
 
 def _print_method(method: Method) -> None:
     print_fields(
-        [("method", method.name), ("scenarios", ", ".join(method.scenarios)), ("source", method.source)]
+        [
+            ("method", method.name),
+            ("scenarios", ", ".join(method.scenarios)),
+            ("source", method.source),
+        ]
     )
     print_text(method.description)
     rows = [(name, _format_value(value)) for name, value in method.defaults.items()]
@@ -54,16 +58,23 @@ def bases() -> None:
 
 @command("upload", bases)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--architecture", required=True, metavar="NAME|JSON", help="The network that they are of.")
+@click.option(
+    "--architecture", required=True, metavar="NAME|JSON", help="The network that they are of."
+)
 @click.option("--image-size", type=int, metavar="PIXELS", help="A side of the images; default 32.")
 @click.option("--channels", type=click.IntRange(1, 3), help="1 or 3.")
 @click.option(
-    "--config", type=json_value, metavar="JSON", help="How images were prepared: mean, std, size, crop …"
+    "--config",
+    type=json_value,
+    metavar="JSON",
+    help="How images were prepared: mean, std, size, crop …",
 )
 @click.option("--preset", metavar="NAME", help="imagenet: for weights of torchvision.")
 def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     """Upload weights (safetensors) that models can start from."""
-    base = shell.create_client().bases.create(file, architecture, progress=sys.stderr.isatty(), **values)
+    base = shell.create_client().bases.create(
+        file, architecture, progress=sys.stderr.isatty(), **values
+    )
     shell.print_result(base, lambda: _print_base(base))
 
 
@@ -72,7 +83,12 @@ def list_bases(shell: Shell) -> None:
     """List uploaded weights, and the models that started from each."""
     base_list = list(shell.create_client().bases.list())
     rows = [
-        (of.id, of.architecture.name, format_bytes(of.bytes), ", ".join(one.name for one in of.models))
+        (
+            of.id,
+            of.architecture.name,
+            format_bytes(of.bytes),
+            ", ".join(one.name for one in of.models),
+        )
         for of in base_list
     ]
     shell.print_rows(base_list, rows, "No base was uploaded.")
@@ -103,5 +119,9 @@ def architectures(shell: Shell) -> None:
 
 
 def _print_base(base: Base) -> None:
-    rows = [("base", base.id), ("architecture", base.architecture.name), ("bytes", format_bytes(base.bytes))]
+    rows = [
+        ("base", base.id),
+        ("architecture", base.architecture.name),
+        ("bytes", format_bytes(base.bytes)),
+    ]
     print_fields([*rows, ("sha256", base.sha256), ("created", format_time(base.created_at))])

@@ -95,14 +95,16 @@ def command(
     """Make a function a command; its first argument is the `Shell`.
 
     Args:
-        columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the response;
-            omitted: the command prints no rows.
+        columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the
+            response; omitted: the command prints no rows.
     """
     has_rows = columns != _NO_LISTING
 
     def make_command(work: Callable[..., Any]) -> click.Command:
         @functools.wraps(work)
-        def run(is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any) -> Any:
+        def run(
+            is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any
+        ) -> Any:
             is_json = is_json or jq is not None
             form = listing.form_of(values, columns, is_json=is_json) if has_rows else listing.Form()
             with _filter_with_jq(jq):
@@ -114,7 +116,9 @@ def command(
             *(listing.build_options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),
             click.Option(
-                ["--jq"], metavar="EXPRESSION", help="What jq makes of the JSON; needs the program jq."
+                ["--jq"],
+                metavar="EXPRESSION",
+                help="What jq makes of the JSON; needs the program jq.",
             ),
             click.Option(["--profile"], metavar="NAME", help="A profile of `perennial login`."),
             click.Option(["--url"], metavar="URL", help="Address of the service."),
@@ -147,7 +151,12 @@ def json_value(text: str) -> Any:
 
 
 RECIPE = click.option(
-    "--recipe", type=json_value, metavar="JSON|@FILE", help="A recipe override, such as '{\"epochs\": 5}'."
+    "--recipe",
+    type=json_value,
+    metavar="JSON|@FILE",
+    help="A recipe override, such as '{\"epochs\": 5}'.",
 )
 REASON = click.option("--reason", metavar="TEXT", help="Why; it is kept.")
-VERSION = click.option("--version", "-v", default="production", show_default=True, help="Number or alias.")
+VERSION = click.option(
+    "--version", "-v", default="production", show_default=True, help="Number or alias."
+)

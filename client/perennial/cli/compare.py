@@ -14,12 +14,18 @@ CLASSES = 20
 KINDS = ("negative", "positive", "both_wrong")
 
 
-@command("compare", columns=DYNAMIC, short_help="What a version gets wrong that another gets right.")
+@command(
+    "compare", columns=DYNAMIC, short_help="What a version gets wrong that another gets right."
+)
 @click.argument("model")
 @click.argument("a")
 @click.argument("b", default="production")
-@click.option("--task", "-t", type=click.IntRange(1), metavar="N", help="Only on the images of this task.")
-@click.option("--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead.")
+@click.option(
+    "--task", "-t", type=click.IntRange(1), metavar="N", help="Only on the images of this task."
+)
+@click.option(
+    "--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead."
+)
 @click.option("--class", "label", metavar="LABEL", help="With --images: only those of this class.")
 def compare(
     shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
@@ -39,7 +45,18 @@ def compare(
 
 def _print_comparison(shell: Shell, found: Compare) -> None:
     if not is_terminal() or shell.form != Form():
-        columns = ("task", "images", "both right", "worse", "better", "both wrong", "nfr", "low", "high", "p")
+        columns = (
+            "task",
+            "images",
+            "both right",
+            "worse",
+            "better",
+            "both wrong",
+            "nfr",
+            "low",
+            "high",
+            "p",
+        )
         shell.print_rows(
             found, _build_task_rows(found), "There is no task on which both were measured.", columns
         )
@@ -54,13 +71,15 @@ def _print_comparison(shell: Shell, found: Compare) -> None:
         )
         low, high = total.nfr_interval
         print_text(
-            f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no difference "
-            f"{total.mcnemar_p:.3g} (McNemar)."
+            f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no "
+            f"difference {total.mcnemar_p:.3g} (McNemar)."
         )
         tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_rows(found)]
         print_table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
         changed = [one for one in found.classes if one.negative or one.positive]
-        rows = [(one.label, one.task, one.n, one.negative, one.positive) for one in changed[:CLASSES]]
+        rows = [
+            (one.label, one.task, one.n, one.negative, one.positive) for one in changed[:CLASSES]
+        ]
         print_table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
         if len(changed) > CLASSES:
             print_notice(f"And {len(changed) - CLASSES} more classes; --json has all.")

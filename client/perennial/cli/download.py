@@ -17,7 +17,15 @@ from perennial.cli.unpack import open_package
 from perennial.errors import BadAnswer
 from perennial.guard import safe_filename, whole_number
 
-UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
 
 
 class _Size(click.ParamType[int]):
@@ -44,13 +52,20 @@ SIZE = _Size()
     "--output",
     "-o",
     metavar="FILE|FOLDER",
-    help="Where to; into a folder that exists or whose name ends with /, which is made, as MODEL-VERSION.zip or "
-    "MODEL-VERSION-onnx.zip. Default: here.",
+    help="Where to; into a folder that exists or whose name ends with /, which is made, as "
+    "MODEL-VERSION.zip or MODEL-VERSION-onnx.zip. Default: here.",
 )
-@click.option("--format", "form", default="safetensors", show_default=True, help="safetensors or onnx.")
-@click.option("--layout", type=click.Choice(["zip", "files", "triton"]), default="zip", show_default=True)
 @click.option(
-    "--max-size", type=SIZE, metavar="SIZE", help="Bytes that it may have, such as 500MB; default: 16GiB."
+    "--format", "form", default="safetensors", show_default=True, help="safetensors or onnx."
+)
+@click.option(
+    "--layout", type=click.Choice(["zip", "files", "triton"]), default="zip", show_default=True
+)
+@click.option(
+    "--max-size",
+    type=SIZE,
+    metavar="SIZE",
+    help="Bytes that it may have, such as 500MB; default: 16GiB.",
 )
 def download(
     shell: Shell,
@@ -97,7 +112,10 @@ def download(
         "verified": downloaded.is_verified,
     }
     end = "verified." if downloaded.is_verified else "not verified: the service sent no digest."
-    text = f"{path}: version {number} of {model}, {format_bytes(downloaded.bytes)}, sha256 {downloaded.sha256} {end}"
+    text = (
+        f"{path}: version {number} of {model}, {format_bytes(downloaded.bytes)}, sha256 "
+        f"{downloaded.sha256} {end}"
+    )
     shell.print_result(result, lambda: print_text(text))
 
 
@@ -109,7 +127,9 @@ def _check_number(value: object, wanted: str) -> int:
     """
     number = whole_number(value, "version")
     if wanted.isdecimal() and number != int(wanted):
-        raise BadAnswer(f"The service answers with version {number}, where version {wanted} was asked for.")
+        raise BadAnswer(
+            f"The service answers with version {number}, where version {wanted} was asked for."
+        )
     return number
 
 

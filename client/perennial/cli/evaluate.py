@@ -85,9 +85,12 @@ class Score:
             "accuracy": self.right / len(self.rows) if self.rows else None,
             "interval": wilson_interval(self.right, len(self.rows)),
             "classes": [
-                dict(zip(TABLES["classes"][:-1], row, strict=False)) for row in self.build_class_rows()
+                dict(zip(TABLES["classes"][:-1], row, strict=False))
+                for row in self.build_class_rows()
             ],
-            "confusion": [{"class": a, "called": b, "images": n} for (a, b), n in wrong.most_common()],
+            "confusion": [
+                {"class": a, "called": b, "images": n} for (a, b), n in wrong.most_common()
+            ],
             "unusable": [{"image": name, "reason": why} for name, why in self.unusable],
         }
 
@@ -98,11 +101,17 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
         return None
     share, square = right / images, Z95**2
     middle = (share + square / (2 * images)) / (1 + square / images)
-    half = Z95 * math.sqrt(share * (1 - share) / images + square / (4 * images**2)) / (1 + square / images)
+    half = (
+        Z95
+        * math.sqrt(share * (1 - share) / images + square / (4 * images**2))
+        / (1 + square / images)
+    )
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-@command("evaluate", columns=DYNAMIC, short_help="How good a version is on labelled images of your own.")
+@command(
+    "evaluate", columns=DYNAMIC, short_help="How good a version is on labelled images of your own."
+)
 @click.argument("model")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @VERSION
@@ -115,7 +124,9 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
     show_default=True,
     help="Rows of what.",
 )
-@click.option("--wrong", is_flag=True, help="With --list images: only those that are called otherwise.")
+@click.option(
+    "--wrong", is_flag=True, help="With --list images: only those that are called otherwise."
+)
 def evaluate(
     shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
 ) -> int:
@@ -136,23 +147,29 @@ def evaluate(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
             if len(response.predictions) != len(batch):
-                raise BadAnswer(f"The service answered {len(response.predictions)} of {len(batch)} images.")
+                raise BadAnswer(
+                    f"The service answered {len(response.predictions)} of {len(batch)} images."
+                )
             if score.version is not None and response.version != score.version:
                 raise PerennialError(
-                    f"{version} moved from version {score.version} to {response.version} in between: "
-                    f"run it again, or name one with --version {response.version}."
+                    f"{version} moved from version {score.version} to {response.version} in "
+                    f"between: run it again, or name one with --version {response.version}."
                 )
             score.version = response.version
             for (name, label, _), one in zip(batch, response.predictions, strict=True):
                 if isinstance(one, Prediction):
-                    score.rows.append((name, label, one.label, max(one.probabilities.values(), default=0.0)))
+                    score.rows.append(
+                        (name, label, one.label, max(one.probabilities.values(), default=0.0))
+                    )
                 else:
                     score.unusable.append((name, one.error.detail))
             if show is not None:
                 show(len(score.rows) + len(score.unusable), source.count)
     for name, why in score.unusable:
         print_notice(one_line(f"{name}: {why}"))
-    shell.print_result(score.to_document(), lambda: _print_score(shell, model, score, listed, wrong))
+    shell.print_result(
+        score.to_document(), lambda: _print_score(shell, model, score, listed, wrong)
+    )
     return 1 if score.unusable else 0
 
 
@@ -168,8 +185,9 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
     around = wilson_interval(score.right, len(score.rows))
     if around is not None:
         print_notice(
-            f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images right, "
-            f"{score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to {around[1]:.1%})."
+            f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images "
+            f"right, {score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
+            f"{around[1]:.1%})."
         )
     if shell.form != Form() or not is_terminal():
         return
@@ -213,7 +231,9 @@ def batch_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
                 images, total_bytes = [], 0
             images.append(one)
             total_bytes += len(one[2])
-    except ValueError as error:  # The message is a sentence for a person: a file changed, or cannot be read.
+    except (
+        ValueError
+    ) as error:  # The message is a sentence for a person: a file changed, or cannot be read.
         raise ConfigError(str(error)) from error
     if images:
         yield images

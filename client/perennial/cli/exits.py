@@ -51,7 +51,8 @@ MEANINGS = {
     Exit.FAILED: "the job failed",
     Exit.CANCELLED: "the job was cancelled",
     Exit.STILL_RUNNING: "the job is still running after `--timeout`; it goes on",
-    Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is kept, and waits",
+    Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is "
+    "kept, and waits",
     Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
 }
 """Meaning of each status, as the documentation and `perennial --help` show it."""

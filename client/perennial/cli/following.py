@@ -25,7 +25,9 @@ LOOK_S = 1.0
 """Seconds between two reads of a job that waits for its base."""
 
 
-def follow_job(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
+def follow_job(
+    shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None
+) -> None:
     """Wait for a job, then print its result.
 
     Raises:
@@ -128,7 +130,10 @@ def _wait_for_base(handle: JobHandle) -> None:
 def _format_commands(job: str) -> str:
     """Return the commands to follow or cancel a batch whose base is missing."""
     word = shell_word(job)
-    return f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs cancel {word}"
+    return (
+        f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs "
+        f"cancel {word}"
+    )
 
 
 def came_away(job: str) -> str:
@@ -149,7 +154,11 @@ def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
     production = model.aliases.get("production")
-    where = "and in production" if production == job.version else f"production is at version {production}"
+    where = (
+        "and in production"
+        if production == job.version
+        else f"production is at version {production}"
+    )
     print_text(one_line(f"Version {job.version} of {model.name} is published, {where}."))
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:

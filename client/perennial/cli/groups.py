@@ -45,6 +45,8 @@ class Commands(click.Group):
         near = [one for one in MEANT.get(name.lower(), ()) if one in names]
         near = near or get_close_matches(name.lower(), names, SHOWN)
         suggestion = (
-            f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?" if near else ""
+            f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?"
+            if near
+            else ""
         )
         raise click.UsageError(f"There is no command {name!r}.{suggestion}", ctx)

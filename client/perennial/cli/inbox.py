@@ -63,7 +63,9 @@ def find_batches(folder: Path) -> list[Found]:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
                 continue
-            is_archive = entry.name.lower().endswith(ARCHIVE_ENDINGS) and entry.is_file(follow_symlinks=False)
+            is_archive = entry.name.lower().endswith(ARCHIVE_ENDINGS) and entry.is_file(
+                follow_symlinks=False
+            )
             if is_archive or entry.is_dir(follow_symlinks=False):
                 batch = look_at(Path(entry.path))
                 if batch is not None:
@@ -79,7 +81,9 @@ def look_at(path: Path) -> Found | None:
             for name, status in _walk_batch(path):
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-                problem = problem or _explain_refusal(one_line(f"{path.name}/{name}"), status.st_mode)
+                problem = problem or _explain_refusal(
+                    one_line(f"{path.name}/{name}"), status.st_mode
+                )
         except FileNotFoundError:
             return None
         except OSError as error:  # no permission, a name that is too long, a share that is gone
@@ -171,7 +175,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         raise ConfigError(f"{folder} cannot be watched: {error.strerror or error}.") from error
     try:
         if not _take_lock(lock):
-            holder = one_line(os.pread(lock, 100, 0).decode("utf-8", "replace")) or "another process"
+            holder = (
+                one_line(os.pread(lock, 100, 0).decode("utf-8", "replace")) or "another process"
+            )
             raise InUse(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)
@@ -191,7 +197,8 @@ def _take_lock(lock: int) -> bool:
         return False
     except OSError as error:
         raise ConfigError(
-            f"The folder cannot be locked ({error.strerror or error}): watch one on a disk of this machine."
+            f"The folder cannot be locked ({error.strerror or error}): watch one on a disk of this "
+            f"machine."
         ) from error
     return True
 

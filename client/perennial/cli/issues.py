@@ -16,7 +16,9 @@ Row = tuple[Cell, ...]
 
 
 @command(
-    "issues", columns=COLUMNS, short_help="Images of a batch to look at: suspect labels, near duplicates."
+    "issues",
+    columns=COLUMNS,
+    short_help="Images of a batch to look at: suspect labels, near duplicates.",
 )
 @click.argument("model")
 @click.argument("task", type=int)
@@ -48,7 +50,9 @@ def rows_of(task: Task) -> Iterator[Row]:
         near = report.data.near_duplicates
         if near is not None:
             held_out = {(pair.path, pair.like) for pair in near.held_out.examples}
-            within = [pair for pair in near.within.examples if (pair.path, pair.like) not in held_out]
+            within = [
+                pair for pair in near.within.examples if (pair.path, pair.like) not in held_out
+            ]
             yield from _build_near_rows(within, "batch")
             yield from _build_near_rows(near.held_out.examples, "held out and learned")
             for earlier in near.earlier:

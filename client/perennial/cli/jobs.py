@@ -33,7 +33,9 @@ def jobs() -> None:
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
 )
-def list_jobs(shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int) -> None:
+def list_jobs(
+    shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int
+) -> None:
     """List jobs, newest first."""
     client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
     every = client.jobs.list(model=model, state=service_state, kind=kind)
@@ -114,11 +116,15 @@ def _add_action(verb: str, text: str, done: str) -> None:
     @click.argument("job")
     def act(shell: Shell, job: str) -> None:
         changed_job = getattr(shell.create_client().jobs, verb)(job)
-        shell.print_result(changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}."))
+        shell.print_result(
+            changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}.")
+        )
 
 
 _add_action("cancel", "End a job. It can be retried while its data is kept.", "is being ended")
-_add_action("pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused")
+_add_action(
+    "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
+)
 _add_action("resume", "Let a paused job go on, from its newest snapshot.", "goes on")
 
 
@@ -133,7 +139,9 @@ def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
     if detach:
         shell.print_result(
             handle.job,
-            lambda: print_text(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"),
+            lambda: print_text(
+                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+            ),
         )
         return
     follow_job(shell, client, handle)

@@ -30,7 +30,8 @@ def filter_json(expression: str) -> Iterator[None]:
     program = shutil.which("jq")
     if program is None:
         raise click.UsageError(
-            "--jq needs the program jq, which is not on this machine: install it (https://jqlang.org), or take --json."
+            "--jq needs the program jq, which is not on this machine: install it "
+            "(https://jqlang.org), or take --json."
         )
     with subprocess.Popen(
         [program, "--raw-output", "--compact-output", "--unbuffered", f" {expression}"],
@@ -40,7 +41,9 @@ def filter_json(expression: str) -> Iterator[None]:
         encoding="utf-8",
         errors="replace",
     ) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         error_lines: list[str] = []
         readers = [
             threading.Thread(target=write_lines, args=(process.stdout,), daemon=True),

@@ -30,7 +30,9 @@ class Form:
     is_quiet: bool = False
     has_headers: bool | None = None
 
-    def print_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
+    def print_rows(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str
+    ) -> None:
         """Print rows.
 
         Args:
@@ -41,7 +43,10 @@ class Form:
             UsageError: a requested column does not exist.
         """
         indices = self.select_columns(columns)
-        headings, cells = [columns[one] for one in indices], ([row[one] for one in indices] for row in rows)
+        headings, cells = (
+            [columns[one] for one in indices],
+            ([row[one] for one in indices] for row in rows),
+        )
         if self.is_csv:
             for row in self._with_headings(headings, cells, is_usual=True):
                 csv_row(row)
@@ -65,7 +70,9 @@ class Form:
         places = {_normalize_heading(name): place for place, name in enumerate(columns)}
         unknown = [name for name in self.columns if _normalize_heading(name) not in places]
         if unknown:
-            raise click.UsageError(f"There is no column {unknown[0]!r}. Possible are {', '.join(columns)}.")
+            raise click.UsageError(
+                f"There is no column {unknown[0]!r}. Possible are {', '.join(columns)}."
+            )
         return [places[_normalize_heading(name)] for name in self.columns]
 
 
@@ -82,7 +89,9 @@ def build_options(columns: Sequence[str]) -> list[click.Option]:
     """
     column_list = f" of {', '.join(columns)}" if columns else ""
     return [
-        click.Option(["--columns"], metavar="A,B,…", help=f"Only these{column_list}; in this order."),
+        click.Option(
+            ["--columns"], metavar="A,B,…", help=f"Only these{column_list}; in this order."
+        ),
         click.Option(["--csv", "is_csv"], is_flag=True, help="Rows as CSV, with headings."),
         click.Option(["--quiet", "-q", "is_quiet"], is_flag=True, help=QUIET),
         click.Option(["--headers/--no-headers", "has_headers"], default=None, help=HEADERS),
@@ -117,7 +126,9 @@ def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: b
     if len(given_options) > 1:
         raise click.UsageError(f"{given_options[0]} and {given_options[1]} exclude each other.")
     if is_json and names is not None:
-        raise click.UsageError("--columns is of tables: with --json take --jq, such as --jq '.[].name'.")
+        raise click.UsageError(
+            "--columns is of tables: with --json take --jq, such as --jq '.[].name'."
+        )
     if names == ():
         raise click.UsageError("--columns names no column.")
     if columns is not None:

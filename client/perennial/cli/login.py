@@ -12,7 +12,15 @@ import click
 from perennial import config
 from perennial.cli.command import Shell, command
 from perennial.cli.output import ask, print_notice, print_text
-from perennial.errors import APIError, BadAnswer, ConfigError, Forbidden, NoKey, NotFound, Unauthorized
+from perennial.errors import (
+    APIError,
+    BadAnswer,
+    ConfigError,
+    Forbidden,
+    NoKey,
+    NotFound,
+    Unauthorized,
+)
 from perennial.text import one_line
 
 if TYPE_CHECKING:
@@ -24,11 +32,14 @@ KEYS_PAGE = "/ui/admin/keys"
 
 @command("login", short_help="Keep the address of a service and a key to it.")
 @click.argument("address", metavar="[URL]", required=False)
-@click.option("--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input.")
+@click.option(
+    "--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input."
+)
 @click.option(
     "--browser/--no-browser",
     default=None,
-    help="Open the page on which keys are made; default: where a key is asked for and there is a browser.",
+    help="Open the page on which keys are made; default: where a key is asked for and there is a "
+    "browser.",
 )
 def login(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
     """Store the URL of a service and a key, after trying both.
@@ -55,7 +66,9 @@ def login(shell: Shell, address: str | None, key: str | None, browser: bool | No
     where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
     identity = f" as {one_line(owner)} ({scope})" if owner else ""
-    shell.print_result(result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}."))
+    shell.print_result(
+        result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}.")
+    )
 
 
 def has_browser() -> bool:
@@ -128,7 +141,9 @@ def _owner_of(client: Perennial) -> tuple[str | None, str | None]:
         try:
             next(iter(client.models.list()), None)
         except (NotFound, BadAnswer) as error:
-            message = f"No Perennial service answers at {client.connection.url}. Is the address right?"
+            message = (
+                f"No Perennial service answers at {client.connection.url}. Is the address right?"
+            )
             raise (
                 NotFound(error.status, {"detail": message})
                 if isinstance(error, APIError)

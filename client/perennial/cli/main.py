@@ -31,8 +31,14 @@ COMMANDS = {
     "status": ("session", "Whether the service answers, and what waits for a person."),
     "models": ("models", "Make, list, show, change and delete models."),
     "submit": ("submit", "Send a batch of labelled images and follow its job."),
-    "watch-folder": ("watch_folder", "Send the batches that appear in a folder, one after the other."),
-    "uploads": ("uploads", "Large batches that were begun and not submitted: list and remove them."),
+    "watch-folder": (
+        "watch_folder",
+        "Send the batches that appear in a folder, one after the other.",
+    ),
+    "uploads": (
+        "uploads",
+        "Large batches that were begun and not submitted: list and remove them.",
+    ),
     "tasks": ("tasks", "Batches of a model: list, show, and settle what waits."),
     "issues": ("issues", "Images of a batch to look at: suspect labels, near duplicates."),
     "jobs": ("jobs", "List, follow, pause, cancel and retry jobs."),
@@ -81,7 +87,10 @@ class Perennial(Commands):
             with formatter.section("Commands of the service on this machine"):
                 rows = [(name, self.get_command(ctx, name)) for name in added]
                 formatter.write_dl(
-                    [(name, command.get_short_help_str() if command else "") for name, command in rows]
+                    [
+                        (name, command.get_short_help_str() if command else "")
+                        for name, command in rows
+                    ]
                 )
 
 
@@ -92,7 +101,8 @@ def _find_plugins() -> dict[str, EntryPoint]:
 @click.command(
     cls=Perennial,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help=f"Perennial keeps deployed image classifiers current.\n\nExit status: {describe_statuses()}.",
+    help=f"Perennial keeps deployed image classifiers current.\n\nExit status: "
+    f"{describe_statuses()}.",
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
@@ -124,9 +134,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if sys.flags.dev_mode:
             raise
         print_notice(
-            f"The service's answer is none that this client ({__version__}) understands ({type(error).__name__}). Is "
-            "the address that of a Perennial service, and are both of the same age? `python -X dev -m perennial` "
-            "shows where it was read."
+            f"The service's answer is none that this client ({__version__}) understands "
+            f"({type(error).__name__}). Is "
+            "the address that of a Perennial service, and are both of the same age? `python -X dev "
+            "-m perennial` shows where it was read."
         )
         return Exit.ERROR
 

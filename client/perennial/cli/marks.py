@@ -34,7 +34,9 @@ class Standing:
         roles = {self.production: "in production"}
         if version is not None and version == self.latest:
             roles[version] = (
-                f"{roles[version]} and the newest published" if version in roles else "the newest published"
+                f"{roles[version]} and the newest published"
+                if version in roles
+                else "the newest published"
             )
         return f", {roles[version]}" if version is not None and version in roles else ""
 

@@ -19,7 +19,12 @@ FITTING = 6
     "--version", "-v", default="latest", show_default=True, help="Whose figures: a number or alias."
 )
 @click.option(
-    "--last", "-n", type=click.IntRange(1), default=20, show_default=True, help="Versions, the newest ones."
+    "--last",
+    "-n",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Versions, the newest ones.",
 )
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
@@ -32,13 +37,21 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
         is_free = is_terminal() and shell.form == Form()
         shown_columns = columns[-FITTING:] if is_free else columns
         if len(shown_columns) < len(columns):
-            print_notice(f"The newest {len(shown_columns)} of {len(columns)} tasks; --json has all.")
+            print_notice(
+                f"The newest {len(shown_columns)} of {len(columns)} tasks; --json has all."
+            )
         pairs = list(zip(matrix.rows, matrix.accuracy_matrix, strict=True))[-last:]
         where = (
-            Standing.from_aliases(client.models.retrieve(model).aliases) if is_free else Standing(None, None)
+            Standing.from_aliases(client.models.retrieve(model).aliases)
+            if is_free
+            else Standing(None, None)
         )
         rows = [
-            (where.mark_version(row.version), row.status, *cells[len(columns) - len(shown_columns) :])
+            (
+                where.mark_version(row.version),
+                row.status,
+                *cells[len(columns) - len(shown_columns) :],
+            )
             for row, cells in pairs
         ]
         headings = ("version", "status", *(f"task {column.task}" for column in shown_columns))

@@ -58,7 +58,15 @@ def _build_row(model: ListedModel) -> tuple[Cell, ...]:
     waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
     of = model.summary
     if of is None:  # an older service does not send it
-        return (model.name, model.scenario, model.aliases.get("production"), None, None, None, waits)
+        return (
+            model.name,
+            model.scenario,
+            model.aliases.get("production"),
+            None,
+            None,
+            None,
+            waits,
+        )
     last = None if of.last_job is None else of.last_job.state
     return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
 
@@ -69,7 +77,8 @@ CHECKS = {
     "class_lost": "share right at which a class that production knows is lost.",
     "drifted": "as --forgotten, of each task beside the best of the last 20 versions.",
     "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
-    "features_collapsed": "accuracy at most that features lose beside the best of the last 20 ancestors.",
+    "features_collapsed": "accuracy at most that features lose beside the best of the last 20 "
+    "ancestors.",
 }
 """Checks against production, with the explanations of their options."""
 LIMITS = {
@@ -77,7 +86,8 @@ LIMITS = {
     "min_new_task": "accuracy on the new batch at least.",
     "min_acc": "mean accuracy at least.",
     "max_predicted_loss_rise": "rise of the loss at most that the method forecasts.",
-    "max_negative_flips": "share of images at most that it gets wrong and production right, 0 to 1.",
+    "max_negative_flips": "share of images at most that it gets wrong and production right, 0 to "
+    "1.",
     "min_coverage": "share of sure answers at least, 0 to 1.",
     **CHECKS,
 }
@@ -91,7 +101,9 @@ class _Limit(click.ParamType[float | str]):
 
     name = "limit"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
         """Parse a number; the service checks its range."""
         text = str(value).strip().lower()
         if text in (NONE, "off"):
@@ -119,7 +131,9 @@ def _add_settings_options() -> Callable[[Work], Work]:
                 help="May be said several times; '' removes all.",
             ),
             click.option(
-                "--allow-lost-classes/--keep-classes", default=None, help="Whether versions may lack classes."
+                "--allow-lost-classes/--keep-classes",
+                default=None,
+                help="Whether versions may lack classes.",
             ),
             click.option(
                 "--training-data-days",
@@ -129,16 +143,22 @@ def _add_settings_options() -> Callable[[Work], Work]:
             ),
             click.option("--on-failed", type=STOP, help="After a failed job."),
             click.option("--on-rejected", type=STOP, help="After a rejected batch."),
-            click.option("--on-held", type=STOP, help="After a held version: wait for you, or go on."),
+            click.option(
+                "--on-held", type=STOP, help="After a held version: wait for you, or go on."
+            ),
             click.option(
                 "--precision",
                 type=LIMIT,
                 metavar="RATE|none",
-                help="Call answers sure of which so many are right, such as 0.98; none: call none sure.",
+                help="Call answers sure of which so many are right, such as 0.98; none: call none "
+                "sure.",
             ),
             *(
                 click.option(
-                    f"--{name.replace('_', '-')}", type=LIMIT, metavar="RATE|none", help=f"Gate: {text}"
+                    f"--{name.replace('_', '-')}",
+                    type=LIMIT,
+                    metavar="RATE|none",
+                    help=f"Gate: {text}",
                 )
                 for name, text in reversed(LIMITS.items())
             ),
@@ -160,7 +180,9 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     gate: dict[str, Any] = {
-        name: None if value == NONE else value for name, value in limits.items() if value is not None
+        name: None if value == NONE else value
+        for name, value in limits.items()
+        if value is not None
     }
     checks = values.pop("checks")
     if checks is not None:
@@ -181,19 +203,28 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
 
 @command("create", models)
 @click.argument("name")
-@click.option("--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True)
+@click.option(
+    "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
+)
 @click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base.")
 @click.option(
     "--base",
     metavar="NAME|ID|JSON",
-    help="What it starts from: perennial/efficientnet-lite0 (photos, the default where the network is not trained), "
-    "perennial/resnet20-cifar100 (small images), random, pretrained, the id of an upload, a version.",
+    help="What it starts from: perennial/efficientnet-lite0 (photos, the default where the network "
+    "is not trained), perennial/resnet20-cifar100 (small images), random, pretrained, the id of an "
+    "upload, a version.",
 )
-@click.option("--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.')
+@click.option(
+    "--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.'
+)
 @click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
-@click.option("--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there.")
+@click.option(
+    "--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there."
+)
 @_add_settings_options()
-def create(shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any) -> None:
+def create(
+    shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
+) -> None:
     """Create a model. Only its NAME is required."""
     request_fields = _build_request_fields(values)
     for field in ("architecture", "base"):
@@ -241,7 +272,8 @@ def _print_model(model: Model) -> None:
         *recipe_rows(model.recipe),
         (
             "gate",
-            ", ".join(f"{name} {value}" for name, value in limits.items()) or "asks nothing but lost classes",
+            ", ".join(f"{name} {value}" for name, value in limits.items())
+            or "asks nothing but lost classes",
         ),
         ("aliases", aliases or None),
         ("production", production),
@@ -253,11 +285,13 @@ def _print_model(model: Model) -> None:
     off = [name for name in CHECKS if limits.get(name) is None]
     if off:
         print_text(
-            f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks on)"
+            f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks "
+            f"on)"
         )
     if model.job is not None and not model.attention:
         print_text(
-            f"Its base is being fetched. Follow that with: perennial jobs watch {shell_word(model.job)}"
+            f"Its base is being fetched. Follow that with: perennial jobs watch "
+            f"{shell_word(model.job)}"
         )
     for warning in model.warnings:
         print_text(f"warning: {words.by_commands(warning)}")
@@ -273,7 +307,8 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
     changes = _build_request_fields(values)
     if not changes:
         raise click.UsageError(
-            "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has all."
+            "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
+            "all."
         )
     changed_model = shell.create_client().models.update(model, **changes)
     shell.print_result(changed_model, lambda: _print_model(changed_model))

@@ -41,7 +41,8 @@ class Moment(click.ParamType[str]):
             return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is no moment: write it such as 30d, 12h, 2027-01-31 or 2027-01-31T08:00:00Z",
+                f"{value!r} is no moment: write it such as 30d, 12h, 2027-01-31 or "
+                f"2027-01-31T08:00:00Z",
                 param,
                 ctx,
             )

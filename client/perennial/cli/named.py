@@ -31,6 +31,8 @@ def find_id(
     if not matches:
         raise NotFound(404, {"detail": f"There is no {kind} with the name or id {wanted!r}."})
     if len(matches) > 1:
-        each = "\n".join(f"  {one_line(one.id)}, made {format_time(one.created_at)}" for one in matches)
+        each = "\n".join(
+            f"  {one_line(one.id)}, made {format_time(one.created_at)}" for one in matches
+        )
         raise ConfigError(f"{len(matches)} have the name {wanted!r}; say the id of one:\n{each}")
     return str(matches[0].id)

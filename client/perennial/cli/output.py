@@ -1,8 +1,8 @@
 """Output of commands: tables on a terminal, tab-separated lines elsewhere, JSON on request.
 
 Results go to standard output; progress, warnings and errors go to standard error. All output passes
-`_write_text`, which replaces control characters that the service may send. A test fails for a command
-that prints in another way.
+`_write_text`, which replaces control characters that the service may send. A test fails for a
+command that prints in another way.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def confirm(question: str) -> None:
         PerennialError: the person declined.
         ConfigError: no input is available.
     """
-    with _translate_abort("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
+    with _translate_abort(
+        "Nothing was done: nobody answered. Say --yes where nobody can be asked."
+    ):
         if not click.confirm(one_line(question), err=True):
             raise PerennialError("Nothing was done.")
 
@@ -78,7 +80,9 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
         ConfigError: standard input has ended.
     """
     with _translate_abort(missing):
-        return str(click.prompt(one_line(question), default=default, hide_input=is_secret, err=True))
+        return str(
+            click.prompt(one_line(question), default=default, hide_input=is_secret, err=True)
+        )
 
 
 @contextmanager
@@ -180,7 +184,10 @@ def csv_row(row: Sequence[Cell]) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str, has_headers: bool | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    empty: str,
+    has_headers: bool | None = None,
 ) -> None:
     """Print rows under headings; without a terminal, tab-separated and without headings.
 
@@ -202,11 +209,15 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False)
+    found = Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False
+    )
     for number, column in enumerate(columns):
         is_number = all(_is_number(row[number]) for row in cells)
         is_name = number == 0 and max(len(row[0]) for row in cells) <= LONGEST_NAME
-        found.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name)
+        found.add_column(
+            column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name
+        )
     for each in cells:
         found.add_row(*(Text(cell) for cell in each))
     console().print(found)

@@ -24,7 +24,12 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @VERSION
 @click.option(
-    "--top-k", "-k", type=click.IntRange(1), default=1, show_default=True, help="Labels of each image."
+    "--top-k",
+    "-k",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Labels of each image.",
 )
 @click.option("--task", type=int, help="In the scenario task: whose head answers.")
 def predict(
@@ -39,7 +44,9 @@ def predict(
     for files in batch_files(images_in(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         if len(response.predictions) != len(files):
-            raise BadAnswer(f"The service answered {len(response.predictions)} of {len(files)} images.")
+            raise BadAnswer(
+                f"The service answered {len(response.predictions)} of {len(files)} images."
+            )
         for file, one in zip(files, response.predictions, strict=True):
             used += 1
             if isinstance(one, Prediction):
@@ -52,11 +59,15 @@ def predict(
                 print_json_line({"path": str(file), "version": response.version, **as_json(one)})
     if not used:
         raise click.UsageError(
-            f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(IMAGE_SUFFIXES))}."
+            f"There is no image in {', '.join(map(str, paths))}: "
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}."
         )
     if not shell.is_json:
         width = max((len(row) for row in rows), default=1)
-        headings = ("image", *("label" if number == 1 else f"{number}." for number in range(1, width)))
+        headings = (
+            "image",
+            *("label" if number == 1 else f"{number}." for number in range(1, width)),
+        )
         shell.print_rows(None, [row + ("",) * (width - len(row)) for row in rows], "", headings)
     return 1 if unusable else 0
 

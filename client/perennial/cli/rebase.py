@@ -18,14 +18,20 @@ SHORT_SHA = 12
 
 @command("rebase", short_help="Move a model to a better base.")
 @click.argument("model")
-@click.option("--base", metavar="NAME|ID|JSON", help="Begin: the base to move to, as of `models create`.")
-@click.option("--name", metavar="NAME", help="With --base: of the new model. Default: MODEL-rebased.")
+@click.option(
+    "--base", metavar="NAME|ID|JSON", help="Begin: the base to move to, as of `models create`."
+)
+@click.option(
+    "--name", metavar="NAME", help="With --base: of the new model. Default: MODEL-rebased."
+)
 @click.option("--status", is_flag=True, help="Tell what has arrived, and compare both models.")
 @click.option(
     "--finish", is_flag=True, help="Compare both and move production: the new model takes the name."
 )
 @click.option("--back", is_flag=True, help="Put the old model back where production has moved.")
-@click.option("--allow-missing", is_flag=True, help="With --finish: also where something is missing.")
+@click.option(
+    "--allow-missing", is_flag=True, help="With --finish: also where something is missing."
+)
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rebase(
@@ -57,7 +63,9 @@ def rebase(
         progress = shell.create_client().models.rebase_status(model)
         shell.print_result(progress, lambda: _print_comparison(progress))
         return
-    _move_production(shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes)
+    _move_production(
+        shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes
+    )
 
 
 def _move_production(
@@ -87,8 +95,8 @@ def _move_production(
 def _print_start(found: Rebase) -> None:
     base = found.new.base if isinstance(found.new.base, str) else "another version"
     print_text(
-        f"{found.new.name} is made beside {found.old.name}: it starts from {base} and reads images of "
-        f"{found.new.image.size} pixels. Production stays with {found.old.name}."
+        f"{found.new.name} is made beside {found.old.name}: it starts from {base} and reads images "
+        f"of {found.new.image.size} pixels. Production stays with {found.old.name}."
     )
     columns = ("task", "name", "classes", "images", "what happens")
     rows: list[tuple[Cell, ...]] = [
@@ -99,7 +107,10 @@ def _print_start(found: Rebase) -> None:
     for warning in found.warnings:
         print_text(f"warning: {words.by_commands(warning)}")
     _print_commands(found)
-    print_text(f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} --status")
+    print_text(
+        f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} "
+        f"--status"
+    )
 
 
 def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
@@ -116,14 +127,16 @@ def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
     print_table(columns, rows, "There is no task.")
     if total.old is not None and total.new is not None:
         print_text(
-            f"On {total.flips.n} held-out images {found.old.name} (version {found.old.version}) is right on "
-            f"{_format_interval(total.old)} and {found.new.name} (version {found.new.version}) on "
-            f"{_format_interval(total.new)}: "
+            f"On {total.flips.n} held-out images {found.old.name} (version {found.old.version}) is "
+            f"right on {_format_interval(total.old)} and {found.new.name} (version "
+            f"{found.new.version}) on {_format_interval(total.new)}: "
             f"{total.flips.negative} got worse, {total.flips.positive} better; p of no difference "
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
     for one in found.tasks:
-        if one.detail is not None and not (with_next and one.arrival == "send_again"):  # its command follows
+        if one.detail is not None and not (
+            with_next and one.arrival == "send_again"
+        ):  # its command follows
             print_text(f"task {one.task}: {words.by_commands(one.detail)}")
     for warning in found.warnings:
         print_text(f"warning: {words.by_commands(warning)}")
@@ -134,7 +147,9 @@ def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
 
 def _print_move(found: Rebase, *, is_back: bool) -> None:
     current, replaced = (found.old, found.new) if is_back else (found.new, found.old)
-    print_text(f"{current.name} is model {current.id} now, with version {current.version} in production.")
+    print_text(
+        f"{current.name} is model {current.id} now, with version {current.version} in production."
+    )
     print_text(f"The other one is {replaced.name}.")
     if not is_back:
         print_text(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
@@ -165,7 +180,11 @@ def _build_row(task: RebaseTask) -> tuple[Cell, ...]:
     return (
         *(task.task, task.name, where, None if task.old is None else task.old.total),
         *(_get_accuracy(task.old), _get_accuracy(task.new)),
-        *((None, None, None) if flips is None else (flips.negative, flips.positive, flips.mcnemar_p)),
+        *(
+            (None, None, None)
+            if flips is None
+            else (flips.negative, flips.positive, flips.mcnemar_p)
+        ),
     )
 
 

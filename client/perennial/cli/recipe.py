@@ -23,10 +23,14 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
         recipe: from a model, a job, a task or a manifest; None: there is none.
     """
     said = {
-        name: _format_value(value, is_named=name in NAMED) for name, value in (as_json(recipe) or {}).items()
+        name: _format_value(value, is_named=name in NAMED)
+        for name, value in (as_json(recipe) or {}).items()
     }
     method = said.pop("method", "")
-    parts = [*([method] if method else []), *(f"{name} {text}" for name, text in said.items() if text)]
+    parts = [
+        *([method] if method else []),
+        *(f"{name} {text}" for name, text in said.items() if text),
+    ]
     if parts:
         yield "recipe", "; ".join(parts)
 
@@ -51,7 +55,9 @@ def _format_value(value: Any, *, is_named: bool) -> str:
     parts = dict(value)
     first = [str(parts.pop("name"))] if is_named and parts.get("name") else []
     settings = (
-        f"{name} {text}" for name, each in parts.items() if (text := _format_value(each, is_named=False))
+        f"{name} {text}"
+        for name, each in parts.items()
+        if (text := _format_value(each, is_named=False))
     )
     return ", ".join([*first, *settings])
 

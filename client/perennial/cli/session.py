@@ -34,12 +34,17 @@ def whoami(shell: Shell) -> None:
         me = client.me()
     except NotFound:
         print_notice(
-            f"The service at {client.connection.url} is older and does not tell whose a key is; the key was accepted."
+            f"The service at {client.connection.url} is older and does not tell whose a key is; "
+            f"the key was accepted."
         )
         known_details = {"url": client.connection.url, "key_from": client.connection.source}
         shell.print_result(known_details, lambda: print_fields(known_details.items()))
         return
-    rows = [("service", client.connection.url), ("key from", client.connection.source), ("key", me.key)]
+    rows = [
+        ("service", client.connection.url),
+        ("key from", client.connection.source),
+        ("key", me.key),
+    ]
     rows += [("owner", me.owner), ("scope", me.scope), ("expires", me.expires_at or "never")]
     limits = (as_json(me.limits) or {}).items()
     rows += [(name, "no limit" if value is None else str(value)) for name, value in limits]
@@ -51,8 +56,8 @@ def whoami(shell: Shell) -> None:
     "--exit-code",
     "is_told",
     is_flag=True,
-    help="End with 5 where the service is not ready, with 10, 11 or 12 where a held, rejected or failed batch waits "
-    "for a person, with 1 where something else does.",
+    help="End with 5 where the service is not ready, with 10, 11 or 12 where a held, rejected or "
+    "failed batch waits for a person, with 1 where something else does.",
 )
 def status(shell: Shell, is_told: bool) -> int:
     """Show if the service answers, which jobs run, and which models need a decision."""
@@ -102,7 +107,8 @@ def _exit_code(ready: str, models: list[ListedModel]) -> int:
     waits = {entry.kind for model in models for entry in model.attention}
     status_by_kind = {"held": Exit.HELD, "rejected": Exit.REJECTED, "failed": Exit.FAILED}
     return next(
-        (status for kind, status in status_by_kind.items() if kind in waits), Exit.ERROR if waits else 0
+        (status for kind, status in status_by_kind.items() if kind in waits),
+        Exit.ERROR if waits else 0,
     )
 
 
@@ -111,7 +117,10 @@ def _print_attention(models: list[ListedModel]) -> None:
 
     for model in models:
         for entry in model.attention:
-            print_text(f"\n{one_line(model.name)}: " + "\n".join(words.describe_attention(model.name, entry)))
+            print_text(
+                f"\n{one_line(model.name)}: "
+                + "\n".join(words.describe_attention(model.name, entry))
+            )
 
 
 @command("open", short_help="Open the service's page in a browser.")

@@ -21,7 +21,16 @@ JOBS: dict[str, str] = {
     "waiting": "queued",
     **dict.fromkeys(
         (
-            *("validate", "prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish"),
+            *(
+                "validate",
+                "prepare",
+                "measure",
+                "inspect",
+                "train",
+                "consolidate",
+                "evaluate",
+                "publish",
+            ),
             *("fetch", "load", "export", "check"),
         ),
         "running",
@@ -42,5 +51,9 @@ WAITS = ("held", "rolled_back", "rejected", "failed", "base")
 def state_option(flag: str, name: str, states: Iterable[str]) -> Callable[[Work], Work]:
     """Return an option that takes one of the states shown in a listing."""
     return click.option(
-        flag, name, type=click.Choice(list(states)), metavar="STATE", help=f"Only those: {', '.join(states)}."
+        flag,
+        name,
+        type=click.Choice(list(states)),
+        metavar="STATE",
+        help=f"Only those: {', '.join(states)}.",
     )

@@ -25,7 +25,13 @@ from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import about_task, bad_entries_of, by_commands, describe_repeat, format_duration
+from perennial.words import (
+    about_task,
+    bad_entries_of,
+    by_commands,
+    describe_repeat,
+    format_duration,
+)
 
 WORTH_SAYING_S = 10.0
 """Shortest expected wait, in seconds, of which a person is warned."""
@@ -34,11 +40,17 @@ WORTH_SAYING_S = 10.0
 @command("submit", short_help="Send a batch of labelled images and follow its job.")
 @click.argument("model")
 @click.argument("batch", metavar="PATH|s3://…|-")
-@click.option("--name", metavar="NAME", help="Name of the batch; default: that of the file or folder.")
-@RECIPE
-@click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
 @click.option(
-    "--again", is_flag=True, help="Learn it once more where the model has it: its images weigh twice."
+    "--name", metavar="NAME", help="Name of the batch; default: that of the file or folder."
+)
+@RECIPE
+@click.option(
+    "--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first."
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Learn it once more where the model has it: its images weigh twice.",
 )
 @click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
@@ -49,10 +61,13 @@ WORTH_SAYING_S = 10.0
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the adapter of a data set.",
+    help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the "
+    "adapter of a data set.",
 )
 @click.option(
-    "--allow-private", is_flag=True, help="URLs of a list may lead to private addresses, such as 10.0.0.1."
+    "--allow-private",
+    is_flag=True,
+    help="URLs of a list may lead to private addresses, such as 10.0.0.1.",
 )
 def submit(
     shell: Shell,
@@ -70,12 +85,13 @@ def submit(
 ) -> None:
     """Send a batch of labelled images to MODEL and follow its job.
 
-    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of https:// URLs and
-    labels; s3://bucket/prefix, gs:// and az:// are folders of a bucket; - is an archive on standard input. From 64
-    MiB on a batch that was cut off goes on where it was when the command is repeated.
+    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of
+    https:// URLs and labels; s3://bucket/prefix, gs:// and az:// are folders of a bucket; - is an
+    archive on standard input. From 64 MiB on a batch that was cut off goes on where it was when the
+    command is repeated.
 
-    Sending again never learns again: where MODEL has the same images under the same labels, the command follows the
-    job that learns them, or says which version has.
+    Sending again never learns again: where MODEL has the same images under the same labels, the
+    command follows the job that learns them, or says which version has.
     """
     client, is_shown = shell.create_client(), sys.stderr.isatty()
     with _open_source(batch) as path:
@@ -96,7 +112,9 @@ def submit(
         printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
-                report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
+                report = client.tasks.check(
+                    model, source, recipe=recipe, again=again, progress=sent
+                )
             ignored = None if isinstance(source, PackedSource) else report.ignored
             shell.print_result(report, lambda: _print_report(model, report, ignored))
             return
@@ -123,14 +141,19 @@ def submit(
             return
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
-    waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
+    waits = (
+        handle.job.waiting_for.detail
+        if handle.job and handle.job.waiting_for and not detach
+        else None
+    )
     if handle.task is not None and handle.repeats is None:
         for warning in handle.task.warnings:
             if warning != waits:  # following the job prints that warning
                 print_notice(f"warning: {about_task(warning, model, handle.task.number)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         print_notice(
-            f"Once it begins, the job is expected to take about {format_duration(handle.expected_s)}."
+            f"Once it begins, the job is expected to take about "
+            f"{format_duration(handle.expected_s)}."
         )
     if not detach:
         follow_job(shell, client, handle, timeout)

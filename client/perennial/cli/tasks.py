@@ -40,19 +40,33 @@ def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     if shell.is_json or not is_terminal() or shell.form != Form():
-        shell.print_rows(matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY)
+        shell.print_rows(
+            matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY
+        )
         return
     where = Standing.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
-        matching_tasks, (_build_row(one, where.mark_version(one.version)) for one in matching_tasks), EMPTY
+        matching_tasks,
+        (_build_row(one, where.mark_version(one.version)) for one in matching_tasks),
+        EMPTY,
     )
-    for text in filter(None, (where.format_legend(), where.explain_now()) if matching_tasks else ()):
+    for text in filter(
+        None, (where.format_legend(), where.explain_now()) if matching_tasks else ()
+    ):
         print_text(text)
 
 
 def _build_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     accuracy = (task.accuracy_when_learned, task.accuracy_now)
-    return (task.number, task.name, task.standing, len(task.classes), task.n_train, version, *accuracy)
+    return (
+        task.number,
+        task.name,
+        task.standing,
+        len(task.classes),
+        task.n_train,
+        version,
+        *accuracy,
+    )
 
 
 @command("show", tasks)
@@ -110,7 +124,9 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
     skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
     shell.print_result(
         skipped_task,
-        lambda: print_text(f"Task {task} is {skipped_task.standing}; later batches go on without it."),
+        lambda: print_text(
+            f"Task {task} is {skipped_task.standing}; later batches go on without it."
+        ),
     )
 
 
@@ -121,7 +137,9 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Give a task up, so that nothing waits for it any more."""
     discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
-    shell.print_result(discarded_task, lambda: print_text(f"Task {task} is {discarded_task.standing}."))
+    shell.print_result(
+        discarded_task, lambda: print_text(f"Task {task} is {discarded_task.standing}.")
+    )
 
 
 @command("relearn", tasks)
@@ -136,7 +154,9 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
     if detach:
         shell.print_result(
             handle.job,
-            lambda: print_text(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"),
+            lambda: print_text(
+                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+            ),
         )
         return
     follow_job(shell, client, handle)

@@ -29,13 +29,17 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
     with open_package(archive) as package:
         if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
             raise PerennialError(
-                f"The download has no model.onnx and labels.json; it holds {', '.join(package.names)}."
+                f"The download has no model.onnx and labels.json; it holds "
+                f"{', '.join(package.names)}."
             )
         for name in package.names:
             # Large weights are in files beside the graph.
             if name == "model.onnx" or name.startswith("model.onnx."):
                 package.write(name, target)
-        labels, config = read_json(package.read("labels.json")), read_json(package.read("config.json"))
+        labels, config = (
+            read_json(package.read("labels.json")),
+            read_json(package.read("config.json")),
+        )
     outputs = _read_outputs(labels)
     text = config_text(model, config, outputs)
     for name, each in outputs.items():
@@ -48,7 +52,10 @@ def _read_outputs(labels: Any) -> dict[str, list[str]]:
     """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
-    return {safe_filename(name): [one_line(str(label)) for label in each] for name, each in labels.items()}
+    return {
+        safe_filename(name): [one_line(str(label)) for label in each]
+        for name, each in labels.items()
+    }
 
 
 def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
@@ -58,7 +65,9 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
         shape = config["onnx"]["inputs"][INPUT]["shape"][1:]
         sides = [whole_number(side, "side of an image") for side in shape]
         flags = [
-            str(name) for name, each in config["onnx"].get("outputs", {}).items() if each["dtype"] == "bool"
+            str(name)
+            for name, each in config["onnx"].get("outputs", {}).items()
+            if each["dtype"] == "bool"
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise BadAnswer("config.json of the download does not describe an ONNX model.") from error
@@ -66,7 +75,8 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
         f"name: {json.dumps(model)}",
         'backend: "onnxruntime"',
         "max_batch_size: 64",
-        f'input [{{ name: "{INPUT}", data_type: TYPE_UINT8, dims: [ {", ".join(map(str, sides))} ] }}]',
+        f'input [{{ name: "{INPUT}", data_type: TYPE_UINT8, dims: [ {", ".join(map(str, sides))} ] '
+        f"}}]",
         "output [",
         ",\n".join(
             f"  {{ name: {json.dumps(name)}, data_type: TYPE_FP32, dims: [ {len(each)} ], "
@@ -74,7 +84,8 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
             for name, each in outputs.items()
         )
         + "".join(
-            f",\n  {{ name: {json.dumps(name)}, data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ shape: [ ] }} }}"
+            f",\n  {{ name: {json.dumps(name)}, data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ "
+            f"shape: [ ] }} }}"
             for name in flags
         ),
         "]",

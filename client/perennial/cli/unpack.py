@@ -32,7 +32,9 @@ class Package:
         self._left = max(FREE_BYTES, MAX_GROWTH * archive_bytes)
         entries = archive.namelist()
         if len(entries) > MAX_ENTRIES:
-            raise BadAnswer(f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken.")
+            raise BadAnswer(
+                f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken."
+            )
         self.names = sorted({safe_filename(name) for name in entries})
 
     def write(self, name: str, folder: Path) -> None:
@@ -71,5 +73,12 @@ def open_package(file: Path) -> Iterator[Package]:
     try:
         with zipfile.ZipFile(file) as archive:
             yield Package(archive, file.stat().st_size)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        RuntimeError,
+        NotImplementedError,
+        ValueError,
+    ) as error:
         raise BadAnswer(f"The download is no archive that can be read: {error}.") from error

@@ -42,4 +42,6 @@ def rm(shell: Shell, upload: str) -> None:
     client = shell.create_client()
     upload_id = find_id(upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename)
     client.uploads.delete(upload_id)
-    shell.print_result({"deleted": upload_id}, lambda: print_text(f"Upload {upload_id} is removed."))
+    shell.print_result(
+        {"deleted": upload_id}, lambda: print_text(f"Upload {upload_id} is removed.")
+    )

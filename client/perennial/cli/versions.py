@@ -25,12 +25,18 @@ def versions() -> None:
     """List, show and compare versions."""
 
 
-@command("list", versions, columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"))
+@command(
+    "list",
+    versions,
+    columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"),
+)
 @click.argument("model")
 @state_option("--status", "status", VERSIONS)
 def list_versions(shell: Shell, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones."""
-    matching = [one for one in shell.create_client().versions.list(model) if status in (None, one.status)]
+    matching = [
+        one for one in shell.create_client().versions.list(model) if status in (None, one.status)
+    ]
     rows = [
         (
             *(one.number, one.task, one.status, one.parent),
@@ -100,10 +106,14 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
     client = shell.create_client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
     by_task = client.metrics.retrieve(model, "latest")
-    cells = {row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)}
+    cells = {
+        row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)
+    }
     columns = by_task.columns
     empty: list[float | None] = [None] * len(columns)
-    pairs = list(zip(columns, cells.get(old.number, empty), cells.get(new.number, empty), strict=True))
+    pairs = list(
+        zip(columns, cells.get(old.number, empty), cells.get(new.number, empty), strict=True)
+    )
     tasks: list[dict[str, Any]] = [
         {
             "task": column.task,
@@ -130,12 +140,16 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
 
     def show() -> None:
         headings = ("task", str(old.number), str(new.number), "change")
-        rows = [(of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks]
+        rows = [
+            (of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks
+        ]
         shell.form.print_rows(headings, rows, "No task.")
         if shell.form != Form():
             return
         if lost_tasks:
-            print_text(f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}.")
+            print_text(
+                f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}."
+            )
         for name, (was, now) in recipe.items():
             print_text(f"recipe.{name}: {was} → {now}")
 

@@ -59,8 +59,12 @@ WORST = (
 """Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
 
-@command("watch-folder", short_help="Send the batches that appear in a folder, one after the other.")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@command(
+    "watch-folder", short_help="Send the batches that appear in a folder, one after the other."
+)
+@click.argument(
+    "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
 @click.argument("model")
 @RECIPE
 @click.option("--once", is_flag=True, help="End when all that is whole now is settled: for cron.")
@@ -77,7 +81,9 @@ WORST = (
     metavar="SECONDS",
     help="Look so often.",
 )
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="With --once: end after so long at most.")
+@click.option(
+    "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: end after so long at most."
+)
 def watch_folder(
     shell: Shell,
     folder: Path,
@@ -90,13 +96,13 @@ def watch_folder(
 ) -> int:
     """Send each batch that appears in DIR to MODEL: an archive, or a folder of folders of images.
 
-    One is taken when it has not changed for a minute, or is marked: by a file .done in its folder, or NAME.zip.done
-    beside an archive. What was learned moves to DIR/learned, what is held to DIR/held and what failed to DIR/failed,
-    with the reason in a text beside it; none blocks another. With --once, what is left is listed with the reason. No
-    link is followed.
+    One is taken when it has not changed for a minute, or is marked: by a file .done in its folder,
+    or NAME.zip.done beside an archive. What was learned moves to DIR/learned, what is held to
+    DIR/held and what failed to DIR/failed, with the reason in a text beside it; none blocks
+    another. With --once, what is left is listed with the reason. No link is followed.
 
-    It can be ended and begun again at any time, since a batch that is sent again is not learned again. One process has
-    DIR at a time. With --once the exit status is that of the worst batch.
+    It can be ended and begun again at any time, since a batch that is sent again is not learned
+    again. One process has DIR at a time. With --once the exit status is that of the worst batch.
     """
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
@@ -184,7 +190,8 @@ class Watch:
         self._apply_each(list(self.sent.values()), self._follow_job)
         if not isinstance(self.away, ServiceUnreachable):
             self._apply_each(
-                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)], self._send_batch
+                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)],
+                self._send_batch,
             )
 
     def report_left(self) -> None:
@@ -201,7 +208,11 @@ class Watch:
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
             return f"changed less than {format_duration(self.quiet_s)} ago"
-        return "it was not sent: the service does not answer, or is full" if self.away else "it came just now"
+        return (
+            "it was not sent: the service does not answer, or is full"
+            if self.away
+            else "it came just now"
+        )
 
     def _apply_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
         """Apply `act` to each item; an error with one item does not stop the others."""
@@ -220,7 +231,9 @@ class Watch:
 
     def _is_new(self, batch: Found) -> bool:
         name = batch.path.name
-        return name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
+        return (
+            name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
+        )
 
     def _follow_job(self, one: Sent) -> None:
         one.job = one.handle.refresh()

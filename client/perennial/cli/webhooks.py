@@ -65,7 +65,9 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
 @click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
 def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
-    _shown_once(shell, shell.create_client().webhooks.create(address, events=events or None, model=model))
+    _shown_once(
+        shell, shell.create_client().webhooks.create(address, events=events or None, model=model)
+    )
 
 
 @command("rotate", webhooks)
@@ -124,7 +126,8 @@ def disable(shell: Shell, webhook: str) -> None:
     shell.print_result(
         hook,
         lambda: print_text(
-            f"Nothing is sent to {hook.url} until `perennial webhooks enable {shell_word(webhook)}`."
+            f"Nothing is sent to {hook.url} until `perennial webhooks enable "
+            f"{shell_word(webhook)}`."
         ),
     )
 
@@ -136,7 +139,8 @@ def enable(shell: Shell, webhook: str) -> None:
     client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
     shell.print_result(
-        hook, lambda: print_text(f"{hook.url} gets notifications again; {hook.pending} deliveries wait.")
+        hook,
+        lambda: print_text(f"{hook.url} gets notifications again; {hook.pending} deliveries wait."),
     )
 
 
@@ -154,7 +158,9 @@ def test(shell: Shell, webhook: str) -> int:
     columns=("delivery", "event", "state", "attempts", "answer", "sent", "error"),
 )
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only those in it.")
+@click.option(
+    "--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only those in it."
+)
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
 )
@@ -188,7 +194,9 @@ def _await_outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail)
 
     def show() -> None:
         if delivery.state == "delivered":
-            print_text(f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}.")
+            print_text(
+                f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
+            )
         elif delivery.attempts:
             print_notice(one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:

@@ -65,31 +65,41 @@ def open_batch(
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")
     allowed_options = (
-        [] if detected_kind == ARCHIVE else list(inspect.signature(KINDS[detected_kind]).parameters)[1:]
+        []
+        if detected_kind == ARCHIVE
+        else list(inspect.signature(KINDS[detected_kind]).parameters)[1:]
     )
     unknown = [option for option in options if option not in allowed_options]
     if unknown:
         raise TypeError(
-            f"{quote_name(path)} is of the kind {detected_kind}, which has no option {', '.join(unknown)}"
-            f"; it has {', '.join(allowed_options) or 'none'}"
+            f"{quote_name(path)} is of the kind {detected_kind}, which has no option "
+            f"{', '.join(unknown)}; it has {', '.join(allowed_options) or 'none'}"
         )
-    return Archive(path) if detected_kind == ARCHIVE else TarBatch(KINDS[detected_kind](path, **options))
+    return (
+        Archive(path)
+        if detected_kind == ARCHIVE
+        else TarBatch(KINDS[detected_kind](path, **options))
+    )
 
 
 def _is_of_folders(options: Mapping[str, Any]) -> bool:
     """Return True if the options require the service's own rules for folders."""
-    return options.get("layout") == "folders" or bool(options.get("names_pattern") or options.get("table"))
+    return options.get("layout") == "folders" or bool(
+        options.get("names_pattern") or options.get("table")
+    )
 
 
 def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
     """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(
-            f"A bucket is read as a folder of class folders, not as {quote_name(kind)}: copy it to a disk, and "
-            f"send that."
+            f"A bucket is read as a folder of class folders, not as {quote_name(kind)}: copy it to "
+            f"a disk, and send that."
         )
     allowed_options = list(inspect.signature(BucketImages).parameters)[1:]
     unknown = [option for option in options if option not in allowed_options]
     if unknown:
-        raise TypeError(f"A bucket has no option {', '.join(unknown)}; it has {', '.join(allowed_options)}")
+        raise TypeError(
+            f"A bucket has no option {', '.join(unknown)}; it has {', '.join(allowed_options)}"
+        )
     return TarBatch(BucketImages(address, **options))

@@ -14,7 +14,11 @@ _TAR_MARK = slice(257, 262)
 
 def looks_like_archive(first: bytes) -> bool:
     """Return True if a file with these first 512 bytes is a zip, npz, tar or gzip."""
-    return first.startswith((b"PK\x03\x04", b"\x1f\x8b")) or first[_TAR_MARK] == b"ustar" or _old_tar(first)
+    return (
+        first.startswith((b"PK\x03\x04", b"\x1f\x8b"))
+        or first[_TAR_MARK] == b"ustar"
+        or _old_tar(first)
+    )
 
 
 def _old_tar(first: bytes) -> bool:
@@ -45,7 +49,9 @@ class Archive(Batch):
         else:
             first = source[:512]
         if not looks_like_archive(first):
-            subject = f"{quote_name(source)} is" if isinstance(source, Path) else "The bytes given are"
+            subject = (
+                f"{quote_name(source)} is" if isinstance(source, Path) else "The bytes given are"
+            )
             raise PackError(f"{subject} no zip, npz, tar or tar.gz.")
 
     @property
@@ -56,7 +62,9 @@ class Archive(Batch):
     def describe(self) -> str:
         """Return one sentence that describes the batch."""
         name = (
-            f"The archive {quote_name(self._source.name)}" if isinstance(self._source, Path) else "An archive"
+            f"The archive {quote_name(self._source.name)}"
+            if isinstance(self._source, Path)
+            else "An archive"
         )
         return f"{name} of {self.size:,} bytes, sent as it is."
 

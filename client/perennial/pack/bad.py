@@ -27,7 +27,11 @@ class BadEntries:
         Raises:
             PackError: `max_bad` is not a share.
         """
-        if isinstance(max_bad, bool) or not isinstance(max_bad, int | float) or not 0 <= max_bad <= 1:
+        if (
+            isinstance(max_bad, bool)
+            or not isinstance(max_bad, int | float)
+            or not 0 <= max_bad <= 1
+        ):
             raise PackError(f"max_bad is {max_bad!r}; it is a share from 0 to 1, such as 0.05.")
         self._origin, self._most = origin, max_bad
         self._first: list[BadEntry] = []
@@ -61,13 +65,19 @@ class BadEntries:
         entry_count = format_count(self._count, "entry", "entries")
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
             share = math.ceil(1000 * self._count / (good + self._count)) / 1000
-            alternative = f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
+            alternative = (
+                f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
+            )
             raise PackError(
-                f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more than "
-                f"{write_share(self._most)}: {self._format_entries()}. Mend them{alternative}."
+                f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more "
+                f"than {write_share(self._most)}: {self._format_entries()}. Mend them{alternative}."
             )
         return [f"{entry_count} of {self._origin} left out as bad: {self._format_entries()}."]
 
     def _format_entries(self) -> str:
-        more = f"; and {self._count - len(self._first):,} more" if self._count > len(self._first) else ""
+        more = (
+            f"; and {self._count - len(self._first):,} more"
+            if self._count > len(self._first)
+            else ""
+        )
         return "; ".join(f"{entry.where} {entry.reason}" for entry in self._first) + more

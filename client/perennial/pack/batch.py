@@ -47,7 +47,9 @@ class Batch(ABC):
             PackError: a file cannot be read.
         """
         if not 0 <= start <= self.size:
-            raise ValueError(f"The batch has {self.size} bytes; it cannot be read from byte {start}.")
+            raise ValueError(
+                f"The batch has {self.size} bytes; it cannot be read from byte {start}."
+            )
         return _in_chunks(self._read_bytes(start))
 
     def sha256(self) -> str:

@@ -23,7 +23,15 @@ from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
 """zlib level: three times as fast as the default, and about 10 % larger."""
-_KEPT_MODES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "1": "L", "LA": "RGBA", "PA": "RGBA", "I;16": "I;16"}
+_KEPT_MODES = {
+    "L": "L",
+    "RGB": "RGB",
+    "RGBA": "RGBA",
+    "1": "L",
+    "LA": "RGBA",
+    "PA": "RGBA",
+    "I;16": "I;16",
+}
 
 
 STORED, TURNED = "stored", "turned"
@@ -93,7 +101,11 @@ class BoxOptions(NamedTuple):
 
 
 def from_boxes(
-    pictures: Iterable[Picture], origin: str, options: BoxOptions, bad: BadEntries, said: Sequence[str] = ()
+    pictures: Iterable[Picture],
+    origin: str,
+    options: BoxOptions,
+    bad: BadEntries,
+    said: Sequence[str] = (),
 ) -> Images:
     """Return crops, or whole images of one class.
 
@@ -140,7 +152,8 @@ class WholeImages(FileImages):
         self.warnings = [*bad.check_share(len(self.rows)), *said]
         if not self.rows:
             raise PackError(
-                f"No image of {origin} shows one class alone. Without whole=True its boxes are cropped."
+                f"No image of {origin} shows one class alone. Without whole=True its boxes are "
+                f"cropped."
             )
         for number, description in ((several, "of several classes"), (none, "without boxes")):
             if number:
@@ -151,7 +164,12 @@ class CropImages(Images):
     """Crops of boxes, ordered by image name and then by box."""
 
     def __init__(
-        self, pictures: Iterable[Picture], origin: str, boxes: str, bad: BadEntries, said: Sequence[str]
+        self,
+        pictures: Iterable[Picture],
+        origin: str,
+        boxes: str,
+        bad: BadEntries,
+        said: Sequence[str],
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
@@ -181,16 +199,18 @@ class CropImages(Images):
             self.warnings.append(f"{format_count(self._without, 'image')} without boxes left out.")
         if self._empty:
             self.warnings.append(
-                f"{format_count(self._empty, 'box', 'boxes')} of no area, or outside the image, left out."
+                f"{format_count(self._empty, 'box', 'boxes')} of no area, or outside the image, "
+                f"left out."
             )
         if self._guessed:
             alternative, orientation = (
                 (TURNED, "as stored") if self._counted == STORED else (STORED, "as turned")
             )
             self.warnings.append(
-                f"{format_count(self._guessed, 'image is', 'images are')} turned by EXIF, and nothing says of "
-                f"which pixels "
-                f"the boxes are: they were taken {orientation}. If the crops are wrong: -o boxes={alternative}."
+                f"{format_count(self._guessed, 'image is', 'images are')} turned by EXIF, and "
+                f"nothing says of which pixels "
+                f"the boxes are: they were taken {orientation}. If the crops are wrong: -o "
+                f"boxes={alternative}."
             )
 
     def _add_picture(self, picture: Picture) -> None:
@@ -223,7 +243,8 @@ class CropImages(Images):
                 if area is None:
                     width, height = image.size
                     self._bad.add(
-                        f"A box of {quote_name(picture.path)}", f"lies outside its {width} × {height} pixels"
+                        f"A box of {quote_name(picture.path)}",
+                        f"lies outside its {width} × {height} pixels",
                     )
                     continue
                 usable.append(box)
@@ -249,7 +270,8 @@ class CropImages(Images):
                     image = self._decode_image(number, picture)
                 except _Unusable as error:
                     raise SourceChanged(
-                        f"The image {quote_name(picture.path)} could be read when it was listed, and now it {error}."
+                        f"The image {quote_name(picture.path)} could be read when it was listed, "
+                        f"and now it {error}."
                     ) from error
                 for box in picture.boxes[skip:]:
                     area = _to_pixels(box, picture, image.size)
@@ -321,12 +343,16 @@ def _has_area(box: Box, picture: Picture) -> bool:
     return all(map(math.isfinite, numbers)) and inside
 
 
-def _to_pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+def _to_pixels(
+    box: Box, picture: Picture, size: tuple[int, int]
+) -> tuple[int, int, int, int] | None:
     """Return the box in whole pixels, limited to the image; None if it is empty."""
     width, height = size
     by = size if picture.shares else (1, 1)
     # Round before floor and ceil, so that floating-point noise adds no pixel.
-    left, top = (max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, by[0]), (box.top, by[1])))
+    left, top = (
+        max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, by[0]), (box.top, by[1]))
+    )
     right = min(width, math.ceil(round(box.right * by[0], 3)))
     bottom = min(height, math.ceil(round(box.bottom * by[1], 3)))
     return None if right <= left or bottom <= top else (left, top, right, bottom)

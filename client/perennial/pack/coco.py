@@ -45,10 +45,14 @@ def open_coco(
     folder = source if source.is_dir() else _find_top_folder(source)
     root = Root(folder, allow_outside)
     files = (
-        annotations_among(root, root.walk()) if source.is_dir() else [source.relative_to(folder).as_posix()]
+        annotations_among(root, root.walk())
+        if source.is_dir()
+        else [source.relative_to(folder).as_posix()]
     )
     if not files:
-        raise PackError(f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}.")
+        raise PackError(
+            f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
+        )
     part_by_file = dict(zip(files, parts.parts_of(files), strict=True))
     as_taken = parts.map_to_split(part_by_file.values(), quote_name(source))
     images_root = root if images is None else Root(Path(images), allow_outside)
@@ -58,8 +62,12 @@ def open_coco(
     crowds = 0
     for file, part in part_by_file.items():
         document = _read_document(Path(root.resolve_path(file)))
-        crowds += sum(isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"])
-        base = images_root.folder if images is not None else _find_image_folder(root, file, document)
+        crowds += sum(
+            isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
+        )
+        base = (
+            images_root.folder if images is not None else _find_image_folder(root, file, document)
+        )
         pictures += _read_pictures(
             _Document(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
@@ -109,7 +117,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if not isinstance(lists.get(key), list)]
     if missing:
         raise PackError(
-            f"The file {quote_name(path)} has no list {format_names(missing)}; COCO has {', '.join(_KEYS)}."
+            f"The file {quote_name(path)} has no list {format_names(missing)}; COCO has "
+            f"{', '.join(_KEYS)}."
         )
     return lists
 
@@ -127,7 +136,9 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
         else [annotations_folder]
     )
     places = list(dict.fromkeys(folder / name for folder in search_roots for name in names))
-    first = [name for row in document["images"][:_LOOKED_FOR] if (name := _read_text(row, "file_name"))]
+    first = [
+        name for row in document["images"][:_LOOKED_FOR] if (name := _read_text(row, "file_name"))
+    ]
     for name in first:
         for place in places:
             if "\0" not in name and (place / name).exists():
@@ -135,7 +146,8 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     where = format_names([os.path.relpath(place, root.folder) for place in places], 10)
     named = quote_name(first[0] if first else "")
     raise PackError(
-        f"The image {named} of {quote_name(file)} is in none of the folders {where}. Say with images= where they are."
+        f"The image {named} of {quote_name(file)} is in none of the folders {where}. Say with "
+        f"images= where they are."
     )
 
 
@@ -159,7 +171,9 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
         if not name or identity is None or "\0" in name:
             document.bad.add(where, "has no id and file_name")
         elif identity in image_ids:
-            document.bad.add(f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it")
+            document.bad.add(
+                f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it"
+            )
         else:
             image_ids.add(identity)
             size = _read_size(row)
@@ -168,7 +182,8 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
     for lacking, orphans in boxes.items():
         for _ in orphans:
             document.bad.add(
-                f"An annotation of {quote_name(document.file)}", f"is of the image {lacking}, which it lacks"
+                f"An annotation of {quote_name(document.file)}",
+                f"is of the image {lacking}, which it lacks",
             )
 
 
@@ -197,7 +212,8 @@ def _read_boxes(document: _Document) -> dict[object, list[Box]]:
             document.bad.add(where, f"has the category {category}, which categories do not name")
         elif (corners := _read_corners(row.get("bbox"))) is None:
             document.bad.add(
-                where, f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]"
+                where,
+                f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
             )
         else:
             boxes.setdefault(image, []).append(Box(names[category], *corners))

@@ -52,7 +52,9 @@ class TableImages(FileImages):
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
         root = Root(source.parent, allow_outside)
-        options = read_given({"image": image, "label": label, "max_bad": max_bad, "table": source.name})
+        options = read_given(
+            {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
+        )
         images = _DiskNames(root)
         try:
             table = find_table(
@@ -68,8 +70,13 @@ class TableImages(FileImages):
             resolved = resolve_rows(table, images.names, (), options, images=images)
         except RuleError as error:
             raise PackError(str(error)) from error
-        as_taken = parts.map_to_split((placed.row.part for placed in resolved.placed), quote_name(source))
-        rows = ((images.names[n], row.label, as_taken[row.part], row.where) for n, row in resolved.placed)
+        as_taken = parts.map_to_split(
+            (placed.row.part for placed in resolved.placed), quote_name(source)
+        )
+        rows = (
+            (images.names[n], row.label, as_taken[row.part], row.where)
+            for n, row in resolved.placed
+        )
         add_rows(self, rows, root)
         self.warnings += say_left_out([*resolved.bad, *resolved.unlabelled])
 
@@ -103,7 +110,10 @@ class _DiskNames(ImageNames):
         """See ImageNames."""
         where = quote_name(self._root.folder)
         if code == _OUTSIDE:
-            return f"names {quote_name(name)}, which lies out of the folder {where}; allow_outside=True sends it, too"
+            return (
+                f"names {quote_name(name)}, which lies out of the folder {where}; "
+                f"allow_outside=True sends it, too"
+            )
         return (
             f"names {quote_name(name)}, which is not in the folder {where}"
             if code == MISSING
@@ -122,7 +132,13 @@ class _DiskNames(ImageNames):
             self._walked = [path for path in self._root.walk() if _may_be_image(path)]
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
         index = self._in_folder.find(name, folder, part)
-        return self._number_path(self._walked[index]) if index >= 0 else _OUTSIDE if is_outside else index
+        return (
+            self._number_path(self._walked[index])
+            if index >= 0
+            else _OUTSIDE
+            if is_outside
+            else index
+        )
 
     def _number_path(self, path: str) -> int:
         number = self._numbers.setdefault(path, len(self.names))
@@ -151,7 +167,9 @@ def read_table(file: Path) -> bytes:
     except OSError as error:
         raise RuleError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     if len(data) > MAX_TABLE_BYTES:
-        raise RuleError(f"{quote_name(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large")
+        raise RuleError(
+            f"{quote_name(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large"
+        )
     return data
 
 
@@ -165,7 +183,10 @@ def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
 
 
 def add_rows(
-    images: FileImages, rows: Iterator[tuple[str, str, str, str]], root: Root, bad: BadEntries | None = None
+    images: FileImages,
+    rows: Iterator[tuple[str, str, str, str]],
+    root: Root,
+    bad: BadEntries | None = None,
 ) -> None:
     """Add files as (path from the root, label, part, place of the entry), sorted by path.
 
@@ -180,10 +201,14 @@ def add_rows(
         name = to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
-                bad.add(where, f"names {quote_name(path)}, which {place_by_name[name]} has named already")
+                bad.add(
+                    where,
+                    f"names {quote_name(path)}, which {place_by_name[name]} has named already",
+                )
                 continue
             raise PackError(
-                f"{where} names {quote_name(path)}, which {place_by_name[name]} has named already. Keep one of them."
+                f"{where} names {quote_name(path)}, which {place_by_name[name]} has named already. "
+                f"Keep one of them."
             )
         place_by_name[name] = where
         file = path.replace("\\", "/")
@@ -208,7 +233,7 @@ def add_rows(
         images.rows.append(Image(name, normal_label(label), part))
     if renamed:
         images.warnings.append(
-            f"{format_count(renamed, 'image')} got another name in the batch, renamed/<number>-<name>: the "
-            f"service would "
+            f"{format_count(renamed, 'image')} got another name in the batch, "
+            f"renamed/<number>-<name>: the service would "
             "refuse or leave out the path."
         )

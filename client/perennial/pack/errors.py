@@ -24,7 +24,8 @@ class LeavesFolder(PackError):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"{found} Only what is in the folder is sent; -o allow_outside=true (allow_outside=True) sends this too."
+            f"{found} Only what is in the folder is sent; -o allow_outside=true "
+            f"(allow_outside=True) sends this too."
         )
         self.found = found
 

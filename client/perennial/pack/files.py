@@ -75,7 +75,9 @@ class Root:
                 # Sort a folder by its name with a slash, as it appears in its files' paths.
                 entries = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in scan)
         except OSError as error:
-            raise PackError(f"The folder {quote_name(folder)} cannot be read: {error.strerror}.") from error
+            raise PackError(
+                f"The folder {quote_name(folder)} cannot be read: {error.strerror}."
+            ) from error
         for name, entry in entries:
             if name[0] == ".":
                 if name.endswith("/") and len(self.hidden) < _MOST_HIDDEN:
@@ -85,11 +87,14 @@ class Root:
                 self.resolve_path(prefix + entry.name)
             if name.endswith("/"):
                 real = (
-                    os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1]}{os.sep}{entry.name}"
+                    os.path.realpath(entry.path)
+                    if entry.is_symlink()
+                    else f"{above[-1]}{os.sep}{entry.name}"
                 )
                 if real in above:
                     raise PackError(
-                        f"The link {quote_name(entry.path)} leads to a folder that it lies in; remove it."
+                        f"The link {quote_name(entry.path)} leads to a folder that it lies in; "
+                        f"remove it."
                     )
                 yield from self._walk_folder(entry.path, prefix + name, (*above, real))
             else:
@@ -108,7 +113,9 @@ class Seen:
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
         except OSError as error:
-            raise PackError(f"The file {quote_name(path)} cannot be read: {error.strerror}.") from error
+            raise PackError(
+                f"The file {quote_name(path)} cannot be read: {error.strerror}."
+            ) from error
         if not stat.S_ISREG(status.st_mode):
             raise PackError(f"{quote_name(path)} is not a file.")
         self.sizes.append(status.st_size)
@@ -120,8 +127,8 @@ class Seen:
         if (now.st_size, now.st_mtime_ns) != (self.sizes[number], self._times[number]):
             was = f"{self.sizes[number]:,} bytes, and now it has {now.st_size:,}"
             raise SourceChanged(
-                f"The file {quote_name(path)} has changed since it was listed: it had {was}. Let it settle, and "
-                f"open the "
+                f"The file {quote_name(path)} has changed since it was listed: it had {was}. Let "
+                f"it settle, and open the "
                 "batch again."
             )
 
@@ -130,11 +137,13 @@ class Seen:
         changed.
         """
         try:
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+            fd = os.open(
+                path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+            )
         except OSError as error:
             raise SourceChanged(
-                f"The file {quote_name(path)} was there when it was listed, and cannot be read now: "
-                f"{error.strerror}. Open "
+                f"The file {quote_name(path)} was there when it was listed, and cannot be read "
+                f"now: {error.strerror}. Open "
                 "the batch again."
             ) from error
         try:

@@ -59,9 +59,20 @@ class FolderImages(FileImages):
             Undecided: one of the options is needed.
         """
         super().__init__(f"the folder {quote_name(folder.name or folder)}", folder)
-        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {
+            "layout": layout,
+            "one_class": one_class,
+            "classes": classes,
+            "max_bad": max_bad,
+        }
         options = read_given(
-            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {
+                **layout_options,
+                "image": image,
+                "label": label,
+                "table": table,
+                "names_pattern": names_pattern,
+            }
         )
         root = Root(folder, allow_outside)
         names = list(root.walk())
@@ -75,26 +86,35 @@ class FolderImages(FileImages):
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add_image(
-                    name, plan.classes[number], ("test" if is_test else "train") if plan.has_parts else ""
+                    name,
+                    plan.classes[number],
+                    ("test" if is_test else "train") if plan.has_parts else "",
                 )
         _refuse_twins([row.name for row in self.rows])
         self.listed = not names_say_all(plan, self.rows)
         self.warnings += say_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
-                f"{format_count(len(root.hidden), 'hidden folder')} left out: {format_names(root.hidden, _EXAMPLES)}."
+                f"{format_count(len(root.hidden), 'hidden folder')} left out: "
+                f"{format_names(root.hidden, _EXAMPLES)}."
             )
 
     def _add_image(self, name: str, label: str, part: str) -> None:
         wrong = wrong_path(name)
         if wrong:
-            raise PackError(f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it.")
+            raise PackError(
+                f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
+            )
         self.add_file(name)
         self.rows.append(Image(name, label, part))
 
 
 def plan_folder(
-    names: Sequence[str], options: ReadingOptions, read: Read, known_classes: Collection[str], where: str
+    names: Sequence[str],
+    options: ReadingOptions,
+    read: Read,
+    known_classes: Collection[str],
+    where: str,
 ) -> Plan:
     """Return the plan for reading the files of a folder, on disk or elsewhere.
 
@@ -110,7 +130,9 @@ def plan_folder(
     try:
         if pattern and "{label}" not in pattern:
             return plan_table(normalized, options, match_table(pattern, list(names)))
-        return plan_batch(normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES)
+        return plan_batch(
+            normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
+        )
     except RuleError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
@@ -124,7 +146,9 @@ def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
     except RuleError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
-    return labels == [row.label for row in rows] and derived.test == bytes(row.part == "test" for row in rows)
+    return labels == [row.label for row in rows] and derived.test == bytes(
+        row.part == "test" for row in rows
+    )
 
 
 def say_plan(plan: Plan, is_listed: bool) -> list[str]:
@@ -143,7 +167,9 @@ def say_plan(plan: Plan, is_listed: bool) -> list[str]:
     sentences += plan.warnings
     sentences += say_left_out(plan.bad_entries)
     if is_listed:
-        sentences += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
+        sentences += [
+            f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note
+        ]
     return sentences
 
 
@@ -158,6 +184,7 @@ def _refuse_twins(names: list[str]) -> None:
         if not name.isascii():
             if to_nfc(name) in normalized:
                 raise PackError(
-                    f"{quote_name(name)} is there twice, its letters composed and decomposed. Rename one."
+                    f"{quote_name(name)} is there twice, its letters composed and decomposed. "
+                    f"Rename one."
                 )
             normalized.add(to_nfc(name))

@@ -20,7 +20,12 @@ class MetadataImages(FileImages):
     """The images that the metadata files of a folder name."""
 
     def __init__(
-        self, folder: Path, *, label: str = "label", max_bad: float = MAX_BAD, allow_outside: bool = False
+        self,
+        folder: Path,
+        *,
+        label: str = "label",
+        max_bad: float = MAX_BAD,
+        allow_outside: bool = False,
     ) -> None:
         """Read the metadata without reading images.
 
@@ -47,13 +52,19 @@ class MetadataImages(FileImages):
             bad.check_share(0)
             raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
-        rows = ((path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts)
+        rows = (
+            (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
+        )
         add_rows(self, rows, root, bad)
         self.warnings = [*bad.check_share(len(self.rows)), *self.warnings]
         if self._unlabelled:
-            self.warnings.append(f"{format_count(self._unlabelled, 'row')} without a label left out.")
+            self.warnings.append(
+                f"{format_count(self._unlabelled, 'row')} without a label left out."
+            )
 
-    def _rows_of(self, root: Root, file: str, label: str, bad: BadEntries) -> Iterator[tuple[str, str, str]]:
+    def _rows_of(
+        self, root: Root, file: str, label: str, bad: BadEntries
+    ) -> Iterator[tuple[str, str, str]]:
         """Yield (path from the root, label, place) for each row. Raises PackError for a missing
         column.
         """
@@ -82,7 +93,8 @@ class MetadataImages(FileImages):
                 yield folder + str(name), _format_label(value), where
         if problem and not is_any_whole:
             raise PackError(
-                f"{problem}. Say which column holds the label with label=, or pack class folders with kind='folder'."
+                f"{problem}. Say which column holds the label with label=, or pack class folders "
+                f"with kind='folder'."
             )
 
 

@@ -1,7 +1,7 @@
 """Labelled images of any source, whose bytes are read when they are sent.
 
-A kind of source fills the rows from names alone if possible. `collect_sizes` may have to read files,
-`read_contents` always does.
+A kind of source fills the rows from names alone if possible. `collect_sizes` may have to read
+files, `read_contents` always does.
 """
 
 from abc import ABC, abstractmethod

@@ -29,10 +29,17 @@ _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")
 
 
 def _open_csv(
-    source: Path, *, image: str = "", label: str = "", max_bad: str | float = "", allow_outside: bool = False
+    source: Path,
+    *,
+    image: str = "",
+    label: str = "",
+    max_bad: str | float = "",
+    allow_outside: bool = False,
 ) -> Images:
     table = source / CSV_NAME if source.is_dir() else source
-    return TableImages(table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside)
+    return TableImages(
+        table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside
+    )
 
 
 def _open_urls(
@@ -47,7 +54,11 @@ def _open_urls(
     from perennial.pack.remote.urls import UrlImages
 
     return UrlImages(
-        source, allow_private=allow_private, max_entries=max_entries, max_bad=max_bad, progress=progress
+        source,
+        allow_private=allow_private,
+        max_entries=max_entries,
+        max_bad=max_bad,
+        progress=progress,
     )
 
 
@@ -64,9 +75,10 @@ KINDS: dict[str, Callable[..., Images]] = {
 """Name → function that opens a source: (path, **options of the kind) → Images."""
 
 _WHAT = (
-    "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards (webdataset), "
-    "Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), a list of "
-    "https:// URLs and labels (urls), and a zip, tar, tar.gz or npz that the service reads itself (archive)"
+    "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards "
+    "(webdataset), Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), "
+    "COCO (coco), YOLO (yolo), a list of https:// URLs and labels (urls), and a zip, tar, tar.gz "
+    "or npz that the service reads itself (archive)"
 )
 
 
@@ -105,11 +117,15 @@ def _of_file(file: Path) -> str:
         return "webdataset"
     kind = what_is(file.name, first)
     if kind is not None:
-        raise PackError(f"The file {quote_name(file)} is {kind.what}. {kind.advice_for(str(file))}.")
+        raise PackError(
+            f"The file {quote_name(file)} is {kind.what}. {kind.advice_for(str(file))}."
+        )
     if looks_like_archive(first):
         return ARCHIVE
     begin = f"begins with {quote_name(first[:16].decode('latin-1'))}" if first else "is empty"
-    raise PackError(f"The file {quote_name(file)} is of no known kind: it {begin}. Possible are {_WHAT}.")
+    raise PackError(
+        f"The file {quote_name(file)} is of no known kind: it {begin}. Possible are {_WHAT}."
+    )
 
 
 def _of_folder(folder: Path) -> str:
@@ -123,7 +139,9 @@ def _of_folder(folder: Path) -> str:
         for kind, is_match in (
             (
                 "webdataset",
-                any(looks_like_shard(root.resolve_path(shard)) for shard in shards_among(names)[:1]),
+                any(
+                    looks_like_shard(root.resolve_path(shard)) for shard in shards_among(names)[:1]
+                ),
             ),
             ("parquet", bool(parquet_among(names))),
             ("imagefolder", bool(metadata_among(names))),
@@ -134,27 +152,37 @@ def _of_folder(folder: Path) -> str:
     ]
     if len(kinds) > 1:
         raise PackError(
-            f"The folder {quote_name(folder)} looks like {' and like '.join(kinds)}: say which with kind=."
+            f"The folder {quote_name(folder)} looks like {' and like '.join(kinds)}: say which "
+            f"with kind=."
         )
     if kinds:
         return kinds[0]
     images = [name for name in names if is_image(name)]
-    if any("/" in name for name in images) or (images and find_label_files(names, range(len(names)))):
+    if any("/" in name for name in images) or (
+        images and find_label_files(names, range(len(names)))
+    ):
         return FOLDER
     raise PackError(
-        f"The folder {quote_name(folder)} is of no known kind: {_describe_folder(folder, names)}. Possible are {_WHAT}."
+        f"The folder {quote_name(folder)} is of no known kind: {_describe_folder(folder, names)}. "
+        f"Possible are {_WHAT}."
     )
 
 
 def _describe_folder(folder: Path, names: list[str]) -> str:
     if not names:
-        return "it is empty, but for hidden files and links" if any(folder.iterdir()) else "it is empty"
+        return (
+            "it is empty, but for hidden files and links"
+            if any(folder.iterdir())
+            else "it is empty"
+        )
     for kind, indices in kinds_among(names).items():
         first = names[indices[0]]
         return f"{quote_name(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
-        f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}" if any(map(is_image, names)) else ""
+        f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}"
+        if any(map(is_image, names))
+        else ""
     )
     return (
         f"it holds {format_count(len(names), 'file')}, most of them "

@@ -29,16 +29,18 @@ def require_valid(rows: Iterable[Image], origin: str) -> None:
     wrong = [(label, why) for label in sorted(example) if (why := wrong_label(label))]
     if wrong:
         examples = "; ".join(
-            f"{quote_name(label)} (of {quote_name(example[label])}) {why}" for label, why in wrong[:_EXAMPLES]
+            f"{quote_name(label)} (of {quote_name(example[label])}) {why}"
+            for label, why in wrong[:_EXAMPLES]
         )
         more = f"; and {len(wrong) - _EXAMPLES:,} more" if len(wrong) > _EXAMPLES else ""
         raise PackError(
-            f"The service would refuse {format_count(len(wrong), 'label')} of {origin}: {examples}{more}. Rename them."
+            f"The service would refuse {format_count(len(wrong), 'label')} of {origin}: "
+            f"{examples}{more}. Rename them."
         )
     unlearned = sorted(set(example) - learned)
     if unlearned:
         raise PackError(
-            f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} {format_names(unlearned)} "
-            f"{'has' if len(unlearned) == 1 else 'have'} test images but none to learn. Add some to the train part, or "
-            "leave the class out."
+            f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} "
+            f"{format_names(unlearned)} {'has' if len(unlearned) == 1 else 'have'} test images but "
+            "none to learn. Add some to the train part, or leave the class out."
         )

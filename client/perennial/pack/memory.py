@@ -39,8 +39,13 @@ class MappedImages(Images):
         ]
         if wrong or not source:
             raise PackError(
-                "A mapping must be {class: [images]}, or {'train': {class: [images]}, 'test': {class: [images]}}"
-                + (f"; {quote_name(str(wrong[0]))} does not fit." if wrong else "; this one is empty.")
+                "A mapping must be {class: [images]}, or {'train': {class: [images]}, 'test': "
+                "{class: [images]}}"
+                + (
+                    f"; {quote_name(str(wrong[0]))} does not fit."
+                    if wrong
+                    else "; this one is empty."
+                )
             )
         as_taken = parts.map_to_split({parts.part_of(str(key)) for key in nested}, "The mapping")
         for key in sorted(source):
@@ -56,7 +61,8 @@ class MappedImages(Images):
     def _add_images(self, label: str, images: Sequence[Content], part: str) -> None:
         if isinstance(images, bytes | str):
             raise PackError(
-                f"The images of the class {quote_name(label)} must be a list, not a single {type(images).__name__}."
+                f"The images of the class {quote_name(label)} must be a list, not a single "
+                f"{type(images).__name__}."
             )
         for image in images:
             name = ""
@@ -69,16 +75,22 @@ class MappedImages(Images):
                 self._paths.append(name)
             else:
                 raise PackError(
-                    f"The class {quote_name(label)} has a {type(image).__name__}; an image is a path, or its "
-                    f"file's bytes."
+                    f"The class {quote_name(label)} has a {type(image).__name__}; an image is a "
+                    f"path, or its file's bytes."
                 )
             self.rows.append(
-                Image(numbered_name(len(self.rows), name.replace(os.sep, "/")), normal_label(label), part)
+                Image(
+                    numbered_name(len(self.rows), name.replace(os.sep, "/")),
+                    normal_label(label),
+                    part,
+                )
             )
 
     def collect_sizes(self) -> "array[int]":
         """Return the sizes of bytes and files without reading."""
-        return array("q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents))
+        return array(
+            "q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents)
+        )
 
     def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order."""

@@ -47,7 +47,9 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         PackError: the expression is invalid, or takes too long.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise PackError(f"names_pattern has {len(pattern)} characters; {MAX_PATTERN_CHARS} are allowed.")
+        raise PackError(
+            f"names_pattern has {len(pattern)} characters; {MAX_PATTERN_CHARS} are allowed."
+        )
     request = json.dumps([pattern, list(names), MAX_NAME_CHARS])
     try:
         run = subprocess.run(
@@ -59,19 +61,20 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         )
     except subprocess.TimeoutExpired as error:
         raise PackError(
-            f"The regular expression {quote_name(pattern)} took more than {limit_s:g} s for {len(names):,} "
-            f"names. Write it "
+            f"The regular expression {quote_name(pattern)} took more than {limit_s:g} s for "
+            f"{len(names):,} names. Write it "
             "without repetitions of repetitions, or as a pattern such as {label}_{number}."
         ) from error
     if run.returncode:
         raise PackError(
-            f"The regular expression {quote_name(pattern)} could not be run: {quote_name(run.stderr[-200:])}."
+            f"The regular expression {quote_name(pattern)} could not be run: "
+            f"{quote_name(run.stderr[-200:])}."
         )
     response = json.loads(run.stdout)
     if "wrong" in response:
         raise PackError(
-            f"names_pattern is {quote_name(pattern)}, which is neither a pattern such as {{label}}_{{number}} "
-            f"nor a regular "
+            f"names_pattern is {quote_name(pattern)}, which is neither a pattern such as "
+            f"{{label}}_{{number}} nor a regular "
             f"expression with a group for the label, such as '(.+)_\\d+': {response['wrong']}."
         )
     labels: list[str | None] = response["labels"]

@@ -4,7 +4,15 @@ import re
 
 from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_junk, to_nfc
 
-__all__ = ["CSV_NAME", "IMAGE_SUFFIXES", "is_image", "is_junk", "numbered_name", "to_nfc", "wrong_path"]
+__all__ = [
+    "CSV_NAME",
+    "IMAGE_SUFFIXES",
+    "is_image",
+    "is_junk",
+    "numbered_name",
+    "to_nfc",
+    "wrong_path",
+]
 
 MAX_NAME_BYTES = 1024
 """Maximum bytes of a path in UTF-8."""

@@ -23,7 +23,7 @@ class ClassNames:
         number = int(found)
         if not 0 <= number < len(self._names):
             raise PackError(
-                f"{said_by} has the class {number}, but {self._where} names {len(self._names)} classes, from 0 "
-                f"({quote_name(self._names[0]) if self._names else 'none'}) on."
+                f"{said_by} has the class {number}, but {self._where} names {len(self._names)} "
+                f"classes, from 0 ({quote_name(self._names[0]) if self._names else 'none'}) on."
             )
         return self._names[number]

@@ -32,7 +32,15 @@ _FREE_BYTES = 64 << 20
 """Bytes of a column in a row group below which the ratio is not checked."""
 _SAID = 200
 """Maximum characters quoted from an error of pyarrow."""
-_OF_PYARROW = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError, ArithmeticError)
+_OF_PYARROW = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    NotImplementedError,
+    MemoryError,
+    ArithmeticError,
+)
 """Exceptions that pyarrow raises for damaged or unusual files."""
 
 
@@ -85,11 +93,16 @@ class ParquetImages(Images):
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
         if self._unlabelled:
-            self.warnings.append(f"{format_count(self._unlabelled, 'row')} without a label left out.")
+            self.warnings.append(
+                f"{format_count(self._unlabelled, 'row')} without a label left out."
+            )
 
     def _list_rows(self, file: Any, number: int, part: str) -> None:
         columns, labelled_rows = self._columns[number], array("l")
-        classes, file_name = ClassNames(columns.names, "the schema"), quote_name(self._files[number])
+        classes, file_name = (
+            ClassNames(columns.names, "the schema"),
+            quote_name(self._files[number]),
+        )
         at = 0
         for batch in file.iter_batches(columns=columns.read, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
@@ -101,7 +114,9 @@ class ParquetImages(Images):
                         self._unlabelled += 1
                     else:
                         self.rows.append(
-                            Image(numbered_name(len(self.rows), path or ""), normal_label(name), part)
+                            Image(
+                                numbered_name(len(self.rows), path or ""), normal_label(name), part
+                            )
                         )
                         labelled_rows.append(at)
                 except PackError as error:
@@ -115,7 +130,9 @@ class ParquetImages(Images):
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
             with self._open_file(number) as file:
-                for row, content in zip(labelled_rows, self._read_labelled(file, number, 0), strict=True):
+                for row, content in zip(
+                    labelled_rows, self._read_labelled(file, number, 0), strict=True
+                ):
                     if content:
                         rows_with_images.append(row)
                         rows.append(self.rows[at])
@@ -123,7 +140,8 @@ class ParquetImages(Images):
                     else:
                         self._bad.add(
                             f"Row {row} of {quote_name(self._files[number])}",
-                            "has no image in it, perhaps only its path: embed the images when the parquet is written",
+                            "has no image in it, perhaps only its path: embed the images when the "
+                            "parquet is written",
                         )
                     at += 1
             self._rows_of[number] = rows_with_images
@@ -192,8 +210,8 @@ def _require_small(metadata: Any, path: str) -> None:
                 raise PackError(
                     f"The column {quote_name(column.path_in_schema)} of {quote_name(path)} grows "
                     f"{whole // packed:,} times when it"
-                    f" is unpacked; {_RATIO} times are allowed. Write the file again without images of one byte"
-                    " repeated."
+                    f" is unpacked; {_RATIO} times are allowed. Write the file again without "
+                    "images of one byte repeated."
                 )
 
 

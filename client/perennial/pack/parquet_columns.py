@@ -47,7 +47,11 @@ class Columns:
 
     def bytes_in(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
-        return _get_field(batch.column(self.image), BYTES) if self.is_struct else batch.column(self.image)
+        return (
+            _get_field(batch.column(self.image), BYTES)
+            if self.is_struct
+            else batch.column(self.image)
+        )
 
     def paths_in(self, batch: Any) -> list[str | None]:
         """Return the path of each image of a batch, or None."""
@@ -89,13 +93,17 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
         if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
             field_types = [f"{field.name} ({field.type})" for field in fields]
             raise PackError(
-                f"The column {quote_name(image)} of {quote_name(path)} has no bytes, but {format_names(field_types)}."
+                f"The column {quote_name(image)} of {quote_name(path)} has no bytes, but "
+                f"{format_names(field_types)}."
             )
-        texts = [field.name for field in fields if field.name == BYTES or _is_text(types, field.type)]
+        texts = [
+            field.name for field in fields if field.name == BYTES or _is_text(types, field.type)
+        ]
         return [name for name in texts if name in (BYTES, PATH)]
     if not _is_binary(types, kind):
         raise PackError(
-            f"The column {quote_name(image)} of {quote_name(path)} is {kind}; images are bytes of files."
+            f"The column {quote_name(image)} of {quote_name(path)} is {kind}; images are bytes of "
+            f"files."
         )
     return []
 
@@ -115,7 +123,8 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
             if field.name != label and (types.is_integer(field.type) or _is_text(types, field.type))
         ]
         raise PackError(
-            f"{where}: several labels for one image (multi-label). One is learned. Write a column with one label a row"
+            f"{where}: several labels for one image (multi-label). One is learned. Write a column "
+            f"with one label a row"
             + (
                 f", or name one of {format_names(single_label_columns)} with -o label=… (label=…)."
                 if single_label_columns
@@ -148,18 +157,28 @@ def _get_field(values: Any, name: str) -> Any:
 def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
     """Return the features of `datasets` for columns in the schema."""
     try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
+            "features"
+        ]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     items = features.items() if isinstance(features, dict) else ()
-    return {name: feature for name, feature in items if isinstance(feature, dict) and name in schema.names}
+    return {
+        name: feature
+        for name, feature in items
+        if isinstance(feature, dict) and name in schema.names
+    }
 
 
 def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
     """Return the names of the classes. Raises PackError unless they are a list of texts."""
     names = feature.get("names")
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise PackError(f"The names of classes in the schema of {quote_name(path)} are no list of texts.")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise PackError(
+            f"The names of classes in the schema of {quote_name(path)} are no list of texts."
+        )
     return names
 
 
@@ -168,7 +187,12 @@ def _is_a(feature: dict[str, Any], kind: str) -> bool:
 
 
 def _choose_column(
-    wanted: str | None, by_type: list[str], usual: Sequence[str], what: str, columns: list[str], path: str
+    wanted: str | None,
+    by_type: list[str],
+    usual: Sequence[str],
+    what: str,
+    columns: list[str],
+    path: str,
 ) -> str:
     if wanted is not None and wanted in columns:
         return wanted
@@ -181,5 +205,6 @@ def _choose_column(
         else f"no column {quote_name(wanted or what)}"
     )
     raise PackError(
-        f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which with {what}=."
+        f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which "
+        f"with {what}=."
     )

@@ -43,8 +43,8 @@ def map_to_split(parts: Iterable[str], where: str) -> dict[str, str]:
         return {"": ""}
     if not present & {TRAIN, ""}:
         raise PackError(
-            f"{where} has a {' and a '.join(sorted(present))} part, but no images to learn. Add a train part, or pack "
-            "the images without parts: then the service holds out a share."
+            f"{where} has a {' and a '.join(sorted(present))} part, but no images to learn. Add a "
+            "train part, or pack the images without parts: then the service holds out a share."
         )
     return {
         "": TRAIN,

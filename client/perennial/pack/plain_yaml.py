@@ -8,7 +8,9 @@ from perennial.pack.text import quote_name
 Value = str | list[str] | dict[str, str]
 _KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?$")
 _MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)$""")
-_ITEM = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|$)""")
+_ITEM = re.compile(
+    r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|$)"""
+)
 
 
 def parse_text(text: str, where: str) -> dict[str, Value]:
@@ -39,8 +41,8 @@ def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
             blocks[-1][2].append(line.strip())
         else:
             raise PackError(
-                f"Line {number} of {where} is {quote_name(raw)}; what is read are lines such as “train: images/train”, "
-                "“names: [cat, dog]”, and lists below a key."
+                f"Line {number} of {where} is {quote_name(raw)}; what is read are lines such as "
+                "“train: images/train”, “names: [cat, dog]”, and lists below a key."
             )
     return blocks
 
@@ -71,7 +73,8 @@ def _parse_flow_list(text: str, where: str) -> list[str]:
         item = _ITEM.match(text, at)
         if not item:
             raise PackError(
-                f"{where} has a list that is not understood from {quote_name(text[at:].strip())} on."
+                f"{where} has a list that is not understood from {quote_name(text[at:].strip())} "
+                f"on."
             )
         if item[1] is not None:
             items.append(_parse_scalar(item[1]))

@@ -44,7 +44,11 @@ class TarBatch(Batch):
     @property
     def size(self) -> int:
         """See Batch."""
-        return self._starts[-1] + (_entry_bytes(CSV_NAME, len(self._csv)) if self._csv else 0) + len(tar.END)
+        return (
+            self._starts[-1]
+            + (_entry_bytes(CSV_NAME, len(self._csv)) if self._csv else 0)
+            + len(tar.END)
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -59,8 +63,14 @@ class TarBatch(Batch):
         """See Batch."""
         rows = self._images.rows
         count_by_label = Counter(row.label for row in rows)
-        label_counts = [f"{quote_name(label)} {number:,}" for label, number in sorted(count_by_label.items())]
-        more = f" and {len(label_counts) - _CLASSES_SAID:,} more" if len(label_counts) > _CLASSES_SAID else ""
+        label_counts = [
+            f"{quote_name(label)} {number:,}" for label, number in sorted(count_by_label.items())
+        ]
+        more = (
+            f" and {len(label_counts) - _CLASSES_SAID:,} more"
+            if len(label_counts) > _CLASSES_SAID
+            else ""
+        )
         held_out = sum(row.part == "test" for row in rows)
         split = (
             f"{len(rows) - held_out:,} to learn and {held_out:,} held out"
@@ -68,8 +78,10 @@ class TarBatch(Batch):
             else "of which the service holds out a share"
         )
         return (
-            f"{format_count(len(rows), 'image')} of {format_count(len(count_by_label), 'class', 'classes')} "
-            f"({', '.join(label_counts[:_CLASSES_SAID])}{more}), {split}, from {self._images.origin}."
+            f"{format_count(len(rows), 'image')} of "
+            f"{format_count(len(count_by_label), 'class', 'classes')} "
+            f"({', '.join(label_counts[:_CLASSES_SAID])}{more}), {split}, from "
+            f"{self._images.origin}."
         )
 
     @property
@@ -166,7 +178,8 @@ def _labels_csv(images: Images) -> bytes:
     data = out.getvalue().encode()
     if len(data) > _MAX_CSV_BYTES:
         raise PackError(
-            f"The list of labels of {images.origin} takes {len(data):,} bytes; the service reads {_MAX_CSV_BYTES:,}. "
+            f"The list of labels of {images.origin} takes {len(data):,} bytes; the service reads "
+            f"{_MAX_CSV_BYTES:,}. "
             "Pack it in several batches."
         )
     return data

@@ -67,7 +67,9 @@ class ShardImages(Images):
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
         shards = shards_among(root.walk()) if source.is_dir() else [source.name]
-        super().__init__(f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}")
+        super().__init__(
+            f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
+        )
         self._shards = [root.resolve_path(shard) for shard in shards]
         self._seen = Seen()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
@@ -83,14 +85,14 @@ class ShardImages(Images):
         self.warnings = self._bad.check_share(len(self.rows))
         if not self.rows:
             raise PackError(
-                f"The shards in {quote_name(source)} have no image ({', '.join(IMAGE_SUFFIXES[:4])} …) with a "
-                f".cls or .json "
+                f"The shards in {quote_name(source)} have no image "
+                f"({', '.join(IMAGE_SUFFIXES[:4])} …) with a .cls or .json "
                 "of the same key that holds its label."
             )
         if self._without:
             self.warnings.append(
-                f"{format_count(len(self._without), 'sample')} without an image or a label left out: "
-                f"{format_names(self._without, 3)}."
+                f"{format_count(len(self._without), 'sample')} without an image or a label left "
+                f"out: {format_names(self._without, 3)}."
             )
 
     def _add_sample(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
@@ -106,7 +108,9 @@ class ShardImages(Images):
         except PackError as error:
             self._bad.add(where, str(error).removeprefix(where).strip())
             return
-        self.rows.append(Image(numbered_name(len(self.rows), sample.image), normal_label(label), part))
+        self.rows.append(
+            Image(numbered_name(len(self.rows), sample.image), normal_label(label), part)
+        )
         self._shard_of.append(shard)
         self._offsets.append(sample.offset)
         self._sizes.append(sample.bytes)

@@ -41,7 +41,8 @@ def open_yolo(
     if len(files) != 1:
         problem = f"several: {format_names([file.name for file in files])}" if files else "none"
         raise PackError(
-            f"{quote_name(source)} should have one data.yaml with names and train; it has {problem}."
+            f"{quote_name(source)} should have one data.yaml with names and train; it has "
+            f"{problem}."
         )
     file = files[0]
     document = _read_document(file)
@@ -62,7 +63,9 @@ def open_yolo(
         path = root.resolve_path(image, quote_name(file.name))
         pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
     notices = (
-        [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
+        [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."]
+        if unlabelled
+        else []
     )
     return from_boxes(pictures, origin, options, bad, notices)
 
@@ -110,11 +113,14 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
     if isinstance(names, list) and names:
         return names
     raise PackError(
-        f"{quote_name(file)} has no list “names” of its classes, such as “names: [cat, dog]”, from number 0 on."
+        f"{quote_name(file)} has no list “names” of its classes, such as “names: [cat, dog]”, from "
+        f"number 0 on."
     )
 
 
-def _find_places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path) -> list[str]:
+def _find_places(
+    root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path
+) -> list[str]:
     """Return the folders or lists of a part, as paths from the root.
 
     `../train/images`, as Roboflow writes it, means `train/images` if that exists.
@@ -127,11 +133,16 @@ def _find_places(root: Root, document: dict[str, plain_yaml.Value], part: str, f
             place.removeprefix("../"),
         ]
         existing = [path for path in candidates if Path(root.folder, path).exists()]
-        inside = [path for path in existing if root.allow_outside or root.contains(str(root.folder / path))]
+        inside = [
+            path
+            for path in existing
+            if root.allow_outside or root.contains(str(root.folder / path))
+        ]
         if not inside:
             root.resolve_path(candidates[0], quote_name(file.name))
             raise PackError(
-                f"{quote_name(file)} names {quote_name(place)}, which is not in {quote_name(root.folder)}."
+                f"{quote_name(file)} names {quote_name(place)}, which is not in "
+                f"{quote_name(root.folder)}."
             )
         places.append(_clean_path(inside[0]))
     return places
@@ -202,8 +213,8 @@ def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
         numbers.pop()  # a model's confidence in the box
     if len(numbers) != _BOX_NUMBERS and (len(numbers) < 6 or len(numbers) % 2):
         raise PackError(
-            f"{where} has {len(cells)} numbers; it must be class x y width height, a confidence after them or none, or "
-            "a class and the corners of a polygon."
+            f"{where} has {len(cells)} numbers; it must be class x y width height, a confidence "
+            "after them or none, or a class and the corners of a polygon."
         )
     if not all(-_TOLERANCE <= one <= 1 + _TOLERANCE for one in numbers):
         raise PackError(

@@ -102,7 +102,9 @@ class Job(Table):
         Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
         Index("ix_jobs_kind_id", "kind", "id"),
         partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
-        partial_index("ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"),
+        partial_index(
+            "ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"
+        ),
         Index("ix_jobs_model_id_id", "model_id", "id"),
         Index("ix_jobs_model_id_state_id", "model_id", "state", "id"),
     )

@@ -102,9 +102,13 @@ class Model(Table):
         Index("ix_models_owner_id_id", "owner_id", "id"),
         # used when an administrator looks up a name
         partial_index("ix_models_name", "name", "id", where="deleted_at IS NULL"),
-        partial_index("ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"),
+        partial_index(
+            "ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"
+        ),
         partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
-        partial_index("ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"),
+        partial_index(
+            "ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"
+        ),
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
     )
 

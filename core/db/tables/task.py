@@ -58,7 +58,9 @@ class Task(Table):
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
         # A second safeguard: whatever a submission has read, two tasks never have the same turn of
         # one content.
-        Index("uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True),
+        Index(
+            "uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True
+        ),
         Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
         partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
         partial_index(
@@ -69,7 +71,8 @@ class Task(Table):
         partial_index(
             "ix_tasks_train_until",
             "train_until",
-            where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+            where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS "
+            "NULL",
         ),
         # Each deletion asks if a blob or an archive is still in use.
         partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),

@@ -95,7 +95,9 @@ class Result(Table):
     task: Mapped[int] = mapped_column(primary_key=True)
     correct: Mapped[int]
     total: Mapped[int]
-    per_class: Mapped[dict[str, list[int]]] = mapped_column(JSON_COLUMN)  # {label: [correct, total]}
+    per_class: Mapped[dict[str, list[int]]] = mapped_column(
+        JSON_COLUMN
+    )  # {label: [correct, total]}
     # best accuracy of the version's ancestors since they learned the task; null if none has
     best: Mapped[float | None]
     # blob of predictions, retained as long as the images; see core.ingest.answers
@@ -105,7 +107,13 @@ class Result(Table):
     # large matrix.
     __table_args__ = (
         partial_index(
-            "ix_results_first", "model_id", "version", "task", "correct", "total", where="best IS NULL"
+            "ix_results_first",
+            "model_id",
+            "version",
+            "task",
+            "correct",
+            "total",
+            where="best IS NULL",
         ),
         partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
         partial_index(

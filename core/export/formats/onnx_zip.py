@@ -33,8 +33,8 @@ class OnnxZip(Format):
         """Return a sentence for a version without classes, which has no probabilities to export."""
         if manifest.version == 0 or not onnx_card.collect_labels(manifest):
             return (
-                f"Version {manifest.version} has learned no classes yet, so it has no probabilities to export. "
-                "Submit a task first, or name a later version."
+                f"Version {manifest.version} has learned no classes yet, so it has no "
+                "probabilities to export. Submit a task first, or name a later version."
             )
         return None
 

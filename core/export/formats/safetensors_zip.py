@@ -46,8 +46,12 @@ class SafetensorsZip(Format):
             """
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
-        merged = Merged([(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts])
-        config = json.dumps(model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True)
+        merged = Merged(
+            [(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts]
+        )
+        config = json.dumps(
+            model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True
+        )
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             add_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
             add_text(archive, "config.json", config + "\n")

@@ -26,7 +26,8 @@ from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import scan_zip
 
 _HEADER = re.compile(
-    r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\),? ?\}\s*"
+    r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, "
+    r"?)*\d{0,15})\),? ?\}\s*"
 )
 _KNOWN = ("images", "labels", "test_images", "test_labels", "classes")
 _NOT_READ = f"no array that is read: these are {', '.join(_KNOWN[:-1])} and {_KNOWN[-1]}"
@@ -84,7 +85,9 @@ def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
     if total > limits.entries:
         raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
     names = (
-        _decode_labels(_read_vector(fd, members, arrays["classes"], limits)) if "classes" in arrays else None
+        _decode_labels(_read_vector(fd, members, arrays["classes"], limits))
+        if "classes" in arrays
+        else None
     )
     numbers: dict[str, int] = {}
     for part, pictures in (("labels", images), ("test_labels", test)):
@@ -95,12 +98,15 @@ def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
                 if item.shape[:1] == pictures.shape[:1]:
                     remedy = npz_remedies.convert_labels(part, item.dtype.kind, item.shape)
                 raise LabelsInvalid(
-                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}.{_format_remedy(remedy)}"
+                    f"The array “{part}” has the shape {item.shape}, not "
+                    f"{pictures.shape[:1]}.{_format_remedy(remedy)}"
                 )
             _add_labels(layout, numbers, _read_vector(fd, members, item, limits), names, part)
     layout.check_classes(limits)
     return Contents(
-        members, layout, tuple(_build_image_array(item) for item in (images, test) if item is not None)
+        members,
+        layout,
+        tuple(_build_image_array(item) for item in (images, test) if item is not None),
     )
 
 
@@ -125,8 +131,8 @@ def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
     if "images" not in arrays or "labels" not in arrays:
         found = [name.removesuffix(".npy") for name in members.names]
         raise ArchiveInvalid(
-            f"The npz must have the arrays “images” and “labels”; it has {', '.join(map(quote, found[:10])) or 'none'}."
-            f"{_format_remedy(npz_remedies.rename_arrays(found))}"
+            f"The npz must have the arrays “images” and “labels”; it has "
+            f"{', '.join(map(quote, found[:10])) or 'none'}.{_format_remedy(npz_remedies.rename_arrays(found))}"
         )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
@@ -153,7 +159,9 @@ def _add_labels(
     for at, value in enumerate(distinct.tolist()):
         if isinstance(value, int) and names is not None:
             if not 0 <= value < len(names):
-                raise LabelsInvalid(f"“{part}” has the label {value}, but “classes” has {len(names)} names.")
+                raise LabelsInvalid(
+                    f"“{part}” has the label {value}, but “classes” has {len(names)} names."
+                )
             text = names[value]
         else:
             text = _decode_label(value)
@@ -185,12 +193,18 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
     head = _read_first_bytes(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
         if name.endswith(".npy"):
-            raise ArchiveHostile(f"The member {quote(name)} is not an npy array (a bare pickle is refused).")
+            raise ArchiveHostile(
+                f"The member {quote(name)} is not an npy array (a bare pickle is refused)."
+            )
         return None
     wide = head[6] >= 2
     (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
     begin = 12 if wide else 10
-    if head[6] not in (1, 2, 3) or length > bounds.MAX_NPY_HEADER_BYTES or len(head) < begin + length:
+    if (
+        head[6] not in (1, 2, 3)
+        or length > bounds.MAX_NPY_HEADER_BYTES
+        or len(head) < begin + length
+    ):
         raise ArchiveInvalid(
             f"The member {quote(name)} has a header of {length} bytes; that is no plain array."
         )
@@ -198,11 +212,14 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
     if re.search(r"'\|?[<>=]?O", text):
         remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
         raise ArchiveHostile(
-            f"The member {quote(name)} is an object array, a pickle; no pickle is ever read.{_format_remedy(remedy)}"
+            f"The member {quote(name)} is an object array, a pickle; no pickle is ever "
+            f"read.{_format_remedy(remedy)}"
         )
     match = _HEADER.fullmatch(text)
     if match is None:
-        raise ArchiveInvalid(f"The member {quote(name)} is not a plain array of numbers or strings.")
+        raise ArchiveInvalid(
+            f"The member {quote(name)} is not a plain array of numbers or strings."
+        )
     descr, fortran, shape_text = match.groups()
     shape = tuple(int(n) for n in shape_text.split(",") if n.strip())
     if not re.fullmatch(r"[|<>=]?[iufbUS]\d{1,6}", descr):
@@ -211,7 +228,9 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
         )
     if fortran == "True" and len(shape) > 1:
         remedy = npz_remedies.convert_order(name.removesuffix(".npy"))
-        raise ArchiveInvalid(f"The member {quote(name)} is in Fortran order.{_format_remedy(remedy)}")
+        raise ArchiveInvalid(
+            f"The member {quote(name)} is in Fortran order.{_format_remedy(remedy)}"
+        )
     try:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
@@ -236,11 +255,15 @@ def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
 
 def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
     shape = item.shape
-    if item.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
+    if (
+        item.dtype != np.uint8
+        or len(shape) not in (3, 4)
+        or (len(shape) == 4 and shape[3] not in (1, 3, 4))
+    ):
         remedy = npz_remedies.convert_images(item.name.removesuffix(".npy"), item.dtype.kind, shape)
         raise ArchiveInvalid(
-            f"The array {quote(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or N×H×W×C, C in 1, 3, 4."
-            f"{_format_remedy(remedy)}"
+            f"The array {quote(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or "
+            f"N×H×W×C, C in 1, 3, 4.{_format_remedy(remedy)}"
         )
     if (
         not shape[1]
@@ -252,7 +275,8 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
     size, packed = members.sizes[item.index], members.packed[item.index]
     if size > max(limits.ratio * packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The member {quote(item.name)} unpacks {packed} bytes to {size}, more than {limits.ratio}:1."
+            f"The member {quote(item.name)} unpacks {packed} bytes to {size}, more than "
+            f"{limits.ratio}:1."
         )
 
 
@@ -260,10 +284,12 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
-        remedy = npz_remedies.convert_labels(item.name.removesuffix(".npy"), item.dtype.kind, item.shape)
+        remedy = npz_remedies.convert_labels(
+            item.name.removesuffix(".npy"), item.dtype.kind, item.shape
+        )
         raise LabelsInvalid(
-            f"The array {quote(item.name)} is {item.dtype} {item.shape}; labels are N integers or strings."
-            f"{_format_remedy(remedy)}"
+            f"The array {quote(item.name)} is {item.dtype} {item.shape}; labels are N integers or "
+            f"strings.{_format_remedy(remedy)}"
         )
     if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
         raise ArchiveTooLarge(
@@ -275,7 +301,12 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
         )
     try:
         data = read(
-            fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
+            fd,
+            members.offsets[i],
+            members.packed[i],
+            members.sizes[i],
+            members.methods[i],
+            members.crcs[i],
         )
     except SizeMismatch as error:
         raise ArchiveHostile(

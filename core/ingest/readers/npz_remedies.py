@@ -21,11 +21,15 @@ def convert_object(array: str) -> str:
         change = f"{array}=np.stack(list(d[{array!r}])).astype('uint8')"
     else:
         return (
-            "Leave it out, in Python, of a file that you trust: d = np.load('old.npz', allow_pickle=True); "
-            "np.savez('new.npz', **{name: d[name] for name in d if d[name].dtype != object})"
+            "Leave it out, in Python, of a file that you trust: d = np.load('old.npz', "
+            "allow_pickle=True); np.savez('new.npz', **{name: d[name] for name in d if "
+            "d[name].dtype != object})"
         )
     more = "; images of several sizes are sent as files instead" if array in IMAGES else ""
-    return f"Convert it, in Python, of a file that you trust: {_format_code(change, ', allow_pickle=True')}{more}"
+    return (
+        f"Convert it, in Python, of a file that you trust: "
+        f"{_format_code(change, ', allow_pickle=True')}{more}"
+    )
 
 
 def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
@@ -44,9 +48,14 @@ def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     else:
         return ""
     scale = (
-        " (floats are taken as 0 to 1: leave out 255 * where they are 0 to 255)" if dtype_kind == "f" else ""
+        " (floats are taken as 0 to 1: leave out 255 * where they are 0 to 255)"
+        if dtype_kind == "f"
+        else ""
     )
-    return f"Convert it, in Python: {_format_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
+    return (
+        f"Convert it, in Python: "
+        f"{_format_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
+    )
 
 
 def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
@@ -58,7 +67,9 @@ def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
         return ""
     if dtype_kind in "fb" and ".argmax" not in expression:
         expression += ".astype(int)"
-    several = " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
+    several = (
+        " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
+    )
     return f"Convert it, in Python: {_format_code(f'{array}={expression}')}{several}"
 
 
@@ -81,7 +92,9 @@ def rename_arrays(names: Iterable[str]) -> str:
         f"{ours}=d[{alias!r}]" + (".reshape(-1)" if "labels" in ours else "")
         for ours, alias in alias_of.items()
     ]
-    return f"Rename them, in Python: d = np.load('old.npz'); np.savez('new.npz', {', '.join(pairs)})"
+    return (
+        f"Rename them, in Python: d = np.load('old.npz'); np.savez('new.npz', {', '.join(pairs)})"
+    )
 
 
 def _format_code(change: str, how: str = "") -> str:

@@ -60,7 +60,9 @@ class GzipReader(Reader):
         """Unpack the archive once, without storing it."""
         return _list_gzip(GzipSource(fd, limits), limits)
 
-    def make_fetcher(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+    def make_fetcher(
+        self, fd: int, contents: Contents, limits: Limits
+    ) -> Callable[[int, int], bytes]:
         """Unpack the archive once more, as far as requested."""
         source, members = GzipSource(fd, limits), contents.members
 
@@ -202,7 +204,9 @@ class GzipSource:
                 self._offset += len(self._packed)
                 if not self._packed:
                     if not self._unpacker.eof:
-                        raise ArchiveInvalid(f"The gzip stream ends early{self._describe_position()}.")
+                        raise ArchiveInvalid(
+                            f"The gzip stream ends early{self._describe_position()}."
+                        )
                     return b""
             if self._unpacker.eof:
                 if not self._packed.strip(b"\0"):  # padding after the last member
@@ -213,13 +217,16 @@ class GzipSource:
                 # attack.
                 if self._streams > 64 + self.position // 1024:
                     raise ArchiveHostile(
-                        f"The gzip consists of thousands of tiny streams{self._describe_position()}."
+                        f"The gzip consists of thousands of tiny "
+                        f"streams{self._describe_position()}."
                     )
                 self._unpacker = zlib.decompressobj(31)
             try:
                 data = self._unpacker.decompress(self._packed, _READ)
             except zlib.error as error:
-                raise ArchiveInvalid(f"The gzip stream is damaged{self._describe_position()}.") from error
+                raise ArchiveInvalid(
+                    f"The gzip stream is damaged{self._describe_position()}."
+                ) from error
             self._packed = (
                 self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
             )
@@ -230,7 +237,8 @@ class GzipSource:
             )
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
-                f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes{self._describe_position()}."
+                f"The archive unpacks to more than {self._limits.unpacked_bytes} "
+                f"bytes{self._describe_position()}."
             )
         if self._copy_to is not None:
             write_all(self._copy_to, data)
@@ -315,14 +323,19 @@ class _Scan:
             after = f" after the entry {quote(names[-1])}" if names else ""
             kind = None if names else what_is(first=block[:FIRST_BYTES])
             if kind is not None:
-                raise ArchiveInvalid(f"What the gzip holds is no tar but {kind.what}. {kind.advice}.")
+                raise ArchiveInvalid(
+                    f"What the gzip holds is no tar but {kind.what}. {kind.advice}."
+                )
             if has_ended:
                 raise ArchiveInvalid(
                     f"Bytes that are no tar follow the end of the tar{after}: send it without them."
                 )
             raise ArchiveInvalid(f"The tar is damaged or cut off{after}.")
         self._headers += 1
-        if self._headers > 2 * self._limits.entries + 16 or len(self.members) > self._limits.entries:
+        if (
+            self._headers > 2 * self._limits.entries + 16
+            or len(self.members) > self._limits.entries
+        ):
             raise self._too_many()
         return block
 
@@ -342,7 +355,9 @@ class _Scan:
         elif kind == b"x":
             self._pax = _parse_pax(body)
         elif kind == b"g" and _parse_pax(body).keys() & {"path", "size", "linkpath"}:
-            raise ArchiveHostile("A global header of the tar names a path or a size for all entries.")
+            raise ArchiveHostile(
+                "A global header of the tar names a path or a size for all entries."
+            )
 
     def _read_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
@@ -380,7 +395,9 @@ class _Scan:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)
         if self._source.position < offset + size:
-            raise ArchiveHostile(f"The entry {quote(name)} declares {size} bytes, more than the archive has.")
+            raise ArchiveHostile(
+                f"The entry {quote(name)} declares {size} bytes, more than the archive has."
+            )
         refuse_nested(name, data[:MAGIC_BYTES])
         self.members.append(name, offset, size, size, STORED, NO_CRC)
 
@@ -391,7 +408,9 @@ def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"3", b"4", b"6"):
         raise ArchiveHostile(f"The entry {quote(name)} is a device or pipe.")
     if kind not in (b"0", b"\0", b"7", b"5"):
-        raise ArchiveHostile(f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}.")
+        raise ArchiveHostile(
+            f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}."
+        )
     if (kind == b"5" or raw.endswith("/")) and size:
         raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
     if kind != b"5" and not raw.endswith("/") and not name:
@@ -413,7 +432,9 @@ def _header_name(block: bytes) -> str:
 
 def _decode_text(raw: bytes) -> str:
     if len(raw) > MAX_NAME_BYTES:
-        raise ArchiveHostile(f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes.")
+        raise ArchiveHostile(
+            f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes."
+        )
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

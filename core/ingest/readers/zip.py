@@ -112,7 +112,9 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     encoded = ZipNames(names)
     for index, entry in enumerate(_read_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
-        name = path_of(encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end)))
+        name = path_of(
+            encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
+        )
         is_folder = _check_kind(entry, name)
         if name in seen and not is_folder:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
@@ -126,7 +128,8 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
             raise ArchiveTooLarge(
-                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {quote(name)})."
+                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at "
+                f"{quote(name)})."
             )
         if entry.method == DEFLATED:
             first = _first_inflated(fd, entry, data_offset)
@@ -167,13 +170,19 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
                 break
         at = tail.rfind(b"PK\x05\x06", 0, at)
     if at < 0:
-        raise ArchiveInvalid("The zip has no end-of-directory record: it is cut off or something follows it.")
+        raise ArchiveInvalid(
+            "The zip has no end-of-directory record: it is cut off or something follows it."
+        )
     if tail.find(b"PK\x05\x06", at + 4) >= 0:
         raise ArchiveHostile("The zip has two end-of-directory records.")
     _, disk, start_disk, entries_on_disk, total, size, offset, _ = fields
     end_offset = tail_offset + at
     where = end_offset
-    locator = os.pread(fd, _LOCATOR.size, end_offset - _LOCATOR.size) if end_offset >= _LOCATOR.size else b""
+    locator = (
+        os.pread(fd, _LOCATOR.size, end_offset - _LOCATOR.size)
+        if end_offset >= _LOCATOR.size
+        else b""
+    )
     if locator.startswith(b"PK\x06\x07"):
         where, (disk, start_disk, entries_on_disk, total, size, offset) = _read_end64(
             fd, locator, end_offset, fields
@@ -181,15 +190,21 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
     if disk or start_disk or entries_on_disk != total:
         raise ArchiveInvalid("The zip is one part of several; send it as one file.")
     if total > limits.entries:
-        raise ArchiveTooLarge(f"The zip has {total} entries; at most {limits.entries} are accepted.")
+        raise ArchiveTooLarge(
+            f"The zip has {total} entries; at most {limits.entries} are accepted."
+        )
     if size > total * (_CENTRAL.size + 3 * _MAX16) or size < total * _CENTRAL.size:
-        raise ArchiveHostile(f"The zip's directory of {size} bytes cannot hold its {total} entries.")
+        raise ArchiveHostile(
+            f"The zip's directory of {size} bytes cannot hold its {total} entries."
+        )
     if size > (64 << 10) + total * bounds.DIRECTORY_BYTES_PER_ENTRY:
         raise ArchiveTooLarge(
             f"The zip's directory takes {size} bytes for {total} entries; shorten the names."
         )
     if offset + size != where:
-        raise ArchiveHostile("The zip's directory does not lie right before its end-of-directory record.")
+        raise ArchiveHostile(
+            "The zip's directory does not lie right before its end-of-directory record."
+        )
     return _End(total, size, offset)
 
 
@@ -206,9 +221,13 @@ def _read_end64(
         raise ArchiveHostile("The zip64 locator does not point at a zip64 end-of-directory record.")
     _, record_bytes, _, _, *wide = _END64.unpack(record)
     if where + 12 + record_bytes != end_offset - _LOCATOR.size:
-        raise ArchiveHostile("The zip64 end-of-directory record does not end where its locator begins.")
+        raise ArchiveHostile(
+            "The zip64 end-of-directory record does not end where its locator begins."
+        )
     tops = (_MAX16, _MAX16, _MAX16, _MAX16, _MAX32, _MAX32)
-    if any(short not in (long, top) for short, long, top in zip(fields[1:7], wide, tops, strict=True)):
+    if any(
+        short not in (long, top) for short, long, top in zip(fields[1:7], wide, tops, strict=True)
+    ):
         raise ArchiveHostile("The zip's two end-of-directory records contradict each other.")
     return where, tuple(wide)
 
@@ -226,7 +245,9 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
         buffer, at = buffer[at:] + block, 0
         offset, left = offset + len(block), left - len(block)
         if len(buffer) < count:
-            raise ArchiveHostile("The zip's directory ends within an entry: it lies about its entries.")
+            raise ArchiveHostile(
+                "The zip's directory ends within an entry: it lies about its entries."
+            )
 
     for _ in range(end.entries):
         fill_buffer(_CENTRAL.size)
@@ -247,8 +268,12 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
                     values, size, packed, header_offset, disk, raw_name
                 )
         if disk:
-            raise ArchiveInvalid(f"The entry {quote(raw_name)} lies in another part of a divided zip.")
-        yield _Entry(raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra)
+            raise ArchiveInvalid(
+                f"The entry {quote(raw_name)} lies in another part of a divided zip."
+            )
+        yield _Entry(
+            raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra
+        )
         at += record_bytes
     if left or at != len(buffer):
         raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
@@ -260,7 +285,9 @@ def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
         if at + 4 + count > len(extra):
-            raise ArchiveHostile(f"The extra field of {quote(raw_name)} is longer than the space it has.")
+            raise ArchiveHostile(
+                f"The extra field of {quote(raw_name)} is longer than the space it has."
+            )
         if kind == 1:
             if body is not None:
                 raise ArchiveHostile(f"The entry {quote(raw_name)} has two zip64 fields.")
@@ -276,7 +303,9 @@ def _widen_fields(
 
     def take_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
-            raise ArchiveHostile(f"The zip64 field of {quote(raw_name)} lacks a value that it should hold.")
+            raise ArchiveHostile(
+                f"The zip64 field of {quote(raw_name)} lacks a value that it should hold."
+            )
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
     size = take_value(64) if size == _MAX32 else size
@@ -296,12 +325,15 @@ def _check_kind(entry: _Entry, name: str) -> bool:
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise ArchiveHostile(f"The entry {quote(name)} is a device, pipe or socket.")
     if entry.flags & _ENCRYPTED:
-        raise ArchiveHostile(f"The entry {quote(name)} is encrypted; send the archive without a password.")
+        raise ArchiveHostile(
+            f"The entry {quote(name)} is encrypted; send the archive without a password."
+        )
     if entry.method not in (STORED, DEFLATED):
         method = _METHODS.get(entry.method, f"method {entry.method}")
         raise ArchiveHostile(
-            f"The entry {quote(name)} is packed with {method}; only stored and deflated are accepted. Unpack it, and "
-            "send the folder (perennial submit MODEL FOLDER), or pack it with zip -r."
+            f"The entry {quote(name)} is packed with {method}; only stored and deflated are "
+            "accepted. Unpack it, and send the folder (perennial submit MODEL FOLDER), or pack it "
+            "with zip -r."
         )
     is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and (entry.size or entry.packed > 2):
@@ -318,13 +350,18 @@ def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) ->
         return
     # Deflate adds at most 5 bytes per 16 KiB block. Weak packers are allowed twice that and a
     # margin.
-    if entry.packed > entry.size + entry.size // 1000 + 128 or entry.size > entry.packed * _DEFLATE_RATIO:
+    if (
+        entry.packed > entry.size + entry.size // 1000 + 128
+        or entry.size > entry.packed * _DEFLATE_RATIO
+    ):
         raise ArchiveHostile(
-            f"The entry {quote(name)} lies about its size: {entry.packed} packed bytes, {entry.size} unpacked."
+            f"The entry {quote(name)} lies about its size: {entry.packed} packed bytes, "
+            f"{entry.size} unpacked."
         )
     if check_ratio and entry.size > max(limits.ratio * entry.packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The entry {quote(name)} unpacks {entry.packed} bytes to {entry.size}, more than {limits.ratio}:1."
+            f"The entry {quote(name)} unpacks {entry.packed} bytes to {entry.size}, more than "
+            f"{limits.ratio}:1."
         )
 
 
@@ -346,14 +383,20 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
     if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
         raise ArchiveHostile(f"The entry {quote(name)} has another name in its local header.")
     if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):
-        raise ArchiveHostile(f"The entry {quote(name)} has other flags or packing in its local header.")
+        raise ArchiveHostile(
+            f"The entry {quote(name)} has other flags or packing in its local header."
+        )
     if _MAX32 in (packed, size):
-        wide = _zip64_extra(head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name)
+        wide = _zip64_extra(
+            head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name
+        )
         values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]
         size, packed, _, _ = _widen_fields(values, size, packed, 0, 0, name)
     local, central = (crc, packed, size), (entry.crc, entry.packed, entry.size)
     # With a data descriptor, the local header may have zeros for these three: they follow the data.
-    if any(a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)):
+    if any(
+        a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)
+    ):
         raise ArchiveHostile(
             f"The entry {quote(name)} declares other sizes or another checksum in its local header."
         )

@@ -135,7 +135,9 @@ def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[i
         raise RuleError("The batch has a test part but no training images.")
     for label, has in zip(classes, trained, strict=True):
         if not has:
-            raise RuleError(f"The class {quote(label)} has test images but no training images.", "labels")
+            raise RuleError(
+                f"The class {quote(label)} has test images but no training images.", "labels"
+            )
 
 
 def _hidden_folder(name: str) -> str:

@@ -13,7 +13,10 @@ from core.ingest.rules.words import is_container
 
 
 def choose_table(
-    builder: Builder, kept: Sequence[int], options: ReadingOptions, find: Callable[[], FoundTable | None]
+    builder: Builder,
+    kept: Sequence[int],
+    options: ReadingOptions,
+    find: Callable[[], FoundTable | None],
 ) -> FoundTable | None:
     """Return the label table that determines the classes, or None.
 
@@ -22,7 +25,9 @@ def choose_table(
     Raises RuleError if a table is meant, or needed, and cannot be read.
     """
     names = builder.names
-    is_named = options.table or options.image_column or options.label_column or options.names_pattern
+    is_named = (
+        options.table or options.image_column or options.label_column or options.names_pattern
+    )
     is_meant = is_named or any(
         names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in kept
     )
@@ -34,7 +39,9 @@ def choose_table(
         labelled = len(resolve_rows(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
-        reason = f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
+        reason = (
+            f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
+        )
     except RuleError as error:
         if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
             raise
@@ -53,11 +60,15 @@ def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOpti
         levels = find_levels(images, options.class_level, tuple)
     except RuleError:
         return False
-    class_folders = {place.folder for place in map(levels.find_place, images) if isinstance(place, Place)}
+    class_folders = {
+        place.folder for place in map(levels.find_place, images) if isinstance(place, Place)
+    }
     return len(class_folders) > 1 and not all(map(is_container, class_folders))
 
 
-def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable) -> None:
+def read_table(
+    builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable
+) -> None:
     """Read labels from a table, without files that it does not list and unreadable entries."""
     plan, names = builder.plan, builder.names
     images = [i for i in kept if not is_no_image(names[i])]
@@ -67,7 +78,9 @@ def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, t
     plan.kind = "csv" if is_own else "table"
     if not is_own:
         plan.notes.append(
-            f"labels were read from {table.title}" if table_name else f"labels were read by {table.kind}"
+            f"labels were read from {table.title}"
+            if table_name
+            else f"labels were read by {table.kind}"
         )
     parts = {placed.row.part for placed in resolved.placed}
     held_out = held_out_parts(parts)
@@ -94,7 +107,8 @@ def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, t
             images_lost += is_image(names[index])
     if images_lost and table_name:
         plan.lost.append(
-            f"{format_count(images_lost, 'image')} left out, which {quote(table_name)} gives no label."
+            f"{format_count(images_lost, 'image')} left out, which {quote(table_name)} gives no "
+            f"label."
         )
     if unlisted and table_name:
         plan.notes.append(f"{format_count(unlisted, 'file')} not listed in {table_name} ignored")

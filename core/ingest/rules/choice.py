@@ -35,8 +35,9 @@ class Choice:
         plan, found = self._builder.plan, self._found
         if self._options.one_class and len(found) > 1:
             raise RuleError(
-                f"one_class=true was asked for, and the batch has {format_count(len(found), 'class', 'classes')}: "
-                f"{format_tally(found)}. Leave the option out.",
+                f"one_class=true was asked for, and the batch has "
+                f"{format_count(len(found), 'class', 'classes')}: {format_tally(found)}. Leave the "
+                f"option out.",
                 "labels",
             )
         containers = sorted(name for name in found if is_container(name))
@@ -54,15 +55,15 @@ class Choice:
         halves = parts_of_classes(found)
         if halves:
             plan.warnings.append(
-                f"The folders {format_names(halves, 4)} were taken as classes of their own. If they are parts "
-                f"of one class, "
+                f"The folders {format_names(halves, 4)} were taken as classes of their own. If "
+                f"they are parts of one class, "
                 "send train/<class>/… and test/<class>/…."
             )
         if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(
-                f"Classes were read from folders, and no label file: {files}. To read labels from a file, name it with "
-                "-o table=FILE (in a request ?table=FILE)."
+                f"Classes were read from folders, and no label file: {files}. To read labels from "
+                "a file, name it with -o table=FILE (in a request ?table=FILE)."
             )
         return {}
 
@@ -93,10 +94,15 @@ class Choice:
                 if images != "1 image"
                 else f"1 image lies in the folder {path}"
             )
-            remedies = [Remedy("one_class", "true", f"Read all {images} as one class {quote(label)}")]
-            alternative = f", or with -o layout=folders to call it {quote(name)}" if label != name else ""
+            remedies = [
+                Remedy("one_class", "true", f"Read all {images} as one class {quote(label)}")
+            ]
+            alternative = (
+                f", or with -o layout=folders to call it {quote(name)}" if label != name else ""
+            )
             option_text = (
-                "If they are all of one class, say so with -o one_class=true (in a request ?one_class=true), which "
+                "If they are all of one class, say so with -o one_class=true (in a request "
+                "?one_class=true), which "
                 f"calls it {quote(label)}{alternative}."
             )
         else:
@@ -104,10 +110,12 @@ class Choice:
                 f"{images} lie in folders whose names say where files lie, not what is in them "
                 f"({format_tally(found)})"
             )
-            remedies = [Remedy("layout", "folders", f"Read {format_names(sorted(found), 3)} as classes")]
+            remedies = [
+                Remedy("layout", "folders", f"Read {format_names(sorted(found), 3)} as classes")
+            ]
             option_text = (
-                "If the folders are the classes all the same, say so with -o layout=folders (in a request "
-                "?layout=folders)."
+                "If the folders are the classes all the same, say so with -o layout=folders (in a "
+                "request ?layout=folders)."
             )
         named, by_names = offer_pattern(self._builder.names, self._kept)
         remedies += named
@@ -115,9 +123,9 @@ class Choice:
         more = f", and so do {format_count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
         advice = looks[0].advice if looks else ""
         return RuleError(
-            f"The batch has no labels that are sure: {issue}{beside}{more}.{advice} Put the images of each class in a "
-            f"folder of its name, or send their labels as {CSV_NAME} with the first line path,label. {option_text}"
-            f"{by_names}",
+            f"The batch has no labels that are sure: {issue}{beside}{more}.{advice} Put the images "
+            f"of each class in a folder of its name, or send their labels as {CSV_NAME} with the "
+            f"first line path,label. {option_text}{by_names}",
             "labels",
             remedies,
         )
@@ -131,12 +139,16 @@ def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
     part_folders = [] if has_parts else [name for name in containers if part_of(name)]
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
-        f"The folder {quote(folder)} was taken as a class. For a training part and a test part, send "
-        "train/<class>/… and test/<class>/…."
+        f"The folder {quote(folder)} was taken as a class. For a training part and a test part, "
+        "send train/<class>/… and test/<class>/…."
         for folder in part_folders
     ][:MOST_NOTES]
     if container_folders:
-        phrase = "s {} were taken as classes" if len(container_folders) > 1 else " {} was taken as a class"
+        phrase = (
+            "s {} were taken as classes"
+            if len(container_folders) > 1
+            else " {} was taken as a class"
+        )
         warnings.append(
             f"The folder{phrase.format(format_names(container_folders))}, like the folders beside."
         )
@@ -148,7 +160,9 @@ def offer_pattern(names: Sequence[str], kept: Sequence[int]) -> tuple[list[Remed
     pattern = suggest_pattern(names, [i for i in kept if is_image(names[i])])
     if not pattern:
         return [], ""
-    remedy = Remedy("names_pattern", pattern, f"Take the labels from the names of the files, {pattern}")
+    remedy = Remedy(
+        "names_pattern", pattern, f"Take the labels from the names of the files, {pattern}"
+    )
     return [
         remedy
     ], f" If the names of the files begin with the labels, -o names_pattern='{pattern}' takes them."

@@ -21,7 +21,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r".*\.manifest", "a SageMaker or Rekognition manifest"),
     (r"dataset_info\.json|dataset_dict\.json|state\.json", "what save_to_disk of datasets writes"),
     (
-        r"(labels?|annotations?|annots?|ground[-_ ]?truth|targets?|image[-_ ]?list|list)([-_].*)?\.(txt|xml)",
+        r"(labels?|annotations?|annots?|ground[-_ ]?truth|targets?|image[-_ "
+        r"]?list|list)([-_].*)?\.(txt|xml)",
         "a list of labels",
     ),
     (r"(train|val|valid|test)(list)?\.txt", "a list of images"),
@@ -34,7 +35,11 @@ _COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))
 _READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
 """Words in descriptions of files from which the client can make a batch."""
-_SIDECARS = {".xml": "Pascal VOC annotations", ".txt": "YOLO labels", ".json": "LabelMe annotations"}
+_SIDECARS = {
+    ".xml": "Pascal VOC annotations",
+    ".txt": "YOLO labels",
+    ".json": "LabelMe annotations",
+}
 _MOST_GROUPS = 20
 
 
@@ -114,7 +119,12 @@ def _group_sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFil
         first.setdefault(group, index)
         of[group] += 1
     return [
-        LabelFile(first[group], names[first[group]], f"one of {count:,} {_SIDECARS[group[1]]}", is_aside=True)
+        LabelFile(
+            first[group],
+            names[first[group]],
+            f"one of {count:,} {_SIDECARS[group[1]]}",
+            is_aside=True,
+        )
         for group, count in sorted(of.items())
         if count > 1 and group[1] in _SIDECARS
     ][:_MOST_GROUPS]

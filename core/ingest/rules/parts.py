@@ -16,8 +16,8 @@ from core.ingest.rules.names import quote
 from core.ingest.rules.words import TEST, TRAINING, VALIDATION, alike_parts, part_of
 
 _INSTEAD = (
-    "Put what is to be learned in train/<class>/… beside it, or, if nothing is to be held out, send the class "
-    "folders alone."
+    "Put what is to be learned in train/<class>/… beside it, or, if nothing is to be held out, "
+    "send the class folders alone."
 )
 
 
@@ -57,19 +57,28 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
 
 
 def _refuse_part(
-    top: str, part: str, parts: Mapping[str, str], classes_in: Mapping[str, set[str]], others: Collection[str]
+    top: str,
+    part: str,
+    parts: Mapping[str, str],
+    classes_in: Mapping[str, set[str]],
+    others: Collection[str],
 ) -> None:
-    finding = f"The batch has a {part} part, the folder {quote(top)} with class folders in it, but no training images"
+    finding = (
+        f"The batch has a {part} part, the folder {quote(top)} with class folders in it, but "
+        f"no training images"
+    )
     if len(classes_in) > len(parts):
         flat = quote(min(set(classes_in) - set(parts)))
-        raise RuleError(f"{finding}: the folder {flat} has no class folders. Put its images in some.")
+        raise RuleError(
+            f"{finding}: the folder {flat} has no class folders. Put its images in some."
+        )
     if not others:
         raise RuleError(f"{finding}. {_INSTEAD}")
     shared_names = {name.lower() for name in others} & {name.lower() for name in classes_in[top]}
     if shared_names:
         raise RuleError(
-            f"{finding}: the class {quote(min(shared_names))} is in it and beside it. Put the class folders beside "
-            f"{quote(top)} in a folder called train."
+            f"{finding}: the class {quote(min(shared_names))} is in it and beside it. Put the "
+            f"class folders beside {quote(top)} in a folder called train."
         )
 
 
@@ -83,5 +92,9 @@ def describe_part(folder: str, part: str, parts: Collection[str]) -> str:
     if part != VALIDATION:
         return f"the folder {quote(folder)} was taken as the {part} part"
     if is_held_out(part, parts):
-        return f"the folder {quote(folder)} was taken as the test part, since there is no test folder"
-    return f"the folder {quote(folder)} was added to the training part, since there is a test folder"
+        return (
+            f"the folder {quote(folder)} was taken as the test part, since there is no test folder"
+        )
+    return (
+        f"the folder {quote(folder)} was added to the training part, since there is a test folder"
+    )

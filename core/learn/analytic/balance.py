@@ -79,7 +79,10 @@ class LeftOut:
         Args:
             balanced: the balanced sums, which determine the grid of λ.
         """
-        weights = 1 / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
+        weights = (
+            1
+            / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
+        )
 
         def weighted_error(strength: float) -> float:
             return float((self.measure_errors(strength) * weights).sum())
@@ -108,7 +111,9 @@ class LeftOut:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
             all_squares = ((towards @ self._square) * towards).sum(1)
-        errors: Tensor = all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
+        errors: Tensor = (
+            all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
+        )
         return errors
 
     def _compute_score_vectors(self, strength: float) -> tuple[Tensor, Tensor]:
@@ -119,7 +124,11 @@ class LeftOut:
         h, own_mean = self._h, self._own
         inverse = 1 / (self._values + strength * self._unit)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        hh, hm, mm = (h_inverse * h).sum(1), (h_inverse * own_mean).sum(1), (own_inverse * own_mean).sum(1)
+        hh, hm, mm = (
+            (h_inverse * h).sum(1),
+            (h_inverse * own_mean).sum(1),
+            (own_inverse * own_mean).sum(1),
+        )
         # UᵀB⁻¹U, [n, 2, 2].
         inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)
         identity = torch.eye(2, dtype=h.dtype, device=h.device)

@@ -73,7 +73,9 @@ def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
         return float("nan"), float("nan")
     sums = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values)[present]
     means = sums / n
-    squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[present]
+    squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[
+        present
+    ]
     variance = (squares - n * means.square()).clamp(min=0) / (n - 1).clamp(min=1) / n
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
 

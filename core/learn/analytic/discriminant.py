@@ -54,7 +54,9 @@ def oas_shrinkage(sigma: Tensor, examples: int) -> float:
 def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
     """Return the shrunk covariance (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
     scale = float(sigma.trace()) / len(sigma) or 1.0
-    return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
+    return (1 - share) * sigma + share * scale * torch.eye(
+        len(sigma), dtype=sigma.dtype, device=sigma.device
+    )
 
 
 def factor_covariance(sigma: Tensor, size: float) -> Tensor:
@@ -102,7 +104,8 @@ def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None =
 
 
 class LeftOut:
-    """Scores examples by `solve_classifier(·, "uniform", ρ)` of all examples but themselves, for any ρ.
+    """Scores examples by `solve_classifier(·, "uniform", ρ)` of all examples but themselves, for
+    any ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
     (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors
@@ -128,9 +131,9 @@ class LeftOut:
         self._lost = self._n / (self._n - 1).clamp(min=1) / max(freedom - 1, 1)
         rescale = freedom / max(freedom - 1, 1)
         self._values = rescale * values.clamp(min=0)
-        self._mean = (float(sigma.trace()) * rescale - self._lost * self._residual.square().sum(1)) / len(
-            sigma
-        )
+        self._mean = (
+            float(sigma.trace()) * rescale - self._lost * self._residual.square().sum(1)
+        ) / len(sigma)
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
@@ -144,9 +147,10 @@ class LeftOut:
     def choose_share(self) -> float:
         """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
 
-        OAS assumes one Gaussian for all examples, and shrinks network features too little: with fewer
-        examples than features that costs up to four points of accuracy (docs/design/defaults.md).
-        There must be an example, and two or more of each class that has any.
+        OAS assumes one Gaussian for all examples, and shrinks network features too little: with
+        fewer examples than features that costs up to four points of accuracy
+        (docs/design/defaults.md). There must be an example, and two or more of each class that has
+        any.
         """
 
         def tempered_loss(share: float) -> float:
@@ -171,6 +175,8 @@ class LeftOut:
         down = (1 - share) * self._lost
         # Sherman and Morrison's formula for the direction r.
         gain = down / (1 - down * r_r)
-        scores: Tensor = h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
+        scores: Tensor = (
+            h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
+        )
         scores = scores.masked_fill(self._sums.counts == 0, -torch.inf)
         return scores.masked_fill((self._n < 2)[:, None], torch.nan)

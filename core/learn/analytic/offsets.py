@@ -1,9 +1,9 @@
 """Class offsets that keep a large class from being predicted more readily.
 
-A classifier fits the images that it was solved from better than new ones, and the more so the fewer there are of a
-class. So new images of rare classes score less than those of large ones. The offset of a class is −β log n of its
-images; β is the one with the least cross-entropy of left-out answers, in which each class weighs the same. Where
-classes are equally large there is none.
+A classifier fits the images that it was solved from better than new ones, and the more so the fewer
+there are of a class. So new images of rare classes score less than those of large ones. The offset
+of a class is −β log n of its images; β is the one with the least cross-entropy of left-out answers,
+in which each class weighs the same. Where classes are equally large there is none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ STEPS = 100
 
 
 def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
-    """Return what is added to the scores of each class, float64 [C]; 0 at an average of the classes.
+    """Return what is added to the scores of each class, float64 [C]; 0 at an average of the
+    classes.
 
     Args:
-        scores: float64 [n, C], each by the solution without the example; −inf at classes that it cannot have.
+        scores: float64 [n, C], each by the solution without the example; −inf at classes that it
+            cannot have.
         labels: int64 [n].
         counts: [C], images of each class.
     """
@@ -30,7 +32,9 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     if not len(labels) or len(present) < 2 or bool((present == present[0]).all()):
         return none
     sizes = counts.clamp(min=1).double().log() - present.log().mean()
-    sizes = torch.where(counts > 0, sizes, torch.zeros_like(sizes))  # an absent class stays as it is
+    sizes = torch.where(
+        counts > 0, sizes, torch.zeros_like(sizes)
+    )  # an absent class stays as it is
     impossible = scores.isinf()
     centred = scores.masked_fill(impossible, 0.0)
     centred = centred - centred.mean(1, keepdim=True)

@@ -23,7 +23,9 @@ def solve(sums: Sums, strength: float) -> Tensor:
         sums: sums over the examples.
         strength: λ > 0, in units of G.
     """
-    regular = sums.gram + strength * torch.eye(len(sums.gram), dtype=torch.float64, device=sums.gram.device)
+    regular = sums.gram + strength * torch.eye(
+        len(sums.gram), dtype=torch.float64, device=sums.gram.device
+    )
     factor, failed = torch.linalg.cholesky_ex(regular)
     if int(failed):  # λ is below G's rounding, so the matrix is not positive definite
         solution: Tensor = torch.linalg.lstsq(regular, sums.cross).solution

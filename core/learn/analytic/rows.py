@@ -64,7 +64,9 @@ def digest_images(images: Tensor, seed: int) -> Tensor:
         hashlib.blake2b(image.numpy().tobytes(), digest_size=KEY_BYTES, key=key).digest()
         for image in images.cpu()
     ]
-    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(len(digests), KEY_BYTES)
+    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(
+        len(digests), KEY_BYTES
+    )
 
 
 def draw_rows(rows: Rows, per_class: int) -> Tensor:

@@ -15,7 +15,9 @@ LEAST = 30
 
 
 def choose_temperature(
-    held_out: Logits, left_out: Callable[[], tuple[Tensor, Tensor] | None], parent: Temperature | None
+    held_out: Logits,
+    left_out: Callable[[], tuple[Tensor, Tensor] | None],
+    parent: Temperature | None,
 ) -> Temperature:
     """Fit a temperature to the best source with enough images.
 

@@ -105,7 +105,9 @@ def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
     ends = np.flatnonzero(following < descending)  # the last image of each probability
     spaced = -(-np.arange(1, POINTS + 1) * n // POINTS) - 1
     chosen = np.unique(ends[np.searchsorted(ends, spaced)])
-    middle = np.where(chosen == n - 1, descending[chosen], (descending[chosen] + following[chosen]) / 2)
+    middle = np.where(
+        chosen == n - 1, descending[chosen], (descending[chosen] + following[chosen]) / 2
+    )
     return [
         CoveragePoint(probability=float(p), images=int(i) + 1, right=int(rights[i]))
         for p, i in zip(middle, chosen, strict=True)
@@ -124,9 +126,14 @@ def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Cal
     gaps = bins.probabilities - bins.right
     raw, n, rng = bins.error_of(gaps), len(gaps), np.random.default_rng(seed)
     # Predictions drawn from the probabilities themselves, as of a perfectly calibrated model.
-    drawn = [bins.error_of(bins.probabilities - (rng.random(n) < bins.probabilities)) for _ in range(DRAWS)]
+    drawn = [
+        bins.error_of(bins.probabilities - (rng.random(n) < bins.probabilities))
+        for _ in range(DRAWS)
+    ]
     # Bootstrap: a draw with replacement as the number of times that each image is drawn.
-    resampled = [bins.error_of(gaps * np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(DRAWS)]
+    resampled = [
+        bins.error_of(gaps * np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(DRAWS)
+    ]
     error, spread = raw - float(np.mean(drawn)), max(float(np.std(drawn)), float(np.std(resampled)))
     # Where bins are far off, chance adds nothing, and the subtracted bias is too large. Resamples
     # estimate how much chance added.
@@ -154,9 +161,13 @@ def sort_answers(probabilities: Floats, right: Mask) -> Sorted:
 def _summarize_bins(found: Sorted) -> list[CalibrationBin]:
     """Return each bin's number of images, mean probability and number of correct predictions."""
     parts = zip(
-        np.split(found.probabilities, found.starts[1:]), np.split(found.right, found.starts[1:]), strict=True
+        np.split(found.probabilities, found.starts[1:]),
+        np.split(found.right, found.starts[1:]),
+        strict=True,
     )
     return [
-        CalibrationBin(images=len(right), probability=float(probabilities.mean()), right=int(right.sum()))
+        CalibrationBin(
+            images=len(right), probability=float(probabilities.mean()), right=int(right.sum())
+        )
         for probabilities, right in parts
     ]

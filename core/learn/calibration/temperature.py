@@ -92,5 +92,7 @@ def _mean_target_logit(z: Tensor, possible: Tensor, targets: Tensor) -> float:
     """
     n = len(z)
     right = z.gather(1, targets[:, None]).squeeze(1)
-    other_mean = (torch.where(possible, z, torch.zeros_like(z)).sum(1) - right) / (possible.sum(1) - 1)
+    other_mean = (torch.where(possible, z, torch.zeros_like(z)).sum(1) - right) / (
+        possible.sum(1) - 1
+    )
     return float(((n + 1) * right + other_mean).mean() / (n + 2))

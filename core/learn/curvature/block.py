@@ -96,7 +96,11 @@ class Block(ABC):
     @property
     def tiers(self) -> dict[str, str]:
         """Storage tier of each field that is a factor."""
-        return {name: value.tier for name, value in self._get_fields().items() if isinstance(value, Factor)}
+        return {
+            name: value.tier
+            for name, value in self._get_fields().items()
+            if isinstance(value, Factor)
+        }
 
     @property
     def nbytes(self) -> int:
@@ -271,7 +275,9 @@ class Gram(Block):
         """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
         a = factor.compress_matrix(self.a.to_dense(), limit)
         if a is None:
-            raise ValueError(f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes")
+            raise ValueError(
+                f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"
+            )
         return Gram(a)
 
 

@@ -41,7 +41,9 @@ class LayerInput:
 class CapturedPass:
     """A forward pass: `outputs` [B, C] with their graph, and the input of each layer that ran."""
 
-    def __init__(self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor) -> None:
+    def __init__(
+        self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor
+    ) -> None:
         """Run one forward pass on x [B, …] and record it.
 
         Raises ValueError when a layer runs twice, on rows that are no examples, or on an input that
@@ -55,9 +57,14 @@ class CapturedPass:
                 if layer.form == "bare":
                     stack.enter_context(self._swap_parameter(layer))
                 elif layer.form != "projection":
-                    stack.callback(layer.module.register_forward_hook(self._make_hook(layer.name)).remove)
+                    stack.callback(
+                        layer.module.register_forward_hook(self._make_hook(layer.name)).remove
+                    )
             for name, module in network.named_modules():
-                if isinstance(module, nn.MultiheadAttention) and _name_inner_layers(name) & self._wanted:
+                if (
+                    isinstance(module, nn.MultiheadAttention)
+                    and _name_inner_layers(name) & self._wanted
+                ):
                     stack.enter_context(self._record_attention(name, module))
             with torch.enable_grad():
                 # Weights may not require gradients; the input does, so that every layer has a
@@ -83,7 +90,11 @@ class CapturedPass:
             if layer_input.output_edge is not None
         }
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
-            self.outputs, list(output_edges.values()), cotangent, retain_graph=not last, allow_unused=True
+            self.outputs,
+            list(output_edges.values()),
+            cotangent,
+            retain_graph=not last,
+            allow_unused=True,
         )
         return {name: g for name, g in zip(output_edges, gradients, strict=True) if g is not None}
 

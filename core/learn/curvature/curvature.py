@@ -25,7 +25,9 @@ class Curvature:
     blocks: Mapping[str, Block]
 
     @torch.no_grad()
-    def evaluate_penalty(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    def evaluate_penalty(
+        self, displacements: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], Tensor]:
         """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
 
         Layers without a weight in `displacements` and parameters without a block are left out. A
@@ -86,7 +88,9 @@ class Curvature:
 
     def to_json(self) -> dict[str, Any]:
         """Return kind and storage tiers by layer."""
-        return {name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()}
+        return {
+            name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()
+        }
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
@@ -96,7 +100,10 @@ class Curvature:
             layer, _, field = key.rpartition("/")
             by_layer[layer][field] = tensor
         return Curvature(
-            {layer: from_tensors(of["kind"], of["tiers"], by_layer[layer]) for layer, of in json.items()}
+            {
+                layer: from_tensors(of["kind"], of["tiers"], by_layer[layer])
+                for layer, of in json.items()
+            }
         )
 
 

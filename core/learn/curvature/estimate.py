@@ -47,7 +47,9 @@ class CurvatureEstimator:
             ValueError: for a layer that cannot be measured.
         """
         self._network, self._forward = network, forward
-        self._parts = {name: _LayerSums(find_layer(network, name), kind) for name, kind in kinds.items()}
+        self._parts = {
+            name: _LayerSums(find_layer(network, name), kind) for name, kind in kinds.items()
+        }
         self.n = 0
 
     def add(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
@@ -98,7 +100,9 @@ class CurvatureEstimator:
 
         Raises ValueError for other layers, kinds or shapes.
         """
-        mine = {f"{name}/{key}": t for name, part in self._parts.items() for key, t in part.sums.items()}
+        mine = {
+            f"{name}/{key}": t for name, part in self._parts.items() for key, t in part.sums.items()
+        }
         shapes = {key: t.shape for key, t in tensors.items() if key != "n"}
         if shapes != {key: t.shape for key, t in mine.items()}:
             raise ValueError("the stored sums are of other layers or kinds")
@@ -154,7 +158,9 @@ class _LayerSums:
         rows = inputs_of(self.layer, a.to(self.dtype))
         positions = rows.shape[1]
         if self.kind == "gram" and positions != 1:
-            raise ValueError(f"{self.layer.name}: the gram of a layer that runs on {positions} positions")
+            raise ValueError(
+                f"{self.layer.name}: the gram of a layer that runs on {positions} positions"
+            )
         rows = rows.flatten(0, 1)
         self.sums["a"] += rows.T @ rows / positions
 
@@ -197,7 +203,9 @@ class _LayerSums:
                 return Kfac(make_dense(_symmetrize(mean["a"])), make_dense(_symmetrize(mean["g"])))
             case "tkfac":
                 return TKfac(
-                    make_dense(_symmetrize(mean["p"])), make_dense(_symmetrize(mean["q"])), mean["delta"]
+                    make_dense(_symmetrize(mean["p"])),
+                    make_dense(_symmetrize(mean["q"])),
+                    mean["delta"],
                 )
             case "gram":
                 return Gram(make_dense(_symmetrize(mean["a"])))

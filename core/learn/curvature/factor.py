@@ -114,7 +114,9 @@ class Dense(Factor):
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
     def _merge_in_tier(self, other: Factor, share: float) -> Factor:
-        return make_dense(torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier)
+        return make_dense(
+            torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier
+        )
 
     @property
     def nbytes(self) -> int:
@@ -230,7 +232,9 @@ class Uncorrelated(Factor):
         if not isinstance(other, Uncorrelated):
             other = make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
         if other.kernel != self.kernel:
-            raise ValueError(f"factors of kernels {self.kernel} and {other.kernel} cannot be merged")
+            raise ValueError(
+                f"factors of kernels {self.kernel} and {other.kernel} cannot be merged"
+            )
         corner = None
         if self.corner is not None:
             assert other.corner is not None
@@ -257,7 +261,9 @@ def make_uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
     """
     channels, bias = divmod(matrix.shape[0], kernel)
     if bias > 1 or kernel == 1:
-        raise ValueError(f"a factor of size {matrix.shape[0]} is none of a kernel of {kernel} pixels")
+        raise ValueError(
+            f"a factor of size {matrix.shape[0]} is none of a kernel of {kernel} pixels"
+        )
     end = channels * kernel
     blocks = matrix[:end, :end].view(channels, kernel, channels, kernel)
     return Uncorrelated(
@@ -297,7 +303,9 @@ def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
     if tier == "full":
         return Dense(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
-        return Dense(_unpack_triangle(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16")
+        return Dense(
+            _unpack_triangle(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16"
+        )
     if tier == "low rank":
         return LowRank(tensors["vectors"], tensors["values"], tensors["rest"])
     if tier == "uncorrelated":

@@ -52,7 +52,9 @@ def diagonal_fisher(
     return squares.mean()
 
 
-def log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator) -> list[Tensor]:
+def log_p_gradients(
+    logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator
+) -> list[Tensor]:
     """Return ∂ log p_c / ∂logits = e_c - p [B, K], for one class c per row.
 
     For "exact" the list has one tensor for every class, times √p_c; the other kinds have one in

@@ -70,7 +70,9 @@ def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
         prefix, _, key = name.rpartition(".")
         if key in ("weight", "bias") and _get_form(modules[prefix]) is not None:
             names[prefix] = None
-        elif key in ("in_proj_weight", "in_proj_bias") and isinstance(modules[prefix], nn.MultiheadAttention):
+        elif key in ("in_proj_weight", "in_proj_bias") and isinstance(
+            modules[prefix], nn.MultiheadAttention
+        ):
             names[prefix + PROJECTION] = None
         else:
             names[name] = None
@@ -90,7 +92,9 @@ def find_layer(network: nn.Module, name: str) -> Layer:
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
     if not (_has_batch_dimension(weight) or _scales_channels(weight)):
-        raise ValueError(f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured")
+        raise ValueError(
+            f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
+        )
     return Layer(name, "bare", owner, weight, None, key)
 
 
@@ -110,7 +114,9 @@ def _of_module(name: str, module: nn.Module) -> Layer:
     form = _get_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
-    if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
+    if isinstance(module, nn.Conv2d) and (
+        module.padding_mode != "zeros" or isinstance(module.padding, str)
+    ):
         raise ValueError(f"{name}: only zero padding of a given size can be measured")
     if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
         raise ValueError(f"{name}: only norms over one dimension can be measured")
@@ -166,7 +172,9 @@ def inputs_of(layer: Layer, a: Tensor) -> Tensor:
     if isinstance(module, nn.Conv2d):
         assert not isinstance(module.padding, str)
         # Patches of every position as columns.
-        rows = functional.unfold(a, module.kernel_size, module.dilation, module.padding, module.stride)
+        rows = functional.unfold(
+            a, module.kernel_size, module.dilation, module.padding, module.stride
+        )
         rows = rows.transpose(1, 2)
     else:
         rows = a.reshape(a.shape[0], -1, a.shape[-1])
@@ -197,7 +205,11 @@ def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     if layer.form != "norm":
         return outputs_of(layer, g).transpose(1, 2) @ inputs_of(layer, a)
     first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
-    x = batch_normalised(module, a) if isinstance(module, nn.BatchNorm2d) else _layer_normalised(module, a)
+    x = (
+        batch_normalised(module, a)
+        if isinstance(module, nn.BatchNorm2d)
+        else _layer_normalised(module, a)
+    )
     if first:
         x, g = x.movedim(1, -1), g.movedim(1, -1)
     shape = (batch, -1, layer.outputs)
@@ -236,7 +248,9 @@ def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
     assert isinstance(module, nn.LayerNorm)
     if not _channels_first(module):
         return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
-    return functional.layer_norm(a.movedim(1, -1), module.normalized_shape, eps=module.eps).movedim(-1, 1)
+    return functional.layer_norm(a.movedim(1, -1), module.normalized_shape, eps=module.eps).movedim(
+        -1, 1
+    )
 
 
 def _channels_first(module: nn.Module) -> bool:

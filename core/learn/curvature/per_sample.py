@@ -37,7 +37,9 @@ class PerSampleGradients:
         n: number of examples so far.
     """
 
-    def __init__(self, network: nn.Module, forward: Forward, names: Iterable[str], size: Size) -> None:
+    def __init__(
+        self, network: nn.Module, forward: Forward, names: Iterable[str], size: Size
+    ) -> None:
         """Set up zero sums for the chosen parameters.
 
         Args:
@@ -49,7 +51,9 @@ class PerSampleGradients:
         self._network, self._forward, self._size = network, forward, size
         parameters = dict(network.named_parameters())
         self._chosen = {name: parameters[name] for name in names}
-        self.total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self._chosen.items()}
+        self.total = {
+            name: torch.zeros_like(p, requires_grad=False) for name, p in self._chosen.items()
+        }
         self.n = 0
         self._layers = _closed_form_layers(network, self._chosen)
 
@@ -99,10 +103,14 @@ class PerSampleGradients:
             return False
         outputs = [captured[layer.module][1] for layer in used]
         passes = scalars(logits.detach())
-        prepared = [_prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used]
+        prepared = [
+            _prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used
+        ]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
-            deltas = torch.autograd.grad(logits, outputs, gradient, retain_graph=not last, allow_unused=True)
+            deltas = torch.autograd.grad(
+                logits, outputs, gradient, retain_graph=not last, allow_unused=True
+            )
             for layer, a, delta in zip(used, prepared, deltas, strict=True):
                 if delta is not None:
                     self._add_layer(layer, a, delta)
@@ -135,7 +143,9 @@ class PerSampleGradients:
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
         def project_logits(params: dict[str, Tensor], one: Tensor, gradient: Tensor) -> Tensor:
-            logits: Tensor = torch.func.functional_call(call, params, (one[None],), tie_weights=False)
+            logits: Tensor = torch.func.functional_call(
+                call, params, (one[None],), tie_weights=False
+            )
             return (logits[0] * gradient).sum()
 
         per_sample = torch.func.vmap(torch.func.grad(project_logits), in_dims=(None, 0, 0))

@@ -39,9 +39,10 @@ def check_shards(ctx: Context) -> None:
     norms = any(isinstance(module, BatchNorm) for module in ctx.network.modules())
     if ctx.recipe.shards > 1 and ctx.first and norms and not ctx.network.pretrained:
         raise DataError(
-            f"recipe.shards is {ctx.recipe.shards}, and the network has BatchNorm and starts from random weights: its "
-            "statistics are of whole batches, which slices do not see. Set shards to 1 for this task, start from a "
-            "base, or take an architecture without BatchNorm; later tasks can have shards"
+            f"recipe.shards is {ctx.recipe.shards}, and the network has BatchNorm and starts from "
+            "random weights: its statistics are of whole batches, which slices do not see. Set "
+            "shards to 1 for this task, start from a base, or take an architecture without "
+            "BatchNorm; later tasks can have shards"
         )
 
 
@@ -95,7 +96,9 @@ class ShardedStep:
                     )
                 )
         ctx.part = WHOLE
-        return self._combine_slices(ctx, parameters, self.ranks.gather(vectors, slices), shapes, images)
+        return self._combine_slices(
+            ctx, parameters, self.ranks.gather(vectors, slices), shapes, images
+        )
 
     def _combine_slices(
         self,
@@ -121,11 +124,15 @@ class ShardedStep:
             if is_present:
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
-        counts = [Slice(number, len(vectors), images).count_rows(images) for number in range(len(vectors))]
+        counts = [
+            Slice(number, len(vectors), images).count_rows(images) for number in range(len(vectors))
+        ]
         begin = head + 1
         for name, shape in shapes.items():
             stop = begin + counts[0] * shape.numel()
-            rows = [v[begin:stop].view(-1, *shape)[:n] for v, n in zip(vectors, counts, strict=True)]
+            rows = [
+                v[begin:stop].view(-1, *shape)[:n] for v, n in zip(vectors, counts, strict=True)
+            ]
             ctx.scratch[name] = torch.cat(rows)
             begin = stop
         return total[head - 1]
@@ -147,8 +154,14 @@ def _flatten_slice(
 
     rows: tensors [n_s, …], padded with zeros to `widest` rows so that all slices have one length.
     """
-    gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters]
+    gradients = [
+        (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters
+    ]
     present = [float(p.grad is not None) for p in parameters]
     flags = send_tensor(torch.tensor(present), loss.device)
-    filled = [torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows]
-    return torch.cat([*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled])
+    filled = [
+        torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows
+    ]
+    return torch.cat(
+        [*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled]
+    )

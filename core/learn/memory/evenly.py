@@ -37,7 +37,11 @@ def _count_before(classes: Tensor) -> Tensor:
 
 
 def choose_slots_evenly(
-    draws: Sequence[float], classes: Sequence[int], held: Sequence[int], seen: dict[int, int], capacity: int
+    draws: Sequence[float],
+    classes: Sequence[int],
+    held: Sequence[int],
+    seen: dict[int, int],
+    capacity: int,
 ) -> dict[int, int]:
     """Return slot → position in the batch for the retained items of a batch.
 

@@ -37,7 +37,9 @@ class Gaussians:
 
     section: Section
 
-    def store_task(self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance) -> None:
+    def store_task(
+        self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
+    ) -> None:
         """Store the Gaussians of a task's features, in place of any that were stored for it.
 
         Args:
@@ -55,11 +57,19 @@ class Gaussians:
             sums = torch.zeros_like(means).index_add_(0, class_index, away.square())
             covariance = sums / (counts - 1).clamp(min=1)[:, None]
         elif kind == "full":
-            each = [_compute_covariance(away[class_index == c], int(counts[c]) - 1) for c in range(len(rows))]
+            each = [
+                _compute_covariance(away[class_index == c], int(counts[c]) - 1)
+                for c in range(len(rows))
+            ]
             covariance = torch.stack(each)
         else:
             covariance = _compute_covariance(away, len(h) - len(rows))[None]
-        stored = {"rows": rows, "counts": counts, "means": means.float(), "covariance": covariance.float()}
+        stored = {
+            "rows": rows,
+            "counts": counts,
+            "means": means.float(),
+            "covariance": covariance.float(),
+        }
         self.section.tensors.update({f"{task}.{name}": tensor for name, tensor in stored.items()})
 
     def draw_features(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -78,7 +88,9 @@ class Gaussians:
             rows, means = self._get_tensor(task, "rows"), self._get_tensor(task, "means")
             roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
             for at, row in enumerate(rows.tolist()):
-                noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(means.device)
+                noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(
+                    means.device
+                )
                 root = roots[at if len(roots) > 1 else 0]
                 spread = noise * root if root.dim() == 1 else noise @ root.T
                 features.append(means[at] + spread)

@@ -40,7 +40,9 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
             with ctx.autocast():
-                groups = item_logits(method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part])
+                groups = item_logits(
+                    method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part]
+                )
                 # Weighted, so that the parts add up to the mean over all items.
                 loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
             gradient = _flatten_gradients(
@@ -63,4 +65,6 @@ def add_to_step(vector: Tensor, parameters: Parameters) -> None:
 def _flatten_gradients(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
     """Concatenate gradients to one vector [d], with zeros for missing ones."""
     pairs = zip(gradients, parameters, strict=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs])
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs]
+    )

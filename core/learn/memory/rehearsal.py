@@ -69,7 +69,9 @@ def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     return _build_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
 
 
-def _build_inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[Tensor, Tensor]:
+def _build_inputs(
+    ctx: Context, exemplars: Exemplars, begin: int, end: int
+) -> tuple[Tensor, Tensor]:
     """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
     key = ctx.epoch, exemplars.size
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.

@@ -58,7 +58,9 @@ def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Group
     return joint_logits(method, ctx, [(x, tasks)])[0]
 
 
-def joint_logits(method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Groups]:
+def joint_logits(
+    method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
+) -> list[Groups]:
     """Return `item_logits` for each (x, tasks), computed in one forward pass over all of them."""
     x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
     sizes = [tasks.shape[0] for _, tasks in parts]

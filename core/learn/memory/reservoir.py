@@ -45,8 +45,14 @@ class Items:
         tensors = section.tensors
         tasks = section.on_host("tasks").index_select(0, rows)
         rows = send_tensor(rows, tensors["labels"].device)
-        picked = {name: tensor.index_select(0, rows) for name, tensor in tensors.items() if name != "tasks"}
-        return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
+        picked = {
+            name: tensor.index_select(0, rows)
+            for name, tensor in tensors.items()
+            if name != "tasks"
+        }
+        return Items(
+            picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths")
+        )
 
     def slice_rows(self, rows: slice) -> Items:
         """Return a slice of these items."""
@@ -64,7 +70,13 @@ class Reservoir:
     """
 
     def __init__(
-        self, section: Section, capacity: int, seed: int, *, balanced: bool = False, heads: bool = False
+        self,
+        section: Section,
+        capacity: int,
+        seed: int,
+        *,
+        balanced: bool = False,
+        heads: bool = False,
     ) -> None:
         self._section = section
         self.capacity = capacity
@@ -177,9 +189,15 @@ class Reservoir:
         new = labels.cpu()
         classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
         slot_classes = self._get_classes().tolist() if self.size else []
-        offered_by_class = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
-        slots = choose_slots_evenly(draws, classes.tolist(), slot_classes, offered_by_class, self.capacity)
-        self._section.json[SEEN] = {str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)}
+        offered_by_class = {
+            int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
+        }
+        slots = choose_slots_evenly(
+            draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
+        )
+        self._section.json[SEEN] = {
+            str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)
+        }
         return slots
 
     def _get_classes(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Averaged GEM: no step may raise the loss on a random batch of earlier examples.
 
-g_ref is the gradient on that batch. If g · g_ref < 0, the step's gradient becomes g - (g · g_ref / |g_ref|²)
-g_ref (Chaudhry et al. 2019, equation 11); else it stays as it is, bit for bit. The memory is a reservoir over
-all earlier tasks. The current task's examples enter it when the task ends.
+g_ref is the gradient on that batch. If g · g_ref < 0, the step's gradient becomes g - (g · g_ref /
+|g_ref|²) g_ref (Chaudhry et al. 2019, equation 11); else it stays as it is, bit for bit. The memory
+is a reservoir over all earlier tasks. The current task's examples enter it when the task ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class AGem(Method):
     name = "a-gem"
     footprint = Footprint(copies=9.0, images=256)
     description = (
-        "Averaged GEM: projects each step so that a random batch of earlier examples does not get worse."
+        "Averaged GEM: projects each step so that a random batch of earlier examples "
+        "does not get worse."
     )
     source = "Chaudhry et al. 2019, arXiv 1812.00420"
     scenario_warnings: ClassVar[Mapping[str, str]] = {

@@ -70,9 +70,10 @@ SAMPLE = {"features": 100, "sums": 20}
 """`keep` → number of examples of each class and task that later jobs read."""
 
 UNTRAINED = (
-    "analytic reads the features of a network with random weights, which tell classes apart badly. Give the model a "
-    'base, or let its first batch train the network: {"method": {"name": "analytic", "adapt": {"epochs": 10, '
-    '"depth": 5}}}'
+    "analytic reads the features of a network with random weights, which tell classes apart badly. "
+    "Give the model a "
+    'base, or let its first batch train the network: {"method": {"name": "analytic", "adapt": '
+    '{"epochs": 10, "depth": 5}}}'
 )
 
 
@@ -92,9 +93,9 @@ class AnalyticHyper(Strict):
     `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out scores if
     balanced, else by generalised cross-validation. `balanced`: give every class the same weight in
     a ridge. `offsets`: if balanced, lower the scores of larger classes as far as left-out scores
-    support it. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS. `prior`
-    of `lda`: "uniform" predicts rare classes as readily as others. `keep`: "features" of every
-    training image, or "sums" and the features of 20 images of each class. `adapt`: train the
+    support it. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS.
+    `prior` of `lda`: "uniform" predicts rare classes as readily as others. `keep`: "features" of
+    every training image, or "sums" and the features of 20 images of each class. `adapt`: train the
     backbone in the first task; null: never.
     """
 
@@ -118,12 +119,13 @@ class Analytic(Method):
 
     name = "analytic"
     description = (
-        "A classifier in closed form on frozen features: each batch costs one pass, no image is kept, and nothing "
-        "that was learned is lost. It answers as well as the features tell classes apart: give it a pretrained base."
+        "A classifier in closed form on frozen features: each batch costs one pass, no image is "
+        "kept, and nothing that was learned is lost. It answers as well as the features tell "
+        "classes apart: give it a pretrained base."
     )
     source = (
-        "McDonnell et al. 2023, RanPAC, arXiv 2307.02251; Hayes & Kanan 2020, SLDA, arXiv 1909.01520; "
-        "Zhuang et al. 2022, ACIL, arXiv 2205.14922"
+        "McDonnell et al. 2023, RanPAC, arXiv 2307.02251; Hayes & Kanan 2020, SLDA, arXiv "
+        "1909.01520; Zhuang et al. 2022, ACIL, arXiv 2205.14922"
     )
     Hyper = AnalyticHyper
     former_defaults = {  # noqa: RUF012
@@ -163,12 +165,16 @@ class Analytic(Method):
         if WEIGHT not in own_tensors:
             return super().rounding_bound(network, x, task)
         h = self._compute_score_inputs(network, x, task).abs()
-        return ROUNDING * functional.linear(h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()).amax(1)
+        return ROUNDING * functional.linear(
+            h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
+        ).amax(1)
 
     def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
         adapt = self.hyper.adapt
-        return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
+        return (
+            [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
+        )
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return the scores of a head's classes.
@@ -182,7 +188,9 @@ class Analytic(Method):
         # The classifier has the rows of all heads, one after the other.
         rows = slice(start, start + len(network.classes_of(task)))
         return functional.linear(
-            self._compute_score_inputs(network, x, task), own_tensors[WEIGHT][rows], own_tensors[BIAS][rows]
+            self._compute_score_inputs(network, x, task),
+            own_tensors[WEIGHT][rows],
+            own_tensors[BIAS][rows],
         )
 
     def begin_task(self, ctx: Context) -> None:
@@ -241,7 +249,10 @@ class Analytic(Method):
         is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
         stored.update(
-            {f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).to_tensors().items()}
+            {
+                f"{task}.{name}": tensor
+                for name, tensor in rows.select(is_drawn).to_tensors().items()
+            }
         )
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
             remaining = rows.select(~is_drawn).to_tensors()
@@ -255,7 +266,9 @@ class Analytic(Method):
         examples.
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
-        tasks = sorted({int(name.split(".")[0]) for name in tensors} - set(self._get_covered_tasks()))
+        tasks = sorted(
+            {int(name.split(".")[0]) for name in tensors} - set(self._get_covered_tasks())
+        )
         parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
         parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
         if not parts:
@@ -319,7 +332,9 @@ class Analytic(Method):
             yield Sums.from_tensors(totals), range(len(totals["counts"]))
         # Yielded one at a time, so that only one unpacked G is in memory.
         for task in sorted(set(self._list_tasks()) - set(self._get_covered_tasks())):
-            stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
+            stored = {
+                name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")
+            }
             yield Sums.from_tensors(stored), stored["rows"].tolist()
 
     def _solve(self, ctx: Context) -> Linear:
@@ -352,7 +367,8 @@ class Analytic(Method):
             own_json["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
             listed = ", ".join(f"{name} {value:.1%}" for name, value in chosen.accuracy.items())
             ctx.log(
-                f"head {chosen.head}: {listed} right in the mean over classes, measured on {len(labels)} training "
+                f"head {chosen.head}: {listed} right in the mean over classes, measured on "
+                f"{len(labels)} training "
                 "images, each by a solution without it"
             )
         return chosen.head
@@ -372,7 +388,9 @@ class Analytic(Method):
         rows = rows.select(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
-        head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
+        head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(
+            h.device
+        )
         labels = rows.classes.to(h.device)
         # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
@@ -389,14 +407,18 @@ class Analytic(Method):
         if share is None and self.hyper.balanced and len(h):
             share = left_out.select(examples.choosing).choose_share()
         elif share is None:
-            share = discriminant.oas_shrinkage(discriminant.shared_covariance(plain), plain.examples)
+            share = discriminant.oas_shrinkage(
+                discriminant.shared_covariance(plain), plain.examples
+            )
         linear = discriminant.solve_classifier(plain, self.hyper.prior, share)
         scores = left_out.score(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
             return _Solved(linear, examples.mask_scores(scores))
-        return self._with_offsets(linear, examples.mask_scores(scores), examples.labels, plain.counts)
+        return self._with_offsets(
+            linear, examples.mask_scores(scores), examples.labels, plain.counts
+        )
 
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         weighted = balance.balance_sums(sums) if self.hyper.balanced else sums
@@ -426,12 +448,16 @@ class Analytic(Method):
             linear = Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
         return self._with_offsets(linear, scores, labels, sums.counts)
 
-    def _with_offsets(self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor) -> _Solved:
+    def _with_offsets(
+        self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor
+    ) -> _Solved:
         """Return the classifier and its left-out scores, with an offset per class if requested."""
         if not (self.hyper.offsets and self.hyper.balanced):
             return _Solved(linear, scores)
         offsets = fit_offsets(scores, labels, counts)
-        return _Solved(Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets)
+        return _Solved(
+            Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
+        )
 
 
 def _count_examples(bounds: tuple[int, int], classes: int) -> int:

@@ -1,13 +1,14 @@
 """Dark experience replay: store examples with their logits, and match those logits later.
 
-L = CE(new) + alpha · MSE(z(buffer), z_stored), Buzzega et al. 2020. Stored logits are those of the forward
-pass that trained on the example. Examples are offered to the reservoir in every epoch, so the memory holds
-points of the whole trajectory. DER++ is a subclass that adds a term.
+L = CE(new) + alpha · MSE(z(buffer), z_stored), Buzzega et al. 2020. Stored logits are those of the
+forward pass that trained on the example. Examples are offered to the reservoir in every epoch, so
+the memory holds points of the whole trajectory. DER++ is a subclass that adds a term.
 
-The authors' head has outputs for all classes from the start, so their stored logits also say that an example
-is not of a class to come. A head that grows stores no logits of later classes; their target is 0, as rows of
-zeros would have given. If only the outputs of that time counted, nothing would keep new classes from winning
-on old images (DER, five tasks of digits in one head: accuracy 0.19 instead of 0.67).
+The authors' head has outputs for all classes from the start, so their stored logits also say that
+an example is not of a class to come. A head that grows stores no logits of later classes; their
+target is 0, as rows of zeros would have given. If only the outputs of that time counted, nothing
+would keep new classes from winning on old images (DER, five tasks of digits in one head: accuracy
+0.19 instead of 0.67).
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
 
 
 class DerHyper(Strict):
-    """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch size."""
+    """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch
+    size.
+    """
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     alpha: NotNegative = 0.3
@@ -114,7 +117,9 @@ class Der(Method):
         term."""
         reservoir = self._open_reservoir(ctx)
         terms_in_use = {
-            name: term for name, term in self.get_replay_terms().items() if reservoir.size and term[0] > 0
+            name: term
+            for name, term in self.get_replay_terms().items()
+            if reservoir.size and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
         count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
@@ -141,7 +146,9 @@ class Der(Method):
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
-                slice_count, averaged = (_num_averaged(ctx, name, group) for group in (items, whole))
+                slice_count, averaged = (
+                    _num_averaged(ctx, name, group) for group in (items, whole)
+                )
                 terms[name] = ctx.part.mean_factor(slice_count, averaged) * terms[name]
         return terms
 
@@ -172,7 +179,9 @@ class Der(Method):
                     places = send_tensor(part, ctx.device)
                     found.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
-        wider = max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+        wider = (
+            max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+        )
         tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
         for rows, logits in found:
             tensors["logits"][rows] = functional.pad(

@@ -42,8 +42,9 @@ class DerNet(Expanding):
     name = "der-net"
     footprint = Footprint(growing=2.0, batches=2.0)
     description = (
-        "Dynamically expandable representation: each task adds a copy of the whole backbone, older ones "
-        "never change. Costs as much again in storage and time with every task. Keeps a few exemplars."
+        "Dynamically expandable representation: each task adds a copy of the whole backbone, older "
+        "ones never change. Costs as much again in storage and time with every task. Keeps a few "
+        "exemplars."
     )
     source = "Yan et al. 2021, DER: Dynamically Expandable Representation, arXiv 2103.16788"
     Hyper = DerNetHyper

@@ -38,7 +38,9 @@ class DerPlusPlus(Der):
 
     name = "der++"
     footprint = Footprint(batches=3.0)
-    description = "Dark experience replay++: replays stored examples with their old logits and their labels."
+    description = (
+        "Dark experience replay++: replays stored examples with their old logits and their labels."
+    )
     Hyper: ClassVar[type[Strict]] = DerPlusPlusHyper
     neutral: ClassVar[Strict | None] = DerPlusPlusHyper(alpha=0.0, beta=0.0)
     regularisers = ("logits", "labels")

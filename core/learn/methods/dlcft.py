@@ -1,11 +1,11 @@
 """Deep linear continual fine-tuning (DLCFT): earlier tasks are stored as curvature instead of data.
 
-The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so an
-earlier task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ. Δ is
-the displacement from the weights after task t - 1, H the mean curvature of the tasks before (Shon et al.
-2022, equations 11 to 14). With the whole of H this equals learning from all data at once; stored is a
-diagonal or Kronecker factors per layer. In the class scenario a new class changes the targets of old images,
-so there half of that term is replay.
+The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so
+an earlier task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2
+Δᵀ H Δ. Δ is the displacement from the weights after task t - 1, H the mean curvature of the tasks
+before (Shon et al. 2022, equations 11 to 14). With the whole of H this equals learning from all
+data at once; stored is a diagonal or Kronecker factors per layer. In the class scenario a new class
+changes the targets of old images, so there half of that term is replay.
 """
 
 from __future__ import annotations
@@ -45,20 +45,26 @@ class DlcftHyper(Strict):
     `lambda`: the penalty's share beside replay in the class scenario.
     `buffer`: images retained for replay, in the class scenario only.
     `weighting`: each task counts alike, or by its number of images ("samples").
-    `probes`: random sign vectors per image in the curvature pass; null: all outputs one by one up to 10
+    `probes`: random sign vectors per image in the curvature pass; null: all outputs one by one up
+    to 10
         outputs, else 1 to 8, more for fewer images.
     `slope`: of the LeakyReLUs that replace ReLU.
-    `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that the
+    `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that
+    the
         whole model is linear (not in the class scenario).
-    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded, as in
+    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded,
+    as in
         the paper; the default in the scenarios data and task.
-    `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
+    `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is
+    counted in
         every task.
-    `gradient`: whether the remaining gradient of earlier tasks is stored: not, for forecasts, or also as a
+    `gradient`: whether the remaining gradient of earlier tasks is stored: not, for forecasts, or
+    also as a
         term of the objective.
     `max_factor_bytes`: larger factors of a layer are stored in a coarser form.
     `keep_task_curvature` "diagonal": each task's own is stored as well, for forecasts by task.
-    `max_predicted_loss_rise`: only states with a smaller forecast are deployed (needs `validation`).
+    `max_predicted_loss_rise`: only states with a smaller forecast are deployed (needs
+    `validation`).
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -86,14 +92,17 @@ class Dlcft(Method):
     name = "dlcft"
     footprint = Footprint(copies=75.0, batches=3.0, images=128)
     description = (
-        "Deep linear continual fine-tuning: the network's linear expansion around its base, with the "
-        "curvature of earlier tasks kept instead of their data, and a forecast of what an update costs "
-        "them. Needs a pretrained base; with random weights the first task makes it."
+        "Deep linear continual fine-tuning: the network's linear expansion around its base, with "
+        "the curvature of earlier tasks kept instead of their data, and a forecast of what an "
+        "update costs them. Needs a pretrained base; with random weights the first task makes it."
     )
     source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
     Hyper = DlcftHyper
     accepts = Accepts(
-        olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}}, unfit={"timm": {}}
+        olor=False,
+        head_inits=("zero",),
+        refused={"class": {"head_mode": "linear"}},
+        unfit={"timm": {}},
     )
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
@@ -106,7 +115,9 @@ class Dlcft(Method):
     }
     no_rebalance = "its head is part of the objective by which it keeps earlier tasks"
     no_merge = "its penalty weighs old weights against new ones by what they mean to earlier tasks"
-    no_feature_cache = "its features are a sum with a derivative, which is computed together with the logits"
+    no_feature_cache = (
+        "its features are a sum with a derivative, which is computed together with the logits"
+    )
     family = LinearisedNetwork.family
     frozen_until_end_task = ("curvature",)
     immutable_hyperparameters = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
@@ -124,12 +135,14 @@ class Dlcft(Method):
             if (network.slope, network.fixed_head) != (self.hyper.slope, fixed_head):
                 raise DataError(
                     f"the model was linearised with slope {network.slope} and a "
-                    f"{'linear' if network.fixed_head else 'bilinear'} head, fixed with its first task: the "
-                    "recipe must ask for the same"
+                    f"{'linear' if network.fixed_head else 'bilinear'} head, fixed with its first "
+                    "task: the recipe must ask for the same"
                 )
             return network
         frozen = network.pretrained and self.hyper.norms == "fold"
-        return LinearisedNetwork(network, slope=self.hyper.slope, fixed_head=fixed_head, frozen=frozen)
+        return LinearisedNetwork(
+            network, slope=self.hyper.slope, fixed_head=fixed_head, frozen=frozen
+        )
 
     # A step.
 
@@ -141,7 +154,9 @@ class Dlcft(Method):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
         items, table = self._open_reservoir(ctx).draw(ctx.recipe.batch_size, ctx.augment.columns)
-        logits = self.forward(ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None)
+        logits = self.forward(
+            ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None
+        )
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)
         return {
@@ -158,7 +173,11 @@ class Dlcft(Method):
         pull: dict[str, Tensor] = {}
         if strength > 0:
             pull, ctx.scratch["rise"] = self._get_memory(ctx).curvature.evaluate_penalty(deltas)
-        gradients = self._get_memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
+        gradients = (
+            self._get_memory(ctx).gradient
+            if self.hyper.gradient == "objective" and share < 1
+            else {}
+        )
         for name, delta in deltas.items():
             parameter = ctx.trainable[name]
             if parameter.grad is None:
@@ -176,7 +195,8 @@ class Dlcft(Method):
         """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._penalty_weight(ctx)
         return (
-            strength * float(self._get_memory(ctx).curvature.evaluate_penalty(self._compute_deltas(ctx))[1])
+            strength
+            * float(self._get_memory(ctx).curvature.evaluate_penalty(self._compute_deltas(ctx))[1])
             if strength
             else 0.0
         )
@@ -191,26 +211,27 @@ class Dlcft(Method):
             network.freeze_backbone()
         elif not network.frozen:
             ctx.warn(
-                "the base has random weights: this first task trains the whole network as plain fine-tuning "
-                "does, and what it learns becomes the base of all later ones; upload a pretrained base to "
-                "learn by curvature from the first task on"
+                "the base has random weights: this first task trains the whole network as plain "
+                "fine-tuning does, and what it learns becomes the base of all later ones; upload a "
+                "pretrained base to learn by curvature from the first task on"
             )
         if network.fixed_head and network.frozen:
             self._fit_readout_rows(ctx)
         if self.hyper.max_predicted_loss_rise is not None and not ctx.recipe.validation:
             ctx.warn(
-                "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
+                "max_predicted_loss_rise chooses among validated states, of which validation 0 "
+                "makes none"
             )
         if ctx.num_steps < FEW_STEPS:
             ctx.warn(
-                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} an update "
-                "ends far from its minimum, and many such updates lose accuracy: take more epochs or a smaller "
-                "batch_size"
+                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} "
+                "an update ends far from its minimum, and many such updates lose accuracy: take "
+                "more epochs or a smaller batch_size"
             )
         if ctx.masked:
             ctx.warn(
-                "train_ce masked has no effect: a squared error needs a target for every class, 0 for the "
-                "others"
+                "train_ce masked has no effect: a squared error needs a target for every class, 0 "
+                "for the others"
             )
         if ctx.scenario == "class":
             self._open_reservoir(ctx).begin_task()
@@ -357,7 +378,9 @@ class Dlcft(Method):
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
-        num_vectors = requested or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
+        num_vectors = requested or min(
+            MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images)))
+        )
         return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: Context) -> None:

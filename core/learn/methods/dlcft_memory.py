@@ -108,7 +108,9 @@ def measure_task(
     curvature = _build_curvature(main, gram, max_factor_bytes)
     coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
     health = _compute_health(curvature, gradient, ratio, coupling)
-    diagonals = {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
+    diagonals = (
+        {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
+    )
     diagonal_coupling = change.ratio_to(_half_quadratic_form(diagonals, deltas))
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
@@ -142,7 +144,9 @@ class CurvatureMemory:
     @cached_property
     def curvature(self) -> Curvature:
         """The mean curvature, unpacked; without layers before the first task's end."""
-        return Curvature.from_tensors(self._get_by_prefix("mean/"), self._section.json.get("layers", {}))
+        return Curvature.from_tensors(
+            self._get_by_prefix("mean/"), self._section.json.get("layers", {})
+        )
 
     @cached_property
     def gradient(self) -> dict[str, Tensor]:
@@ -218,7 +222,9 @@ class CurvatureMemory:
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
-            before = [match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms]
+            before = [
+                match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms
+            ]
             # The earlier tasks' gradient at the present weights is q + c H Δ.
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
@@ -251,7 +257,9 @@ def _moved_gradient(
     return moved
 
 
-def _of_task(task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _of_task(
+    task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return the tensors to store for one task's diagonal and gradient."""
     tensors: dict[str, Tensor] = {}
     for name, d in diagonal.items():
@@ -311,7 +319,9 @@ class _FirstOrder:
 class _OutputChange:
     """The sum of 1/2 ‖δ‖² over images, δ the change of an image's outputs by this update."""
 
-    def __init__(self, network: LinearisedNetwork, task: int | None, deltas: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, network: LinearisedNetwork, task: int | None, deltas: Mapping[str, Tensor]
+    ) -> None:
         parameters = dict(network.named_parameters())
         self._before = {name: parameters[name].detach() - delta for name, delta in deltas.items()}
         self._network, self._task = network, task
@@ -353,19 +363,31 @@ def _half_quadratic_form(diagonals: Mapping[str, Tensor], deltas: Mapping[str, T
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
-def _create_estimator(network: LinearisedNetwork, task: int | None, kind: Kind) -> CurvatureEstimator:
+def _create_estimator(
+    network: LinearisedNetwork, task: int | None, kind: Kind
+) -> CurvatureEstimator:
     """Return an empty estimate of the backbone's curvature."""
     backbone = network.backbone
     layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
-    return CurvatureEstimator(backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind))
+    return CurvatureEstimator(
+        backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind)
+    )
 
 
 def _make_cotangents(
-    network: LinearisedNetwork, x: Tensor, task: int | None, probes: int | None, generator: torch.Generator
+    network: LinearisedNetwork,
+    x: Tensor,
+    task: int | None,
+    probes: int | None,
+    generator: torch.Generator,
 ) -> list[Tensor]:
     """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
     outputs = x.new_zeros(x.shape[0], network.readout_rows(task).shape[0])
-    return basis_cotangents(outputs) if probes is None else rademacher_cotangents(outputs, probes, generator)
+    return (
+        basis_cotangents(outputs)
+        if probes is None
+        else rademacher_cotangents(outputs, probes, generator)
+    )
 
 
 def _trace_ratio(
@@ -383,16 +405,22 @@ def _trace_ratio(
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
-def _build_curvature(estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None) -> Curvature:
+def _build_curvature(
+    estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
+) -> Curvature:
     """Name the blocks as the network does, and add the head's block.
 
     Raises ValueError if the head's factor does not fit the limit of bytes.
     """
-    blocks = {f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()}
+    blocks = {
+        f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
+    }
     if gram is not None:
         factor = compress_matrix(gram, limit)
         if factor is None:
-            raise ValueError(f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes")
+            raise ValueError(
+                f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"
+            )
         blocks[HEAD] = Gram(factor)
     return Curvature(blocks)
 
@@ -406,7 +434,9 @@ def _extract_diagonals(
     """
     curvature = _build_curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
-    diagonals = curvature.evaluate_penalty({name: torch.ones_like(p) for name, p in parameters.items()})[0]
+    diagonals = curvature.evaluate_penalty(
+        {name: torch.ones_like(p) for name, p in parameters.items()}
+    )[0]
     if gram is not None:
         of_row, of_bias = gram.diagonal()[:-1], gram.diagonal()[-1]
         diagonals["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()

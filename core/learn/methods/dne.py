@@ -59,8 +59,9 @@ class Dne(Expanding):
     name = "dne"
     footprint = Footprint(growing=0.5, batches=2.0, images=64)
     description = (
-        "Dense network expansion: each task adds a small transformer expert that reads the features of all "
-        "earlier ones, which never change. Keeps a few exemplars. Needs the architecture dne."
+        "Dense network expansion: each task adds a small transformer expert that reads the "
+        "features of all earlier ones, which never change. Keeps a few exemplars. Needs the "
+        "architecture dne."
     )
     source = "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR"
     Hyper = DneHyper
@@ -108,7 +109,8 @@ class Dne(Expanding):
         return {
             "task": (1 - share) * self.tuning_loss(logits, y),
             "distillation": share * self._distillation_loss(logits[:, : len(bias)], teacher),
-            "auxiliary": self.hyper.auxiliary * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
+            "auxiliary": self.hyper.auxiliary
+            * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
         }
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -125,14 +127,18 @@ class Dne(Expanding):
         """
         tau = self.hyper.temperature
         student, targets = (z.div(tau).log_softmax(1) for z in (logits, teacher))
-        divergence = tau**2 * functional.kl_div(student, targets, reduction="batchmean", log_target=True)
+        divergence = tau**2 * functional.kl_div(
+            student, targets, reduction="batchmean", log_target=True
+        )
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
     def _old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Return the classifier's weight and bias from the start of the task."""
         if "old_head" not in ctx.cache:
             before = ctx.weights_at("update_start")
-            ctx.cache["old_head"] = tuple(before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias"))
+            ctx.cache["old_head"] = tuple(
+                before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias")
+            )
         old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
         return old_head
 
@@ -152,8 +158,12 @@ class Dne(Expanding):
         if self.hyper.drop_path == 0:
             return None
         # A function of seed, task and step, so that a resumed run draws the same masks.
-        generator = torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step))
+        generator = torch.Generator().manual_seed(
+            epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
+        )
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
         layers = len(network.backbone.expert.layers)
-        return send_tensor(drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device)
+        return send_tensor(
+            drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
+        )

@@ -1,7 +1,7 @@
 """Experience replay: each step also trains on a batch from a reservoir of earlier examples.
 
-The loss is one mean cross-entropy over current and replayed batch together (Chaudhry et al. 2019). Examples
-are offered to the reservoir in a task's first epoch only, so each is offered once.
+The loss is one mean cross-entropy over current and replayed batch together (Chaudhry et al. 2019).
+Examples are offered to the reservoir in a task's first epoch only, so each is offered once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from core.learn.registration import register
 
 
 class ErHyper(Strict):
-    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch size; 0: none."""
+    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch
+    size; 0: none.
+    """
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
@@ -34,7 +36,9 @@ class Er(Method):
 
     name = "er"
     description = "Experience replay from a reservoir of raw examples."
-    source = "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
+    source = (
+        "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
+    )
     footprint = Footprint(batches=2.0)
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
@@ -68,7 +72,9 @@ class Er(Method):
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
-    def _joint_terms(self, ctx: Context, batch: Batch, items: Items, table: Tensor) -> dict[str, Tensor]:
+    def _joint_terms(
+        self, ctx: Context, batch: Batch, items: Items, table: Tensor
+    ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
         x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])

@@ -23,13 +23,20 @@ class ErAce(Er):
     """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
 
     name = "er-ace"
-    description = "Experience replay in which new images compete with the classes of their own batch alone."
-    source = "Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change, arXiv 2104.05025"
+    description = (
+        "Experience replay in which new images compete with the classes of their own batch alone."
+    )
+    source = (
+        "Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change, arXiv "
+        "2104.05025"
+    )
     scenarios = ("data", "class")
     neutral = None
     no_neutral = "without replay new images still compete with the classes of their batch alone"
     regularisers = ("replay",)
-    no_shards = "new images compete with the classes of their whole batch, which a slice does not have"
+    no_shards = (
+        "new images compete with the classes of their whole batch, which a slice does not have"
+    )
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropies of new images and of replayed ones.

@@ -51,8 +51,9 @@ class Ewc(Quadratic):
     name = "ewc"
     footprint = Footprint(copies=10.0, growing=2.0, examples=45.0, images=64)
     description = (
-        "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by their Fisher "
-        "information. Keeps no data. With SGD, weights that are held too steeply for lr take smaller steps."
+        "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by "
+        "their Fisher information. Keeps no data. With SGD, weights that are held too steeply for "
+        "lr take smaller steps."
     )
     source = "Kirkpatrick et al. 2017, arXiv 1612.00796; Huszár 2018, arXiv 1712.03847"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
@@ -76,7 +77,9 @@ class Ewc(Quadratic):
         for name, fresh in self._fisher(ctx, batches).items():
             key, anchor, now = self.importance_key(name), f"anchor.{name}", weights_now(ctx, name)
             if key in tensors:
-                tensors[key], tensors[anchor] = merge_penalties(tensors[key], tensors[anchor], fresh, now)
+                tensors[key], tensors[anchor] = merge_penalties(
+                    tensors[key], tensors[anchor], fresh, now
+                )
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
@@ -104,7 +107,9 @@ class Ewc(Quadratic):
         return self.hyper.fisher
 
 
-def merge_penalties(total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+def merge_penalties(
+    total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor
+) -> tuple[Tensor, Tensor]:
     """Merge two quadratic penalties into one: A + F, and m + F (θ - m) / (A + F).
 
     The anchor is θ where both importances are zero.

@@ -47,15 +47,18 @@ class EwcOnline(Ewc):
     name = "ewc-online"
     accepts = Accepts(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
     footprint = Footprint(
-        copies=10.0, copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}}, examples=45.0, images=64
+        copies=10.0,
+        copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
+        examples=45.0,
+        images=64,
     )
     description = (
-        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With "
-        "SGD, weights that are held too steeply for lr take smaller steps."
+        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no "
+        "data. With SGD, weights that are held too steeply for lr take smaller steps."
     )
     source = (
-        "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, arXiv "
-        "1805.07810"
+        "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, "
+        "arXiv 1805.07810"
     )
     Hyper = EwcOnlineHyper
     neutral = EwcOnlineHyper.model_validate({"lambda": 0.0})
@@ -70,8 +73,8 @@ class EwcOnline(Ewc):
         stored_kind = section.json.get("kind", "diagonal")
         if section and stored_kind != self.hyper.curvature:
             ctx.warn(
-                f"the curvature kept so far is {stored_kind}, not {self.hyper.curvature}: earlier tasks are "
-                "unprotected"
+                f"the curvature kept so far is {stored_kind}, not {self.hyper.curvature}: earlier "
+                "tasks are unprotected"
             )
             section.clear()
         if not self._factored:
@@ -100,7 +103,9 @@ class EwcOnline(Ewc):
         if not self._factored:
             return super().penalty(ctx)
         importance = FactoredImportance.get_cached(ctx, self.state[self.section])
-        return self.penalty_strength * importance.penalty_value(ctx.displacement_from_start(ctx.trainable))
+        return self.penalty_strength * importance.penalty_value(
+            ctx.displacement_from_start(ctx.trainable)
+        )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the task's importance, discount the stored one by gamma, and add them."""
@@ -113,7 +118,9 @@ class EwcOnline(Ewc):
         fresh = self._fisher(ctx, batches)
         # All stored parameters: those that this task did not train gain no importance, but decay.
         for name in self.list_stored():
-            tensors[self.importance_key(name)] = tensors[self.importance_key(name)] * self.hyper.gamma
+            tensors[self.importance_key(name)] = (
+                tensors[self.importance_key(name)] * self.hyper.gamma
+            )
         for name, value in fresh.items():
             previous = tensors.get(self.importance_key(name))
             tensors[self.importance_key(name)] = value if previous is None else previous + value
@@ -132,7 +139,9 @@ class EwcOnline(Ewc):
         network = ctx.network
         layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
         with ctx.evaluation_mode():
-            estimator = CurvatureEstimator(network, lambda x: self.forward(network, x, ctx.head_task), layers)
+            estimator = CurvatureEstimator(
+                network, lambda x: self.forward(network, x, ctx.head_task), layers
+            )
             for x, y in iter_chunks(batches, limit):
                 estimator.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
         return Curvature(estimator.build_blocks())

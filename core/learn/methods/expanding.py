@@ -92,7 +92,9 @@ class Expanding(Method):
     def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the stages: expert, then classifier; in the first task the expert alone."""
         first = [Stage(EXPERT)]
-        return first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
+        return (
+            first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
+        )
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the stage's losses on new images and exemplars.
@@ -116,7 +118,8 @@ class Expanding(Method):
         """Warn that `train_ce` masked has no effect."""
         if ctx.masked:
             ctx.warn(
-                "train_ce masked has no effect: exemplars are among the images, so every class is told apart"
+                "train_ce masked has no effect: exemplars are among the images, so every class is "
+                "told apart"
             )
 
     def begin_stage(self, ctx: Context) -> None:
@@ -141,8 +144,8 @@ class Expanding(Method):
         exemplars.trim_lists(share)
         if share == 0:
             ctx.warn(
-                f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: none are "
-                "kept; raise method.exemplars"
+                f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: "
+                "none are kept; raise method.exemplars"
             )
             return
         with ctx.evaluation_mode():

@@ -28,7 +28,9 @@ class FactoredImportance:
     def __init__(self, section: Section) -> None:
         self._section = section
         tensors = section.tensors
-        stored = {key.removeprefix(PREFIX): t for key, t in tensors.items() if key.startswith(PREFIX)}
+        stored = {
+            key.removeprefix(PREFIX): t for key, t in tensors.items() if key.startswith(PREFIX)
+        }
         self.counts: dict[str, float] = dict(section.json.get("counts", {}))
         self._mean = Curvature.from_tensors(stored, section.json.get("layers", {}))
 
@@ -47,7 +49,9 @@ class FactoredImportance:
         """
         for name in self._mean.blocks:
             if name not in outputs:
-                raise ValueError(f"the stored importance names {name}, which the network does not have")
+                raise ValueError(
+                    f"the stored importance names {name}, which the network does not have"
+                )
         blocks = {name: block.with_rows(outputs[name]) for name, block in self._mean.blocks.items()}
         self._mean = Curvature(blocks)
         self._write_section()
@@ -87,5 +91,9 @@ class FactoredImportance:
     def _write_section(self) -> None:
         kind = self._section.json["kind"]
         self._section.clear()
-        self._section.tensors.update({PREFIX + key: t for key, t in self._mean.to_tensors().items()})
-        self._section.json.update({"kind": kind, "counts": self.counts, "layers": self._mean.to_json()})
+        self._section.tensors.update(
+            {PREFIX + key: t for key, t in self._mean.to_tensors().items()}
+        )
+        self._section.json.update(
+            {"kind": kind, "counts": self.counts, "layers": self._mean.to_json()}
+        )

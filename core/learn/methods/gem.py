@@ -59,8 +59,8 @@ class Gem(Method):
     name = "gem"
     footprint = Footprint(growing=1.0, images=256)
     description = (
-        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every "
-        "step costs a pass over all memories, or over `memory_batch` images of each."
+        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. "
+        "Every step costs a pass over all memories, or over `memory_batch` images of each."
     )
     source = "Lopez-Paz & Ranzato 2017, arXiv 1706.08840"
     Hyper = GemHyper

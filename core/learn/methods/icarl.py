@@ -1,19 +1,20 @@
 """iCaRL: a few chosen images per class, distillation on all of them, nearest-mean classification.
 
 Rebuffi et al. 2017, arXiv 1611.07725. Every class has a sigmoid output; the loss is the mean binary
-cross-entropy over all classes seen. The target is the label for this task's classes and the old network's
-sigmoid for the others, on new images and exemplars alike. `train_ce` has no effect: labels of new images
-never train an old class.
+cross-entropy over all classes seen. The target is the label for this task's classes and the old
+network's sigmoid for the others, on new images and exemplars alike. `train_ce` has no effect:
+labels of new images never train an old class.
 
-Each epoch takes the exemplars in its own order, drawn from (seed, task, epoch), and gives every batch of new
-images its share of them, so each is seen once. A batch gets at most the recipe's batch size of exemplars;
-where a task is much smaller than the memory, an epoch sees a different part each time. So epochs and steps
-mean what they mean for other methods, and an epoch is a function of its number, so nothing needs to be saved.
+Each epoch takes the exemplars in its own order, drawn from (seed, task, epoch), and gives every
+batch of new images its share of them, so each is seen once. A batch gets at most the recipe's batch
+size of exemplars; where a task is much smaller than the memory, an epoch sees a different part each
+time. So epochs and steps mean what they mean for other methods, and an epoch is a function of its
+number, so nothing needs to be saved.
 
-At the end K exemplars are shared out, m = floor(K / classes) for each class: older lists keep their first m,
-new classes are herded. The prediction is the class whose mean exemplar feature is nearest, features and means
-both of length one. Until there are means (in training, or when some class has no exemplars) the head
-predicts.
+At the end K exemplars are shared out, m = floor(K / classes) for each class: older lists keep their
+first m, new classes are herded. The prediction is the class whose mean exemplar feature is nearest,
+features and means both of length one. Until there are means (in training, or when some class has no
+exemplars) the head predicts.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ class Icarl(Method):
     name = "icarl"
     footprint = Footprint(copies=8.0, batches=2.0, images=64)
     description = (
-        "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class "
-        "mean. Its loss is a mean over classes: from random weights, rates above those of cross-entropy suit "
-        "it (its authors use SGD at 2.0)."
+        "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest "
+        "class mean. Its loss is a mean over classes: from random weights, rates above those of "
+        "cross-entropy suit it (its authors use SGD at 2.0)."
     )
     source = (
-        "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, arXiv 1611.07725"
+        "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, "
+        "arXiv 1611.07725"
     )
     scenarios = ("task", "class")
     Hyper = IcarlHyper
@@ -80,7 +82,9 @@ class Icarl(Method):
         start = network.first_class(task)
         means = means[start : start + len(network.classes_of(task))]
         features = unit_features(network, x)
-        return 2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
+        return (
+            2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
+        )
 
     def begin_task(self, ctx: Context) -> None:
         """Drop the class means: they belong to weights that are about to change."""
@@ -104,7 +108,8 @@ class Icarl(Method):
         # one mean over all classes, in two terms
         terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
         return {
-            name: weight * functional.binary_cross_entropy_with_logits(logits[:, rows], target[:, rows])
+            name: weight
+            * functional.binary_cross_entropy_with_logits(logits[:, rows], target[:, rows])
             for name, (rows, target, weight) in terms.items()
         }
 
@@ -114,7 +119,9 @@ class Icarl(Method):
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """Shorten the lists of old classes, choose exemplars of new ones, and compute the class means."""
+        """Shorten the lists of old classes, choose exemplars of new ones, and compute the class
+        means.
+        """
         ctx.cache.clear()
         exemplars = Exemplars(self.state["exemplars"])
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
@@ -122,8 +129,8 @@ class Icarl(Method):
         exemplars.trim_lists(share)
         if share == 0:
             ctx.warn(
-                f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are kept, and the "
-                "head answers instead of class means; raise method.exemplars"
+                f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are "
+                "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
         offset = ctx.network.first_class(ctx.head_task)
@@ -157,18 +164,22 @@ class Icarl(Method):
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]
         if missing:
             ctx.warn(
-                f"{missing} of {classes} classes have no exemplars (learned with another method, or their "
-                "data was deleted): the head answers instead of class means"
+                f"{missing} of {classes} classes have no exemplars (learned with another method, "
+                "or their data was deleted): the head answers instead of class means"
             )
             return
         features = torch.cat(
             [unit_features(ctx.network, ctx.inputs(part)) for part in exemplars.images.split(CHUNK)]  # type: ignore[no-untyped-call]
         )
-        sums = features.new_zeros(classes, features.shape[1]).index_add_(0, exemplars.labels, features)
+        sums = features.new_zeros(classes, features.shape[1]).index_add_(
+            0, exemplars.labels, features
+        )
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
 
 
 def _all_logits(network: Network, x: Tensor) -> Tensor:
     """Return logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
-    return torch.cat([network.logits(features, task) for task in network.head_tasks()], dim=1).float()
+    return torch.cat(
+        [network.logits(features, task) for task in network.head_tasks()], dim=1
+    ).float()

@@ -43,7 +43,9 @@ class L2Sp(Method):
 
     name = "l2-sp"
     footprint = Footprint(copies=8.0)
-    description = "Weight decay towards the weights that the task starts from. Keeps no data and no state."
+    description = (
+        "Weight decay towards the weights that the task starts from. Keeps no data and no state."
+    )
     source = "Li et al. 2018, Explicit Inductive Bias for Transfer Learning, arXiv 1802.01483"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "a weight penalty alone does not separate classes that were never seen together"
@@ -57,7 +59,9 @@ class L2Sp(Method):
     def penalty_grads(self, ctx: Context) -> None:
         """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._get_anchors(ctx)
-        grads = {name: p.grad for name, p in self._select_parameters(ctx).items() if p.grad is not None}
+        grads = {
+            name: p.grad for name, p in self._select_parameters(ctx).items() if p.grad is not None
+        }
         values = {name: ctx.trainable[name].detach() for name in grads}
         # Both dicts have the same names in the same order, so that the lists correspond.
         shared_grads, new_grads = _split_rows(grads, anchors)
@@ -74,7 +78,9 @@ class L2Sp(Method):
         values = {name: p.detach() for name, p in self._select_parameters(ctx).items()}
         shared, new = _split_rows(values, anchors)
         starts = [anchors[name] for name in values if name in anchors]
-        far = sum(float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True))
+        far = sum(
+            float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True)
+        )
         large = sum(float(t.square().sum()) for t in new)
         return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
 
@@ -91,7 +97,9 @@ class L2Sp(Method):
         if "anchors" not in ctx.cache:
             weights = ctx.weights_at(self.hyper.anchor)
             ctx.cache["anchors"] = {
-                name: torch.empty_like(parameter.detach()[: len(weights[name])]).copy_(weights[name])
+                name: torch.empty_like(parameter.detach()[: len(weights[name])]).copy_(
+                    weights[name]
+                )
                 for name, parameter in ctx.trainable.items()
                 if name in weights and len(weights[name])
             }

@@ -55,13 +55,16 @@ class Lwf(Method):
     name = "lwf"
     footprint = Footprint(copies=8.0, batches=1.5)
     description = (
-        "Learning without forgetting: distils the previous version on the new images. Keeps no data."
+        "Learning without forgetting: distils the previous version on the new images. "
+        "Keeps no data."
     )
     source = "Li and Hoiem 2016, Learning without Forgetting, arXiv 1606.09282"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "new images say little about old classes, so the new ones crowd them out"
     }
-    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"class": {"weight": "by-classes"}}
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "class": {"weight": "by-classes"}
+    }
     Hyper = LwfHyper
     neutral = LwfHyper(lambda_o=0.0)
     regularisers = ("distillation",)
@@ -70,7 +73,9 @@ class Lwf(Method):
 
     def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the warm-up, if there is one, then the recipe's epochs."""
-        warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
+        warm_up = (
+            [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
+        )
         return [*warm_up, Stage()]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
@@ -87,7 +92,9 @@ class Lwf(Method):
             for task in network.head_classes:
                 if task != ctx.task:
                     target = old.logits(old_features, task)
-                    distances.append(self._distillation_loss(network.logits(features, task), target))
+                    distances.append(
+                        self._distillation_loss(network.logits(features, task), target)
+                    )
         else:
             rows = num_old_rows(ctx, "head.weight")
             target = old.logits(old_features)
@@ -112,14 +119,18 @@ class Lwf(Method):
         target[:, rows:] = -math.inf
         return {
             "task": share * ctx.cross_entropy(logits, batch.y),
-            "distillation": (1 - share) * self.hyper.lambda_o * self._distillation_loss(logits, target),
+            "distillation": (1 - share)
+            * self.hyper.lambda_o
+            * self._distillation_loss(logits, target),
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Restore the old rows of the head, in the warm-up only."""
         if ctx.stage != WARM_UP or ctx.first:
             return
-        old = {name: (num_old_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()}
+        old = {
+            name: (num_old_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()
+        }
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # no new rows: the whole head warms up
         for name, (rows, parameter) in old.items():

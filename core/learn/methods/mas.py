@@ -37,14 +37,14 @@ class Mas(Quadratic):
     name = "mas"
     footprint = Footprint(copies=10.0, examples=45.0, images=64)
     description = (
-        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are sensitive. "
-        "Keeps no data and uses no labels. With SGD, weights that are held too steeply for lr take smaller "
-        "steps."
+        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are "
+        "sensitive. Keeps no data and uses no labels. With SGD, weights that are held too steeply "
+        "for lr take smaller steps."
     )
     source = "Aljundi et al. 2018, Memory Aware Synapses, arXiv 1711.09601"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
-        "data": "it holds the outputs on old data as they are, and new data of the same classes must change "
-        "them",
+        "data": "it holds the outputs on old data as they are, and new data of the same classes "
+        "must change them",
         "class": "a weight penalty alone does not separate classes that were never seen together",
     }
     Hyper = MasHyper

@@ -67,7 +67,9 @@ class Quadratic(Method):
         parameters = dict(ctx.network.named_parameters())
         for name in self.list_stored():
             if name not in parameters:
-                raise ValueError(f"the stored importance names {name}, which the network does not have")
+                raise ValueError(
+                    f"the stored importance names {name}, which the network does not have"
+                )
             now = parameters[name].detach()
             for key, fresh in (
                 (self.importance_key(name), torch.zeros_like(now)),
@@ -83,7 +85,9 @@ class Quadratic(Method):
             return
         weights = [ctx.trainable[name] for name in names]
         grads = [p.grad for p in weights if p.grad is not None]
-        pull = torch._foreach_sub([p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names])
+        pull = torch._foreach_sub(
+            [p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names]
+        )
         torch._foreach_mul_(pull, [self.tensors[self.importance_key(name)] for name in names])
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
         scales = self._gradient_scales(ctx)
@@ -144,14 +148,19 @@ class Quadratic(Method):
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
-            of = sum(self.tensors[self.importance_key(name)].numel() for name in self._list_penalised(ctx))
+            of = sum(
+                self.tensors[self.importance_key(name)].numel()
+                for name in self._list_penalised(ctx)
+            )
             ctx.warn(
-                f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: {slowed} of {of} "
-                f"parameters take smaller steps, down to {slowest:.2g} of the rate"
+                f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: "
+                f"{slowed} of {of} parameters take smaller steps, down to {slowest:.2g} of the rate"
             )
 
 
-def iter_chunks(batches: Iterable[Batch], limit: float = math.inf) -> Iterable[tuple[Tensor, Tensor]]:
+def iter_chunks(
+    batches: Iterable[Batch], limit: float = math.inf
+) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
     left = limit
     for batch in batches:
@@ -174,7 +183,11 @@ def _extend_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
 
     Raises ValueError for shapes that do not fit.
     """
-    if old.dim() != fresh.dim() or old.shape[1:] != fresh.shape[1:] or old.shape[0] > fresh.shape[0]:
+    if (
+        old.dim() != fresh.dim()
+        or old.shape[1:] != fresh.shape[1:]
+        or old.shape[0] > fresh.shape[0]
+    ):
         raise ValueError(f"the stored importance of {name} has shape {tuple(old.shape)}")
     fresh[: old.shape[0]] = old
     return fresh

@@ -41,9 +41,9 @@ class Si(Quadratic):
     name = "si"
     footprint = Footprint(copies=12.0)
     description = (
-        "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier tasks, measured "
-        "while training. Keeps no data. With SGD, weights that are held too steeply for lr take smaller "
-        "steps."
+        "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier "
+        "tasks, measured while training. Keeps no data. With SGD, weights that are held too "
+        "steeply for lr take smaller steps."
     )
     source = "Zenke et al. 2017, Continual Learning Through Synaptic Intelligence, arXiv 1703.04200"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
@@ -51,7 +51,9 @@ class Si(Quadratic):
     }
     Hyper = SiHyper
     neutral = SiHyper(c=0.0)
-    no_merge = "its importance is measured along the path of training, which merged weights have left"
+    no_merge = (
+        "its importance is measured along the path of training, which merged weights have left"
+    )
     section = "own"
     importance = "importance"
     hyper: SiHyper

@@ -61,8 +61,8 @@ class Slca(Method):
 
     name = "slca"
     description = (
-        "A slow backbone and a fast head, which after each task is trained on Gaussian draws of all classes. "
-        "Keeps no image. Give it a pretrained base."
+        "A slow backbone and a fast head, which after each task is trained on Gaussian draws of "
+        "all classes. Keeps no image. Give it a pretrained base."
     )
     source = "Zhang et al. 2023, SLCA: Slow Learner with Classifier Alignment, arXiv 2303.05118"
     scenarios = ("data", "class")
@@ -99,13 +99,14 @@ class Slca(Method):
         width = ctx.network.backbone.width
         if width > WIDEST:
             raise DataError(
-                f"slca keeps covariances of up to {WIDEST:,} features and this network has {width:,}: take a "
+                f"slca keeps covariances of up to {WIDEST:,} features and this network has "
+                f"{width:,}: take a "
                 "smaller architecture, or another method"
             )
         if ctx.recipe.validation and not ctx.first:
             ctx.warn(
-                "validation chooses the state by images of the new task alone, which are answered best before the "
-                "head is aligned: set validation to 0"
+                "validation chooses the state by images of the new task alone, which are answered "
+                "best before the head is aligned: set validation to 0"
             )
 
     def begin_stage(self, ctx: Context) -> None:
@@ -127,7 +128,9 @@ class Slca(Method):
                 labels.append(batch.y)
         gaussians = Gaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
-        gaussians.store_task(ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance)
+        gaussians.store_task(
+            ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
+        )
 
     def _get_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
@@ -138,7 +141,9 @@ class Slca(Method):
             generator = torch.Generator().manual_seed(
                 epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
-            features, labels = Gaussians(self.state["own"]).draw_features(self.hyper.draws, generator)
+            features, labels = Gaussians(self.state["own"]).draw_features(
+                self.hyper.draws, generator
+            )
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
             present = labels.unique()  # type: ignore[no-untyped-call]
             ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], present)

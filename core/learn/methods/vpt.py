@@ -38,7 +38,8 @@ class Vpt(Method):
 
     name = "vpt"
     description = (
-        "Visual prompt tuning: trains prompt tokens and heads of a vision transformer, not its weights."
+        "Visual prompt tuning: trains prompt tokens and heads of a vision transformer, "
+        "not its weights."
     )
     source = "Jia et al. 2022, Visual Prompt Tuning, arXiv 2203.12119"
     scenario_warnings: ClassVar[Mapping[str, str]] = {
@@ -60,7 +61,9 @@ class Vpt(Method):
         """
         hyper = self.hyper
         if not isinstance(network, PromptedNetwork):
-            return PromptedNetwork(network, hyper.prompts, hyper.deep, () if hyper.per_task else None)
+            return PromptedNetwork(
+                network, hyper.prompts, hyper.deep, () if hyper.per_task else None
+            )
         requested = (hyper.prompts, hyper.deep, hyper.per_task)
         if (network.tokens, network.deep, network.per_task) != requested:
             raise DataError(

@@ -59,7 +59,9 @@ def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInf
     )
 
 
-def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator) -> Backbone:
+def build_backbone(
+    architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
+) -> Backbone:
     """Build a backbone on the CPU in float32, filled from the CPU generator, which advances.
 
     Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
@@ -85,7 +87,9 @@ def build_network(
 
     Raises ValueError as `build_backbone` does.
     """
-    return Network(build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads)
+    return Network(
+        build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads
+    )
 
 
 def empty_network(
@@ -115,7 +119,9 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> Expected
     backbone = meta_backbone(architecture, image)
     tensors = expected_tensors(architecture, image)
     return {
-        "tensors": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()},
+        "tensors": {
+            name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()
+        },
         "optional": [name for name in tensors if is_counter(name)],
         "ignored": list(backbone.ignored),
     }
@@ -128,7 +134,9 @@ def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone
     """
     info, hyper = parse_architecture(architecture)
     if image.size < info.min_size:
-        raise ValueError(f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}")
+        raise ValueError(
+            f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}"
+        )
     # Constructors draw from the global generator, which must not advance.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return info.build(hyper, image)

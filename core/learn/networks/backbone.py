@@ -38,7 +38,9 @@ class ImageSpec:
     def from_field(value: ImageSpec | ImageOut) -> ImageSpec:
         """Convert the `image` field of a model or manifest; return an ImageSpec unchanged."""
         return (
-            value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))
+            value
+            if isinstance(value, ImageSpec)
+            else ImageSpec(int(value["size"]), int(value["channels"]))
         )
 
 
@@ -83,7 +85,9 @@ class Backbone(nn.Module):
         """
 
         def allocate_like(tensor: Tensor) -> Tensor:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            return torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device
+            )
 
         self._apply(allocate_like, recurse=recurse)  # type: ignore[no-untyped-call]
         return self
@@ -101,7 +105,9 @@ class Backbone(nn.Module):
         """
         targets = self.state_dict()
         extra = [
-            name for name in tensors if name not in targets and not name.startswith(self.ignored or ("\0",))
+            name
+            for name in tensors
+            if name not in targets and not name.startswith(self.ignored or ("\0",))
         ]
         if extra:
             raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
@@ -146,7 +152,9 @@ def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
     Raises ValueError that names the tensor for another shape or dtype.
     """
     if source.shape != target.shape:
-        raise ValueError(f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}")
+        raise ValueError(
+            f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}"
+        )
     if source.dtype != target.dtype:
         raise ValueError(f"the tensor {name} has dtype {source.dtype}, expected {target.dtype}")
     with torch.no_grad():

@@ -44,7 +44,9 @@ class ParallelNetwork(GrowingNetwork):
         with torch.no_grad():
             return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
 
-    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(
+        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+    ) -> Tensor:
         """Return the newest backbone's features [B, width]."""
         expert = self.experts[-1] if self.experts else self.backbone
         return expert(x)  # type: ignore[no-any-return]

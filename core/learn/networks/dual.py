@@ -34,7 +34,11 @@ class Dual:
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        function: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if function in SAME_ON_BOTH:
             return _apply_to_both(function, *args, **(kwargs or {}))
@@ -95,7 +99,9 @@ class Dual:
         """Return a tensor method that has a rule: `x.mean((2, 3))` applies it to this object."""
         method = getattr(Tensor, name, None)
         if method is not None and (method in SAME_ON_BOTH or method in RULES):
-            return lambda *args, **kwargs: type(self).__torch_function__(method, (), (self, *args), kwargs)
+            return lambda *args, **kwargs: type(self).__torch_function__(
+                method, (), (self, *args), kwargs
+            )
         if method is not None:
             raise NoRule(f"{name} has no rule for dual numbers")
         raise AttributeError(f"dual numbers have no {name}")
@@ -180,7 +186,9 @@ def _add_duals(a: Any, b: Any, *, alpha: float = 1) -> Dual:
 def _multiply_duals(a: Any, b: Any) -> Dual:
     a, b = _to_dual(a), _to_dual(b)
     x = a.x * b.x
-    terms = [tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None]
+    terms = [
+        tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None
+    ]
     return Dual(x, sum_of(terms))
 
 
@@ -316,7 +324,9 @@ def _layer_norm(
     return _apply_affine(hat, moved, weight, bias, tuple(shape))
 
 
-def _apply_affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]) -> Dual:
+def _apply_affine(
+    hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]
+) -> Dual:
     """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
     if weight is None:
         return Dual(hat, moved)
@@ -350,7 +360,9 @@ def _multi_head_attention(
 
     Attention weights are not returned.
     """
-    plain = bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
+    plain = (
+        bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
+    )
     plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
     plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
     if not plain or (dropout_p and options.get("training", True)):
@@ -368,7 +380,9 @@ def _self_attention(projected: Dual, num_heads: int) -> Dual:
     e = width // num_heads
 
     def split_heads(t: Tensor) -> tuple[Tensor, ...]:
-        return tuple(p.reshape(length, batch * num_heads, e).transpose(0, 1) for p in t.chunk(3, -1))
+        return tuple(
+            p.reshape(length, batch * num_heads, e).transpose(0, 1) for p in t.chunk(3, -1)
+        )
 
     def merge_heads(t: Tensor) -> Tensor:
         return t.transpose(0, 1).reshape(length, batch, width)

@@ -42,7 +42,9 @@ def fold_batch_norms(backbone: Backbone) -> None:
             if not isinstance(norm, nn.BatchNorm2d):
                 continue
             if not isinstance(conv, nn.Conv2d) or conv.out_channels != norm.num_features:
-                raise ValueError(f"{name}.{after} does not follow a convolution of its size, but {before}")
+                raise ValueError(
+                    f"{name}.{after} does not follow a convolution of its size, but {before}"
+                )
             _absorb_norm(conv, norm)
             setattr(module, after, nn.Identity())
     left = [name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)]

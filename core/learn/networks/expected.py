@@ -18,7 +18,9 @@ def main(argument: str) -> int:
     """Print JSON to stdout and return 0; for an invalid request, print to stderr and return 2."""
     try:
         request = json.loads(argument)
-        requirements = expected_base(request["architecture"], ImageSpec.from_field(request["image"]))
+        requirements = expected_base(
+            request["architecture"], ImageSpec.from_field(request["image"])
+        )
     except (ValueError, KeyError, TypeError) as error:
         print(f"cannot say what this architecture expects: {error}", file=sys.stderr)
         return 2

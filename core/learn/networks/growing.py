@@ -46,7 +46,9 @@ class Classifier(Head):
                 part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=generator))
 
 
-def blockwise_linear(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]) -> Tensor:
+def blockwise_linear(
+    features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]
+) -> Tensor:
     """Return bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
     out = bias.expand(features.shape[0], -1)
     start = 0
@@ -86,7 +88,9 @@ class GrowingNetwork(Network):
         Raises ValueError in the task scenario.
         """
         if plain.head is None:
-            raise ValueError("experts share one classifier: the task scenario has a head for each task")
+            raise ValueError(
+                "experts share one classifier: the task scenario has a head for each task"
+            )
         super().__init__(plain.backbone, plain.scenario)
         self.classes = plain.classes
         self.experts = nn.ModuleList()
@@ -115,7 +119,9 @@ class GrowingNetwork(Network):
         """
         raise NotImplementedError
 
-    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(
+        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+    ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
@@ -125,7 +131,9 @@ class GrowingNetwork(Network):
         """Let the next `grow` add an expert of this size."""
         self._pending_size = size
 
-    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+    def grow(
+        self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
+    ) -> None:
         """Grow as a plain network, after adding the expert that `schedule_expert` announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
@@ -139,10 +147,14 @@ class GrowingNetwork(Network):
         super().grow(task, classes, init, generator)
         if size:
             like, width = self.head.weight, self.head.widths[-1]
-            self.auxiliary = nn.Linear(width, 1 + len(classes), device=like.device, dtype=like.dtype)
+            self.auxiliary = nn.Linear(
+                width, 1 + len(classes), device=like.device, dtype=like.dtype
+            )
             with torch.no_grad():
                 drawn = torch.empty(1 + len(classes), width)
-                self.auxiliary.weight.copy_(nn.init.trunc_normal_(drawn, std=0.02, generator=generator))
+                self.auxiliary.weight.copy_(
+                    nn.init.trunc_normal_(drawn, std=0.02, generator=generator)
+                )
                 self.auxiliary.bias.zero_()
 
     def _add_expert(self, size: int) -> nn.Module:
@@ -191,5 +203,7 @@ class GrowingNetwork(Network):
         names = super().part_names()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."
-            names[f"expert.{at + 2}"] = [name for name in self.state_dict() if name.startswith(prefix)]
+            names[f"expert.{at + 2}"] = [
+                name for name in self.state_dict() if name.startswith(prefix)
+            ]
         return names

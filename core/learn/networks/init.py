@@ -28,7 +28,9 @@ def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> Non
             owns = next(module.parameters(recurse=False), None) is not None
             owns = owns or next(module.buffers(recurse=False), None) is not None
             if owns and not _reset_norm(module) and not rule(name, module, generator):
-                raise TypeError(f"no initialisation is defined for {name} ({type(module).__name__})")
+                raise TypeError(
+                    f"no initialisation is defined for {name} ({type(module).__name__})"
+                )
 
 
 def _reset_norm(module: nn.Module) -> bool:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 
-def on_the_line(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+def on_the_line(
+    start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
+) -> dict[str, Tensor]:
     """Return (1 - share) start + share end, by name; tensors that `end` lacks stay as in `start`.
 
     Tensors of one name have one shape, or that of `end` is a corner of that of `start`: the first

@@ -189,7 +189,9 @@ class LinearisedNetwork(Network):
         value, tangent = self.compute_expansion(x)
         return self.combine_logits(value, tangent, task)
 
-    def combine_logits(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
+    def combine_logits(
+        self, value: Tensor, tangent: Tensor | None, task: int | None = None
+    ) -> Tensor:
         """Return the logits [B, classes] of an expansion."""
         if tangent is None:
             return self.logits(value, task)

@@ -144,7 +144,9 @@ class Network(nn.Module):
             raise ValueError(f"the network has no head for task {task}")
         return self.heads[str(task)]
 
-    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+    def grow(
+        self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
+    ) -> None:
         """Add a task's classes. Old rows stay bit-identical; known classes add no row.
 
         Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or
@@ -168,7 +170,8 @@ class Network(nn.Module):
         new = [name for name in names if name not in set(known_classes)]
         if self.scenario == "data" and known_classes and new:
             raise ValueError(
-                f"the class {new[0]!r} is not among the model's classes: {', '.join(known_classes[:20])}"
+                f"the class {new[0]!r} is not among the model's classes: "
+                f"{', '.join(known_classes[:20])}"
             )
         assert isinstance(head, Head)
         head.grow(len(new), init, generator)
@@ -205,7 +208,9 @@ class Network(nn.Module):
         Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
         """
         names = {
-            f"backbone.{stage + 1}": [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
+            f"backbone.{stage + 1}": [
+                f"backbone.{name}" for name in self.backbone.stage_names(stage)
+            ]
             for stage in range(len(self.backbone.stage_prefixes))
         }
         if self.head is not None:

@@ -12,7 +12,9 @@ from core.learn.networks.network import Network, in_eval
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def estimate_statistics(network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]) -> None:
+def estimate_statistics(
+    network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]
+) -> None:
     """Set these layers' statistics to the mean over batches; other layers are unchanged.
 
     A batch of one image is skipped: it has no variance.

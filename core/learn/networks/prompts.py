@@ -32,7 +32,9 @@ class PromptedNetwork(Network):
     family: ClassVar[str] = "vpt"
     backbone: Vit
 
-    def __init__(self, plain: Network, prompts: int, deep: bool, tasks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, plain: Network, prompts: int, deep: bool, tasks: Sequence[int] | None = None
+    ) -> None:
         """Take over the modules of a plain network.
 
         Sets are uninitialised memory, for a strict load.
@@ -42,7 +44,9 @@ class PromptedNetwork(Network):
         vision transformer.
         """
         if not isinstance(plain.backbone, Vit):
-            raise ValueError(f"prompts need a vision transformer, not {type(plain.backbone).__name__}")
+            raise ValueError(
+                f"prompts need a vision transformer, not {type(plain.backbone).__name__}"
+            )
         super().__init__(plain.backbone, plain.scenario)
         self.classes, self.head = plain.classes, plain.head
         self.head_classes, self.heads = plain.head_classes, plain.heads
@@ -56,7 +60,9 @@ class PromptedNetwork(Network):
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
-        network = PromptedNetwork(plain, description["prompts"], description["deep"], description["tasks"])
+        network = PromptedNetwork(
+            plain, description["prompts"], description["deep"], description["tasks"]
+        )
         if not network.per_task:
             network._add_prompts(SHARED)
         return network
@@ -91,13 +97,17 @@ class PromptedNetwork(Network):
             x = layer(x)
         return encoder.ln(x)[:, 0]  # type: ignore[no-any-return]
 
-    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+    def grow(
+        self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
+    ) -> None:
         """Grow as a plain network; then draw the task's prompt set if it does not exist."""
         super().grow(task, classes, init, generator)
         name = self._get_set_name(task)
         if name not in self.prompts:
             bound = self.bound
-            self._add_prompts(name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator))
+            self._add_prompts(
+                name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator)
+            )
 
     @property
     def bound(self) -> float:
@@ -120,7 +130,11 @@ class PromptedNetwork(Network):
 
     @property
     def _shape(self) -> tuple[int, int, int]:
-        return len(self.backbone.encoder.layers) if self.deep else 1, self.tokens, self.backbone.width
+        return (
+            len(self.backbone.encoder.layers) if self.deep else 1,
+            self.tokens,
+            self.backbone.width,
+        )
 
     def _add_prompts(self, name: str, values: Tensor | None = None) -> None:
         """Add a prompt set, with uninitialised values if none are given."""

@@ -103,7 +103,8 @@ _ALL = [
             name,
             "vit",
             torchvision_vit.VitVariantHyper,
-            f"Vision transformer of torchvision, {text}; smaller patches for images up to 64 pixels.",
+            f"Vision transformer of torchvision, {text}; smaller patches for images up to 64 "
+            f"pixels.",
             "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
             torchvision_vit.make_variant(*sizes),
             torchvision_vit.vit_rule,
@@ -129,8 +130,8 @@ _ALL = [
         "dne",
         "dne",
         DneHyper,
-        "Vision transformer with gated attention to positions, made to be widened by small experts, task by "
-        "task.",
+        "Vision transformer with gated attention to positions, made to be widened by small "
+        "experts, task by task.",
         "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",
         DneBackbone,
         expert_rule,
@@ -153,7 +154,8 @@ _ALL = [
         "timm",
         "timm",
         timm_backbone.TimmHyper,
-        "Any network of timm that there are pretrained weights for, by the weights' name; in short `timm/NAME`.",
+        "Any network of timm that there are pretrained weights for, by the weights' name; in short "
+        "`timm/NAME`.",
         "Wightman 2019, PyTorch Image Models; each network's own paper",
         timm_backbone.timm_backbone,
         None,

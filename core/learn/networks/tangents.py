@@ -34,13 +34,21 @@ class TangentConv(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
+        ctx: Any,
+        x: Tensor,
+        dx: Tensor | None,
+        w: Tensor,
+        v: Tensor | None,
+        b: Tensor | None,
+        args: Any,
     ) -> Tensor:
         """Return the derivative of the layer's output."""
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
         x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
-        return _compute_tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
+        return _compute_tangent(
+            lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b
+        )
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -115,7 +123,12 @@ class MaskedTangent(torch.autograd.Function):
 
 
 def _compute_tangent(
-    layer: Callable[..., Tensor], x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
+    layer: Callable[..., Tensor],
+    x: Tensor,
+    dx: Tensor | None,
+    w: Tensor,
+    v: Tensor | None,
+    b: Tensor | None,
 ) -> Tensor:
     """Return layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
     out: Tensor | None = None

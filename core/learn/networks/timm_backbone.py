@@ -55,7 +55,9 @@ class TimmBackbone(Backbone):
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
         layers = _find_layers(net)
-        self.declare_stages([layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers])
+        self.declare_stages(
+            [layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
@@ -105,9 +107,13 @@ def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.accepts_size(image.size):
-        raise ValueError(f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}")
+        raise ValueError(
+            f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}"
+        )
     create: Callable[..., nn.Module] = timm_models().create_model
-    return create(known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size))
+    return create(
+        known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size)
+    )
 
 
 def _list_classifiers(net: nn.Module) -> list[str]:
@@ -157,9 +163,9 @@ def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
     layers: dict[str, list[str]] = defaultdict(list)
     for name in names:
         words = name.split(".")
-        layers[".".join(words[: 1 + next((i for i, word in enumerate(words) if word.isdigit()), 0)])].append(
-            name
-        )
+        layers[
+            ".".join(words[: 1 + next((i for i, word in enumerate(words) if word.isdigit()), 0)])
+        ].append(name)
     return dict(enumerate(layers.values()))
 
 

@@ -23,10 +23,12 @@ RECOMMENDED = {
     "convnext_tiny.in12k_ft_in1k": "the best convolutional features of moderate size",
     "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "the smallest transformer",
     "vit_small_patch16_224.augreg_in21k_ft_in1k": "a transformer for a CPU with patience",
-    "vit_small_patch14_dinov2.lvd142m": "frozen features for pictures unlike ImageNet's; learned without labels",
+    "vit_small_patch14_dinov2.lvd142m": "frozen features for pictures unlike ImageNet's; learned "
+    "without labels",
     "vit_base_patch14_dinov2.lvd142m": "the same with a GPU",
     "vit_base_patch16_clip_224.openai": "frozen features for photos of things that have names",
-    "vit_base_patch16_224.augreg_in21k_ft_in1k": "the base of most published results of class increments",
+    "vit_base_patch16_224.augreg_in21k_ft_in1k": "the base of most published results of class "
+    "increments",
     "swin_tiny_patch4_window7_224.ms_in1k": "a transformer of windows, for fine detail",
 }
 """A dozen weights to begin with: name → recommended use."""

@@ -43,12 +43,19 @@ class ResNet(Backbone):
             self.conv1 = nn.Conv2d(image.channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = net.bn1
         self.relu = nn.ReLU()
-        self.layer1, self.layer2, self.layer3, self.layer4 = net.layer1, net.layer2, net.layer3, net.layer4
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            net.layer1,
+            net.layer2,
+            net.layer3,
+            net.layer4,
+        )
         self.width = net.fc.in_features
         for module in self.modules():
             if isinstance(module, nn.ReLU):
                 module.inplace = False  # hooks and per-sample gradients read its input
-        stages = [[(f"layer{i}.{j}",) for j in range(len(getattr(net, f"layer{i}")))] for i in range(1, 5)]
+        stages = [
+            [(f"layer{i}.{j}",) for j in range(len(getattr(net, f"layer{i}")))] for i in range(1, 5)
+        ]
         self.declare_stages([[("conv1", "bn1"), *stages[0]], *stages[1:]])
 
     def forward(self, x: Tensor) -> Tensor:

@@ -40,7 +40,10 @@ def _require_multiples(schema: dict[str, Any]) -> None:
          "then": {"properties": {"hidden": {"multipleOf": n}}}}
         for n in (1, 2, 3, 4, 6, 8, 12, 16)
     ]  # fmt: skip
-    absent = {"if": {"not": {"required": ["heads"]}}, "then": {"properties": {"hidden": {"multipleOf": 3}}}}
+    absent = {
+        "if": {"not": {"required": ["heads"]}},
+        "then": {"properties": {"hidden": {"multipleOf": 3}}},
+    }
     schema["allOf"] = [*rules, absent]
 
 
@@ -110,7 +113,9 @@ def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     return Vit(hyper, image, 16)
 
 
-def make_variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Callable[..., Backbone]:
+def make_variant(
+    layers: int, heads: int, hidden: int, mlp: int, patch: int
+) -> Callable[..., Backbone]:
     """Return the builder of a named size with its own patch for large images."""
 
     def build_variant(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:

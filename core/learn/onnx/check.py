@@ -36,9 +36,9 @@ Both may be large and of opposite signs.
 MOST_TOLERANCE = 1e-2
 """Largest tolerance: if rounding alone moves probabilities by more, no graph can be checked."""
 UNCHECKED = (
-    " Rounding in float32 alone may move this answer that far: the scores behind it are large numbers that cancel out. "
-    "Features that tell classes apart keep them small: give the model a pretrained base. The version itself can be "
-    "downloaded as `safetensors`."
+    " Rounding in float32 alone may move this answer that far: the scores behind it are large "
+    "numbers that cancel out. Features that tell classes apart keep them small: give the model a "
+    "pretrained base. The version itself can be downloaded as `safetensors`."
 )
 _SEED = 0
 
@@ -90,7 +90,9 @@ def compare_graph(
     """
     size, channels = image
     rng = np.random.default_rng(_SEED)
-    noise = [rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES]
+    noise = [
+        rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
+    ]
     run = open_graph(path, threads)
     worst, tolerance, compared = 0.0, 0.0, 0
     for batch, tasks in _iter_batches(answers, noise, held_out, most):
@@ -138,7 +140,12 @@ def _predict_expected(
         return answers.method.predict_logits(network, x, head)
 
     _, ours = predicting.predict_images(
-        answers.network, batch, task, normalise, scores=compute_scores, temperature=answers.temperature
+        answers.network,
+        batch,
+        task,
+        normalise,
+        scores=compute_scores,
+        temperature=answers.temperature,
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
     return ours, allowed_differences(ours, torch.cat(moved).numpy(), minimum)
@@ -149,22 +156,28 @@ def _compare_probabilities(
 ) -> None:
     """Raise ExportFailed for another shape, a number not finite, or too large a difference."""
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
-        raise ExportFailed("The graph's answers are no numbers, or too many or too few. Nothing was stored.")
+        raise ExportFailed(
+            "The graph's answers are no numbers, or too many or too few. Nothing was stored."
+        )
     difference = np.abs(ours - theirs)
     if (difference > may).any():
         beyond = difference - may
         at = np.unravel_index(beyond.argmax(), beyond.shape)
         raise ExportFailed(
-            f"The graph answers otherwise than the version: a probability differs by {difference[at]:.2g}, and "
-            f"{may[at]:.2g} is allowed. Nothing was stored."
+            f"The graph answers otherwise than the version: a probability differs by "
+            f"{difference[at]:.2g}, and {may[at]:.2g} is allowed. Nothing was stored."
             + (UNCHECKED if may[at] >= MOST_TOLERANCE else "")
         )
 
 
-def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float) -> None:
+def _compare_sure(
+    probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
+) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
     if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
-        raise ExportFailed("The graph calls other answers sure than the version does. Nothing was stored.")
+        raise ExportFailed(
+            "The graph calls other answers sure than the version does. Nothing was stored."
+        )
 
 
 def _iter_batches(
@@ -212,4 +225,6 @@ def open_graph(path: Path, threads: int) -> Run:
 def _build_run_error(error: Exception) -> ExportFailed:
     """Return the error for a graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
-    return ExportFailed(f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})")
+    return ExportFailed(
+        f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})"
+    )

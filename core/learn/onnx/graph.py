@@ -74,7 +74,9 @@ def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
                 verbose=False,
             )
     except Exception as error:
-        raise ExportFailed(f"PyTorch cannot write it as an ONNX graph ({_first_line(error)})") from error
+        raise ExportFailed(
+            f"PyTorch cannot write it as an ONNX graph ({_first_line(error)})"
+        ) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     assert program is not None, "torch.onnx.export returns a program where dynamo is on"

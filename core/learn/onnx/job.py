@@ -37,15 +37,22 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="load"))
     manifest, image = spec.manifest, spec.manifest.image
     paths = {part.name: part.path for part in spec.parts}
-    network, method = predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
-    answers = Answers(network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from)
+    network, method = (
+        predicting.load_network(manifest, paths),
+        predicting.method_of(manifest, paths),
+    )
+    answers = Answers(
+        network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from
+    )
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
     files = graph.write(answers, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
-    checked = compare_graph(spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads)
+    checked = compare_graph(
+        spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads
+    )
     result = ExportResult(
         opset=OPSET,
         files=files,
@@ -68,7 +75,9 @@ def _load_images(path: Path) -> Images:
 
 def _get_package_versions() -> dict[str, str]:
     """Return the installed versions of the packages that an export uses."""
-    return {name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
+    return {
+        name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")
+    }
 
 
 def _end_when_asked(control_fd: int, out_fd: int) -> None:

@@ -95,7 +95,9 @@ class NamedOptimizer:
         """
         expected_slots = _list_slots(self.recipe)
         if any(key.rpartition("|")[2] not in expected_slots for key in state):
-            self._warn(f"the state of another optimizer is not used: {self.recipe.name} starts afresh")
+            self._warn(
+                f"the state of another optimizer is not used: {self.recipe.name} starts afresh"
+            )
             return
         for key, value in state.items():
             name, _, slot = key.rpartition("|")
@@ -127,7 +129,9 @@ def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def _create_optimizer(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
+def _create_optimizer(
+    recipe: OptimizerRecipe, groups: list[dict[str, object]]
+) -> torch.optim.Optimizer:
     if recipe.name == "sgd":
         return torch.optim.SGD(
             groups,

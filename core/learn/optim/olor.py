@@ -84,7 +84,9 @@ class Olor:
             # A head that has grown has an anchor for its old rows only.
             target = whole if each.anchor.shape == whole.shape else whole[: len(each.anchor)]
             anchor = torch.empty_like(target).copy_(each.anchor)
-            self._pulls.append(_Pull(each.parameter, each.iota, target, anchor, group_of[each.parameter]))
+            self._pulls.append(
+                _Pull(each.parameter, each.iota, target, anchor, group_of[each.parameter])
+            )
 
     def step(self) -> None:
         """Take the optimizer's step, then pull the anchored parameters back."""
@@ -111,7 +113,9 @@ class Olor:
             return rho
         if not self._warned:
             self._warned = True
-            self._warn(f"OLOR: a rollback by {rho:g} of the distance is limited to the range from 0 to 1")
+            self._warn(
+                f"OLOR: a rollback by {rho:g} of the distance is limited to the range from 0 to 1"
+            )
         return min(max(rho, 0.0), 1.0)
 
 
@@ -135,7 +139,9 @@ def layer_iotas(
     return {name: layer_iota(i, n, recipe) for i, n, name in _iter_layers(names, layers, recipe)}
 
 
-def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
+def iotas_by_layer(
+    names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
+) -> list[float]:
     """Return iota, the rollback share, of each trainable backbone layer, from the first on.
 
     The arguments are those of `layer_iotas`.
@@ -167,9 +173,13 @@ def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
     """
     weights = ctx.weights_at(recipe.anchor)
     candidates: list[Anchored] = []
-    for name, iota in layer_iotas(list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe).items():
+    for name, iota in layer_iotas(
+        list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe
+    ).items():
         if name not in weights:
-            raise ValueError(f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it")
+            raise ValueError(
+                f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it"
+            )
         candidates.append(Anchored(ctx.trainable[name], weights[name], iota))
     if recipe.anchor_old_head_rows:
         candidates += _old_rows(ctx.trainable, ctx.weights_at("update_start"), recipe.iota1)

@@ -43,7 +43,9 @@ def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | N
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 
-def sum_rollback(ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]) -> Rollback | None:
+def sum_rollback(
+    ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
+) -> Rollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
 
     Returns None where OLOR pulls no layer back.
@@ -68,8 +70,8 @@ def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageStep
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
     if not find_anchored(ctx, olor):
         ctx.warn(
-            f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} has a "
-            "share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
+            f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} "
+            "has a share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
         )
     total = sum_rollback(ctx, olor, stages)
     if total is None:
@@ -78,9 +80,10 @@ def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageStep
     if total.first < LITTLE:
         steps = sum(stage.steps for stage in _that_move_the_backbone(stages))
         ctx.warn(
-            f"OLOR rolls the first layer back by {total.first:.2g} in sum over {steps} steps; below {LITTLE:g} "
-            "it hardly differs from plain training: set optimizer.olor.iota_total to the sum that you want, 3 "
-            "to 50 (49 in the authors' runs on CIFAR-100)"
+            f"OLOR rolls the first layer back by {total.first:.2g} in sum over {steps} steps; "
+            f"below {LITTLE:g} "
+            "it hardly differs from plain training: set optimizer.olor.iota_total to the sum that "
+            "you want, 3 to 50 (49 in the authors' runs on CIFAR-100)"
         )
 
 
@@ -91,5 +94,7 @@ def _that_move_the_backbone(stages: Sequence[StageSteps]) -> list[StageSteps]:
 def _list_rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
     """Return the learning rate of every step, as a share of the peak rate."""
     return [
-        rate_factor(recipe.optimizer, step, stage.steps) for stage in stages for step in range(stage.steps)
+        rate_factor(recipe.optimizer, step, stage.steps)
+        for stage in stages
+        for step in range(stage.steps)
     ]

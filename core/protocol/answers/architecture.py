@@ -13,7 +13,8 @@ Interpolation = Literal["bilinear", "bicubic", "nearest"]
     ConfigDict(
         json_schema_extra={
             "additionalProperties": {
-                "description": "A hyper-parameter; GET /v1/architectures has the schema of each architecture"
+                "description": "A hyper-parameter; GET /v1/architectures has the schema of each "
+                "architecture"
             }
         }
     )

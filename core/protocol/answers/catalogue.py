@@ -9,10 +9,12 @@ from core.protocol.answers.recipe import MergeOut, OlorOut, RebalanceOut, Recipe
 from core.protocol.patch import RecipePatch
 
 JsonSchema = TypeAliasType(
-    "JsonSchema", Annotated[dict[str, JsonValue], Field(description="A JSON Schema, draft 2020-12.")]
+    "JsonSchema",
+    Annotated[dict[str, JsonValue], Field(description="A JSON Schema, draft 2020-12.")],
 )
 HyperParameters = TypeAliasType(
-    "HyperParameters", Annotated[dict[str, JsonValue], Field(description="Hyper-parameters by their names.")]
+    "HyperParameters",
+    Annotated[dict[str, JsonValue], Field(description="Hyper-parameters by their names.")],
 )
 
 

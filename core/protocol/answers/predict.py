@@ -22,7 +22,8 @@ class Prediction(TypedDict):
     """
 
     name: Annotated[
-        str | None, Field(description="File name of the part; null for arrays and for parts without one")
+        str | None,
+        Field(description="File name of the part; null for arrays and for parts without one"),
     ]
     label: str
     probability: float

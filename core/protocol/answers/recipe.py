@@ -22,7 +22,8 @@ class MethodChoice(TypedDict):
 class OlorOut(TypedDict, total=False):
     """After each step, weights move part of the way back to those that the run started from.
 
-    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
+    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null:
+    `iota1` counts.
     """
 
     iota1: float
@@ -35,7 +36,9 @@ class OlorOut(TypedDict, total=False):
 
 
 class OptimizerOut(TypedDict, total=False):
-    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's norm."""
+    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's
+    norm.
+    """
 
     name: str
     lr: float

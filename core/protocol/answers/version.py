@@ -29,8 +29,8 @@ class PartOut(FileOut):
 class VersionOut(TypedDict):
     """An immutable version.
 
-    - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the model
-      learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
+    - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
+      model learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
     - `tasks`: tasks that it was taught, in order.
     - `status`: published or held. A held version becomes published when a person promotes it, or
       when the failed checks of its gate are settled.

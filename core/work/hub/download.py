@@ -86,7 +86,8 @@ def _download_from_hub(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
     size, digest = _read_size_and_digest(hub, path_at_hub, asked.file)
     if size > asked.max_bytes:
         raise Failed(
-            f"{asked.file} has {size} bytes; {asked.max_bytes} are taken here (PERENNIAL_MAX_FETCH_BYTES)"
+            f"{asked.file} has {size} bytes; {asked.max_bytes} are taken here "
+            f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
     folder = unfinished.folder_of(asked.folder, asked.repository) / revision
     path = folder / f"{asked.file}{unfinished.SUFFIX}"
@@ -95,7 +96,9 @@ def _download_from_hub(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
         _fetch_bytes(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
             path.unlink()
-            raise Failed(f"What came is not what the Hub names: the digest of {asked.file} is another one")
+            raise Failed(
+                f"What came is not what the Hub names: the digest of {asked.file} is another one"
+            )
     return Downloaded(path=path, revision=revision)
 
 
@@ -110,16 +113,21 @@ def _find_revision(hub: GuardedHub, asked: DownloadAsked) -> str:
     except HubStatus as error:
         if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
             raise Failed(
-                f"The Hub has no repository {asked.repository}, or shows it only with a token (HF_TOKEN)"
+                f"The Hub has no repository {asked.repository}, or shows it only with a token "
+                f"(HF_TOKEN)"
             ) from None
         raise
     revision = _get_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
         raise Failed(f"The Hub names no commit of {asked.repository}")
-    names = {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+    names = (
+        {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+    )
     if asked.file not in names:
-        raise Failed(f"The repository {asked.repository} has no {asked.file}, and nothing else is read")
+        raise Failed(
+            f"The repository {asked.repository} has no {asked.file}, and nothing else is read"
+        )
     return revision
 
 
@@ -140,7 +148,11 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
         headers = response.headers
         own_size = None if response.is_redirect else headers.get("Content-Length")
         size = headers.get("X-Linked-Size") or own_size or ""
-        digest = (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
+        digest = (
+            (headers.get("X-Linked-Etag") or headers.get("ETag") or "")
+            .removeprefix("W/")
+            .strip('"')
+        )
     if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
         raise Failed(f"The Hub names neither bytes nor digest of {file}")
     return int(size), digest
@@ -174,7 +186,9 @@ def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
 def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
     """Request the bytes from `have` on; if the server sends another range, start over."""
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with hub.open_response("GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
+    with hub.open_response(
+        "GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT
+    ) as response:
         begins = response.headers.get("Content-Range", "")
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)

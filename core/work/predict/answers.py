@@ -68,7 +68,9 @@ def answer_request(
     batch, end = 1, time.monotonic() + header["turn_s"]
     # Begin with one image and double: only now it shows how long this network takes for each.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
-        items += _predict_as_json(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
+        items += _predict_as_json(
+            networks.graphs, version, header, pixels[len(items) : len(items) + batch]
+        )
         batch = min(2 * batch, MAX_BATCH)
     # the engine failed, and the network has predicted the rest
     if version.graph.engine is not engine:
@@ -107,7 +109,11 @@ def _predict_as_json(
 
 
 def _predict_probabilities(
-    graphs: GraphMaker, version: Loaded, task: int | None, pixels: NDArray[np.uint8], sure_from: float | None
+    graphs: GraphMaker,
+    version: Loaded,
+    task: int | None,
+    pixels: NDArray[np.uint8],
+    sure_from: float | None,
 ) -> NDArray[np.float32]:
     """Return probabilities, float32 [N, classes], by the version's graph or else its network.
 
@@ -157,6 +163,8 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None
         except Refused as error:
             write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
         except MemoryError:
-            detail = "Predicting takes more memory than is allowed here; send fewer or smaller images."
+            detail = (
+                "Predicting takes more memory than is allowed here; send fewer or smaller images."
+            )
             write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
         del manifest, raw

@@ -98,7 +98,8 @@ def images_of(text: bytes) -> list[Any]:
     if isinstance(value, dict):
         if set(value) != {"images"}:
             raise Refused(
-                'The body must be nested arrays, {"images": nested arrays} or {"instances": [{"b64": "…"}]}.'
+                'The body must be nested arrays, {"images": nested arrays} or {"instances": '
+                '[{"b64": "…"}]}.'
             )
         value = value["images"]
     if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
@@ -134,13 +135,16 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         except MemoryError:
             write_message(
                 sink,
-                b"RReading the images takes more memory than is allowed here; send fewer or smaller ones.",
+                b"RReading the images takes more memory than is allowed here; send fewer or "
+                b"smaller ones.",
             )
             return
         del body
 
 
-def _build_messages(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -> Iterator[bytes]:
+def _build_messages(
+    header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
+) -> Iterator[bytes]:
     """Yield the messages after `begun`.
 
     Raises:
@@ -153,7 +157,9 @@ def _build_messages(header: Mapping[str, Any], body: Sequence[bytes], limits: Li
     read = from_files if files else from_arrays
     chosen = all_images[begin : begin + count]
     resizing = Resizing.from_json(header)
-    for done, pixels in enumerate(read(chosen, header["size"], header["channels"], limits, resizing), 1):
+    for done, pixels in enumerate(
+        read(chosen, header["size"], header["channels"], limits, resizing), 1
+    ):
         if isinstance(pixels, bytes):
             yield b"P" + pixels
         else:

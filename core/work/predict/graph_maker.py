@@ -47,20 +47,30 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
     torch.set_num_threads(header["threads"])
     manifest = Manifest.from_json(json.loads(manifest_json))
     paths = {name: Path(path) for name, path in header["parts"].items()}
-    network, method = predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
+    network, method = (
+        predicting.load_network(manifest, paths),
+        predicting.method_of(manifest, paths),
+    )
     size, channels = manifest.image.size, manifest.image.channels
     predictions = Answers(network, method, manifest.normalise, channels, manifest.divisor)
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]
     # 0 stands for no task: `compare_graph` then uses the only head.
     samples = {
-        task or 0: part for (task, _), part in zip(header["tasks"], np.split(pixels, ends), strict=True)
+        task or 0: part
+        for (task, _), part in zip(header["tasks"], np.split(pixels, ends), strict=True)
     }
     try:
         name = graph.write(predictions, channels, size, Path(header["folder"]))[0]
         file = Path(header["folder"]) / name
         checked = compare_graph(
-            file, predictions, manifest.normalise, (size, channels), samples, header["threads"], len(pixels)
+            file,
+            predictions,
+            manifest.normalise,
+            (size, channels),
+            samples,
+            header["threads"],
+            len(pixels),
         )
     except graph.ExportFailed as error:
         return {"detail": str(error)}
@@ -75,7 +85,9 @@ def main() -> None:
     source = sys.stdin.buffer
     header = json.loads(read_message(source))
     manifest, raw = read_message(source), read_message(source)
-    threading.Thread(target=_end_with, args=(source.fileno(), header["folder"]), daemon=True).start()
+    threading.Thread(
+        target=_end_with, args=(source.fileno(), header["folder"]), daemon=True
+    ).start()
     images.harden_process(MEMORY_BYTES, CPU_S)
     write_message(sink, json.dumps(make_graph(header, manifest, raw)).encode())
 

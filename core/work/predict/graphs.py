@@ -80,7 +80,8 @@ class VersionGraph:
     def is_sample_full(self) -> bool:
         """Return True once there are enough images for the comparison."""
         images, size = (
-            sum(measure(sample_images) for _, sample_images in self.sample) for measure in (len, _count_bytes)
+            sum(measure(sample_images) for _, sample_images in self.sample)
+            for measure in (len, _count_bytes)
         )
         return images >= SAMPLE_IMAGES or size >= SAMPLE_BYTES
 
@@ -114,7 +115,9 @@ class GraphMaker:
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
-    def record_images(self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None) -> None:
+    def record_images(
+        self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None
+    ) -> None:
         """Record that a version's network predicts images.
 
         Its graph is made once there are enough of them.
@@ -124,7 +127,9 @@ class GraphMaker:
         if not self._is_possible:
             self.give_up(graph, f"{', '.join(PACKAGES)} are not all installed")
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.give_up(graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice")
+            self.give_up(
+                graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
+            )
         else:
             graph.add_sample(images, task)
             if graph.is_sample_full():
@@ -136,7 +141,9 @@ class GraphMaker:
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
-    def try_out(self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities) -> None:
+    def try_out(
+        self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
+    ) -> None:
         """Compare fused layers of a version without a graph with the predictions of its network.
 
         After enough equal predictions they become its engine.
@@ -220,11 +227,14 @@ class GraphMaker:
                 return self.give_up(making.graph, result["detail"])
             graph = open_graph(Path(result["file"]), self._threads)
             making.graph.engine = Engine(
-                "onnxruntime", lambda images, task: graph(images)[output_name(task)], result["tolerance"]
+                "onnxruntime",
+                lambda images, task: graph(images)[output_name(task)],
+                result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
             self.give_up(
-                making.graph, f"the process that makes graphs ended with {making.process.returncode}"
+                making.graph,
+                f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
             self.give_up(making.graph, str(error))

@@ -69,7 +69,10 @@ class Networks:
         self._make_room(files)
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
-        network, method = predicting.load_network(document, paths), predicting.method_of(document, paths)
+        network, method = (
+            predicting.load_network(document, paths),
+            predicting.method_of(document, paths),
+        )
         self._share_tensors(network, parts)
         image = document.image.size, document.image.channels
         weight_bytes = sum(files.values())
@@ -78,22 +81,30 @@ class Networks:
             return _build_fused_run(network, method, document, task)
 
         graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse_layers)
-        loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files, graph)
+        loaded = Loaded(
+            network, method, image, document.normalise, document.divisor, owner, files, graph
+        )
         self._kept[version_id] = loaded
         return loaded
 
     def _make_room(self, files: Mapping[str, int]) -> None:
         """Drop versions until another one with these files fits."""
-        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._count_bytes(files) > KEPT_BYTES):
+        while self._kept and (
+            len(self._kept) >= KEPT_VERSIONS or self._count_bytes(files) > KEPT_BYTES
+        ):
             full = len(self._kept) >= KEPT_VERSIONS
             use_by_owner: Counter[str] = Counter()
             for loaded in self._kept.values():
                 use_by_owner[loaded.owner] += 1 if full else sum(loaded.files.values())
             largest = max(use_by_owner.values())
-            id = next(id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest)
+            id = next(
+                id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest
+            )
             self.graphs.forget(self._kept.pop(id).graph)
             used = {path for loaded in self._kept.values() for path in loaded.files}
-            self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
+            self._tensors = {
+                path: tensors for path, tensors in self._tensors.items() if path in used
+            }
 
     def _count_bytes(self, more: Mapping[str, int]) -> int:
         """Return the bytes of all loaded files, of these files, and of graphs."""
@@ -114,7 +125,9 @@ class Networks:
                 tensors[name].data = shared.setdefault(name, tensors[name].data)
 
 
-def _build_fused_run(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
+def _build_fused_run(
+    network: Network, method: Method, manifest: Manifest, task: int | None
+) -> Run | None:
     """Return predictions by a copy of the network with fused layers.
 
     Return None if no layers can be fused.
@@ -131,8 +144,8 @@ def _build_fused_run(network: Network, method: Method, manifest: Manifest, task:
 
     def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
         scores, divisor = method.predict_logits, manifest.divisor
-        return predicting.predict_images(fused, images, task, normalise, scores=scores, temperature=divisor)[
-            1
-        ]
+        return predicting.predict_images(
+            fused, images, task, normalise, scores=scores, temperature=divisor
+        )[1]
 
     return predict_fused

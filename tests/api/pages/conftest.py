@@ -1,5 +1,5 @@
-"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would send its
-requests."""
+"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would
+send its requests."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,9 @@ from tests.api.routes.conftest import model, publish  # noqa: F401
 
 @pytest.fixture
 def browser(client: TestClient) -> TestClient:
-    """The client without its key, on a loopback address, as a browser that follows no redirect by itself."""
+    """The client without its key, on a loopback address, as a browser that follows no redirect by
+    itself.
+    """
     client.browser_key = client.headers.pop("Authorization").removeprefix("Bearer ")  # type: ignore[attr-defined]
     client.base_url = "http://127.0.0.1:8000"
     client.headers.update({"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:8000"})

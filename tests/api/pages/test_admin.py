@@ -49,7 +49,9 @@ def test_a_key_that_cannot_be_is_refused_in_words(
 
 def test_a_key_for_a_web_page_is_made_and_its_use_shown(logged_in: TestClient, model: str) -> None:
     form = {"name": "page", "scope": "predict", "days": "30", "model": model, "alias": "production"}
-    made = logged_in.post("/ui/admin/keys", data={**form, "requests_per_s": "0.5", "images_per_day": "10"})
+    made = logged_in.post(
+        "/ui/admin/keys", data={**form, "requests_per_s": "0.5", "images_per_day": "10"}
+    )
     assert made.status_code == 200 and f"{model}/production, 0 of 10 images today" in made.text
     bound = logged_in.get("/v1/keys").json()["items"][-1]["bound"]
     assert (bound["requests_per_s"], bound["images_per_day"]) == (0.5, 10)
@@ -96,8 +98,15 @@ def test_who_has_logged_in_sees_whose_key_it_is(logged_in: TestClient) -> None:
 NAMES = ("/ui", "/ui/models/new", "/ui/models/birds", "/ui/models/birds/submit", "/ui/admin/keys")
 
 
-def test_no_page_is_framed_and_every_page_has_the_strict_policy(logged_in: TestClient, model: str) -> None:
-    for path in (*NAMES, "/ui/admin/audit", "/ui/admin/usage", "/ui/models/birds/versions/0/predict"):
+def test_no_page_is_framed_and_every_page_has_the_strict_policy(
+    logged_in: TestClient, model: str
+) -> None:
+    for path in (
+        *NAMES,
+        "/ui/admin/audit",
+        "/ui/admin/usage",
+        "/ui/models/birds/versions/0/predict",
+    ):
         headers = logged_in.get(path).headers
         policy = headers["content-security-policy"]
         assert "frame-ancestors 'none'" in policy and headers["x-frame-options"] == "DENY", path

@@ -1,4 +1,6 @@
-"""Request of the submit page's script before it uploads: a sentence about images that cannot be read."""
+"""Request of the submit page's script before it uploads: a sentence about images that cannot be
+read.
+"""
 
 import base64
 from typing import Any
@@ -42,7 +44,10 @@ def test_a_few_that_cannot_be_read_are_a_warning(logged_in: TestClient, model: s
 
 def test_too_many_refuse_the_file_before_it_is_uploaded(logged_in: TestClient, model: str) -> None:
     said = ask(logged_in, [*GOOD[:5], *[head(f"dog/{i}.png", RAW) for i in range(5)]]).json()
-    assert "5 of 10 images cannot be read" in said["refused"] and "a camera RAW file" in said["refused"]
+    assert (
+        "5 of 10 images cannot be read" in said["refused"]
+        and "a camera RAW file" in said["refused"]
+    )
     assert said["warning"] == ""
 
 
@@ -63,9 +68,14 @@ def test_what_the_script_does_not_send_is_refused(
 
 
 def test_another_sites_page_may_not_ask(logged_in: TestClient, model: str) -> None:
-    answer = logged_in.post(PATH, json={"files": 0, "heads": []}, headers={"Sec-Fetch-Site": "cross-site"})
+    answer = logged_in.post(
+        PATH, json={"files": 0, "heads": []}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
     assert answer.status_code == 403
 
 
 def test_a_model_that_is_not_seen_is_not_found(logged_in: TestClient, model: str) -> None:
-    assert logged_in.post(PATH.replace("birds", "owls"), json={"files": 0, "heads": []}).status_code == 404
+    assert (
+        logged_in.post(PATH.replace("birds", "owls"), json={"files": 0, "heads": []}).status_code
+        == 404
+    )

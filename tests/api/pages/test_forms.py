@@ -1,5 +1,5 @@
-"""Forms of the pages do what the API's requests do, with the same row of the audit trail, and refuse what is
-no form."""
+"""Forms of the pages do what the API's requests do, with the same row of the audit trail, and
+refuse what is no form."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,10 @@ def test_production_is_moved_rolled_back_and_follows_again(
     path = f"/ui/models/{model}/aliases/production"
     answer = logged_in.post(f"{path}/rollback", data={"reason": " worse on owls "})
     assert answer.status_code == 303 and answer.headers["location"] == f"/ui/models/{model}"
-    assert newest(logged_in)[0] == "alias.rollback" and newest(logged_in)[1]["reason"] == "worse on owls"
+    assert (
+        newest(logged_in)[0] == "alias.rollback"
+        and newest(logged_in)[1]["reason"] == "worse on owls"
+    )
     assert logged_in.post(f"{path}/follow").status_code == 303
     assert newest(logged_in)[0] == "alias.follow"
     assert logged_in.post(path, data={"version": "2", "reason": ""}).status_code == 303
@@ -81,11 +84,15 @@ def test_a_button_that_is_pressed_twice_moves_production_once(
         publish(model)
     sent = {"version": "1", "reason": "", "production": "2"}
     for _ in range(2):
-        assert logged_in.post(f"/ui/models/{model}/aliases/production", data=sent).status_code == 303
+        assert (
+            logged_in.post(f"/ui/models/{model}/aliases/production", data=sent).status_code == 303
+        )
 
 
 @pytest.mark.parametrize("verb", ["continue", "discard"])
-def test_a_held_task_is_settled(logged_in: TestClient, model: str, publish: Publish, verb: str) -> None:
+def test_a_held_task_is_settled(
+    logged_in: TestClient, model: str, publish: Publish, verb: str
+) -> None:
     publish(model, passed=False)
     answer = logged_in.post(f"/ui/models/{model}/tasks/1/{verb}", data={"reason": "enough"})
     assert answer.status_code == 303
@@ -96,7 +103,9 @@ def test_a_job_is_paused_goes_on_and_is_cancelled_and_learned_again(
     logged_in: TestClient, model: str, archive: Make
 ) -> None:
     zipped = {"Content-Type": "application/zip"}
-    sent = logged_in.post(f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped).json()
+    sent = logged_in.post(
+        f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped
+    ).json()
     job = sent["job"]["id"]
     assert "Cancel the job" in logged_in.get(f"/ui/jobs/{job}").text
     for verb in ("pause", "resume", "cancel", "retry"):
@@ -110,7 +119,9 @@ def test_a_task_that_was_passed_over_is_learned_again(
     logged_in: TestClient, model: str, archive: Make
 ) -> None:
     zipped = {"Content-Type": "application/zip"}
-    sent = logged_in.post(f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped).json()
+    sent = logged_in.post(
+        f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped
+    ).json()
     db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
         task = session.get_one(Task, sent["task"]["id"])
@@ -137,7 +148,9 @@ def test_a_model_is_deleted_by_whoever_types_its_name(
     made = logged_in.get(f"/v1/models/{model}").json()["id"]
     path = f"/ui/models/{made}/delete"
     refused = logged_in.post(path, data={"name": "bird"})
-    assert refused.status_code == 422 and "only with its name typed as it is: birds." in text(refused.text)
+    assert refused.status_code == 422 and "only with its name typed as it is: birds." in text(
+        refused.text
+    )
     assert "is deleted" not in logged_in.get(f"/ui?deleted={made}").text
     answer = logged_in.post(path, data={"name": " birds "})
     assert answer.status_code == 303 and answer.headers["location"] == f"/ui?deleted={made}"
@@ -158,7 +171,9 @@ NO_FORMS = (
 )
 
 
-def test_what_is_no_form_is_refused_with_a_page(logged_in: TestClient, model: str, publish: Publish) -> None:
+def test_what_is_no_form_is_refused_with_a_page(
+    logged_in: TestClient, model: str, publish: Publish
+) -> None:
     publish(model)
     path = f"/ui/models/{model}/aliases/production"
     for content, kind, status in NO_FORMS:

@@ -1,5 +1,5 @@
-"""What the pages of a model, a task and a list say, and that they ask the database equally often for few and
-for many."""
+"""What the pages of a model, a task and a list say, and that they ask the database equally often
+for few and for many."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +25,9 @@ Text = Callable[[str], str]
 def stream(publish: Publish, model: str, tasks: int) -> None:
     """A stream in which each version forgets a little of every task before."""
     for number in range(1, tasks + 1):
-        cells = {task: (20 - 2 * (number - task), 20) for task in range(max(1, number - 8), number + 1)}
+        cells = {
+            task: (20 - 2 * (number - task), 20) for task in range(max(1, number - 8), number + 1)
+        }
         halves = {
             task: {f"cat-{task}": [min(10, right), 10], f"dog-{task}": [max(0, right - 10), 10]}
             for task, (right, _) in cells.items()
@@ -39,7 +41,8 @@ def test_the_page_says_how_production_is_and_which_classes_were_hurt(
     stream(publish, model, 3)
     said = text(logged_in.get(f"/ui/models/{model}").text)
     assert (
-        "Production is version 3 It answers 90.0 % of the held-out images right, mean over 3 tasks." in said
+        "Production is version 3 It answers 90.0 % of the held-out images right, mean over 3 tasks."
+        in said
     )
     assert "Nothing waits for you." in said
     assert "What version 3 did to each class Beside version 2" in said and "2 classes worse" in said
@@ -61,10 +64,14 @@ def test_the_page_says_how_far_probabilities_are_off_and_draws_it(
     publish(model, cells={1: (20, 20)}, manifest={"calibration": CALIBRATION})
     page = logged_in.get(f"/ui/models/{model}").text
     said = text(page)
-    assert "They are off by 12.0 % (calibration error 0.120, 95 % interval 0.050 to 0.190, 120" in said
+    assert (
+        "They are off by 12.0 % (calibration error 0.120, 95 % interval 0.050 to 0.190, 120" in said
+    )
     assert "50.0 % 25.0 % 60 100.0 % 100.0 % 60" in said
     assert '<circle cx="100.0" cy="150.0" r="4"/>' in page
-    assert logged_in.get(f"/v1/models/{model}/metrics").json()["summary"]["calibration"] == CALIBRATION
+    assert (
+        logged_in.get(f"/v1/models/{model}/metrics").json()["summary"]["calibration"] == CALIBRATION
+    )
     within = {**CALIBRATION, "low": -0.01}
     publish(model, cells={1: (20, 20)}, manifest={"calibration": within})
     assert "They hold, as far as 120 held-out images can tell" in text(
@@ -81,11 +88,16 @@ CURVE = [
 @pytest.mark.parametrize(
     ("precision", "said"),
     [
-        (0.95, "Answers with a probability of 0.600 or more: 50.0 % of 300 held-out images, of which 99.3 %"),
+        (
+            0.95,
+            "Answers with a probability of 0.600 or more: 50.0 % of 300 held-out images, of which "
+            "99.3 %",
+        ),
         (0.995, "takes at least 598 held-out images, and this version has 300"),
         (
             0.99,
-            "None: of the most probable answers to 300 held-out images too few are right to promise 99.0 %",
+            "None: of the most probable answers to 300 held-out images too few are right to "
+            "promise 99.0 %",
         ),
     ],
 )
@@ -133,7 +145,13 @@ def judged(browser: TestClient, version: int, *checks: GateCheck, visible: bool 
         row = session.scalars(select(Version).where(Version.number == version)).one()
         gate: Verdict = {"passed": all(check["passed"] for check in checks), "checks": list(checks)}
         if visible:
-            gate["visible"] = {"images": 42, "loss": 0.368, "more": None, "then": None, "detail": SEEN}
+            gate["visible"] = {
+                "images": 42,
+                "loss": 0.368,
+                "more": None,
+                "then": None,
+                "detail": SEEN,
+            }
         row.gate = gate
 
 
@@ -146,7 +164,9 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
     with db.write() as session:
         task = session.scalars(select(Task).where(Task.number == 2)).one()
         owner = session.get_one(Model, task.model_id).owner_id
-        session.add(make_job_row(new_id("job"), task.model_id, owner, task.id, 2, state="succeeded"))
+        session.add(
+            make_job_row(new_id("job"), task.model_id, owner, task.id, 2, state="succeeded")
+        )
     image = f"/v1/models/{model}/tasks/1/images/held_out/7.png"
     picture: CheckPicture = {
         "task": 1,
@@ -157,7 +177,13 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
         "image": image,
     }
     detail = "It lost cat (0 of 12 right, 11 by version 1)."
-    check: GateCheck = {"name": "class_lost", "limit": 0.1, "value": 0.0, "passed": False, "detail": detail}
+    check: GateCheck = {
+        "name": "class_lost",
+        "limit": 0.1,
+        "value": 0.0,
+        "passed": False,
+        "detail": detail,
+    }
     judged(logged_in, 2, {**check, "pictures": [picture]})
     page = logged_in.get(f"/ui/models/{model}").text
     assert f'src="{image}"' in page and "✓ cat before ✗ hat now" in text(page)
@@ -188,8 +214,8 @@ def test_checks_that_are_off_are_named_and_switched_on_by_a_button(
     logged_in.patch(f"/v1/models/{model}", json={"gate": {"checks": "off"}})
     said = text(logged_in.get(f"/ui/models/{model}").text)
     assert (
-        "forgotten, confused, class lost, drifted, learned nothing, features collapsed: held-out images are not"
-        in said
+        "forgotten, confused, class lost, drifted, learned nothing, features collapsed: held-out "
+        "images are not" in said
     )
     assert logged_in.post(f"/ui/models/{model}/checks").status_code == 303
     gate = logged_in.get(f"/v1/models/{model}").json()["gate"]
@@ -198,7 +224,9 @@ def test_checks_that_are_off_are_named_and_switched_on_by_a_button(
     assert "Checks that are off" not in said and "forgotten ≤ 4 % of the held-out images" in said
 
 
-def test_a_cell_shows_its_classes(logged_in: TestClient, model: str, publish: Publish, text: Text) -> None:
+def test_a_cell_shows_its_classes(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
     stream(publish, model, 3)
     said = text(logged_in.get(f"/ui/models/{model}?v=3&t=1").text)
     assert "Version 3 on task 1" in said and "cat-1 100.0 % 100.0 % 0.0 10" in said
@@ -234,7 +262,9 @@ def test_the_number_of_queries_is_that_of_a_small_model(
     assert counts[0] == counts[1] and max(counts[1]) < 60
 
 
-def test_versions_are_in_pages_of_thirty(logged_in: TestClient, model: str, publish: Publish) -> None:
+def test_versions_are_in_pages_of_thirty(
+    logged_in: TestClient, model: str, publish: Publish
+) -> None:
     stream(publish, model, 31)
     first = logged_in.get(f"/ui/models/{model}").text
     assert first.count('aria-label="Version 31, task') == 9 and "Version 1, task" not in first
@@ -245,14 +275,21 @@ def test_versions_are_in_pages_of_thirty(logged_in: TestClient, model: str, publ
 
 def test_a_list_is_empty_with_the_commands_that_fill_it(logged_in: TestClient, text: Text) -> None:
     said = text(logged_in.get("/ui").text)
-    assert "perennial models create birds --scenario class" in said and "perennial submit birds" in said
+    assert (
+        "perennial models create birds --scenario class" in said
+        and "perennial submit birds" in said
+    )
     assert "No model has “x” in its name" in text(logged_in.get("/ui?q=x").text)
 
 
-def test_a_list_goes_on_page_by_page(logged_in: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_goes_on_page_by_page(
+    logged_in: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("api.pages.models.ROWS", 2)
     for name in ("a", "b", "c"):
-        logged_in.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
+        logged_in.post(
+            "/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"}
+        )
     newest = logged_in.get("/ui").text
     assert newest.index('">c</a>') < newest.index('">b</a>') and '">a</a>' not in newest
     following = newest.split("cursor=")[1].split('"')[0]
@@ -281,7 +318,9 @@ def test_numbers_read_well(made: str, said: str) -> None:
 
 def version(number: int, parent: int | None, status: str = "published") -> VersionRow:
     gate: Verdict = {"passed": status != "held", "checks": []}
-    return VersionRow(number, parent, number or None, None, status, gate, 1, 1, None, None, "", None, None)
+    return VersionRow(
+        number, parent, number or None, None, status, gate, 1, 1, None, None, "", None, None
+    )
 
 
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
@@ -306,7 +345,9 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
     many = 50
     columns = [{"task": n, "name": None, "classes": [], "n": 1} for n in range(1, many + 1)]
     numbers = range(1, many + 1)
-    per_task = [{"task": n, "when_learned": 1.0, "now": 1 - n / 100, "forgetting": n / 100} for n in numbers]
+    per_task = [
+        {"task": n, "when_learned": 1.0, "now": 1 - n / 100, "forgetting": n / 100} for n in numbers
+    ]
     found = {
         "rows": [{"version": many, "task": many, "parent": many - 1, "status": "published"}],
         "columns": columns,

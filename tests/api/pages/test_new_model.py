@@ -30,12 +30,17 @@ def test_a_form_creates_a_model_and_shows_it(logged_in: TestClient) -> None:
     assert "Nothing learned yet" in logged_in.get(answer.headers["location"]).text
 
 
-def test_where_the_base_for_photos_is_the_default_the_small_one_can_be_chosen(logged_in: TestClient) -> None:
+def test_where_the_base_for_photos_is_the_default_the_small_one_can_be_chosen(
+    logged_in: TestClient,
+) -> None:
     state = logged_in.app.state  # type: ignore[attr-defined]
     assert "the base for photos" not in logged_in.get(PATH).text
     state.settings = state.settings.model_copy(update={"default_base": imagenet_base.NAME})
     assert "the base for photos" in logged_in.get(PATH).text
-    for name, base, stored in (("a", "packaged", imagenet_base.NAME), ("b", "small", packaged_base.PACKAGED)):
+    for name, base, stored in (
+        ("a", "packaged", imagenet_base.NAME),
+        ("b", "small", packaged_base.PACKAGED),
+    ):
         assert logged_in.post(PATH, data={**GIVEN, "name": name, "base": base}).status_code == 303
         assert logged_in.get(f"/v1/models/{name}").json()["base"] == stored
 
@@ -46,7 +51,10 @@ def test_random_weights_and_weights_of_timm_are_asked_for_by_name(logged_in: Tes
     wanted = {**GIVEN, "name": "hawks", "base": "timm", "timm": "mobilenetv3_small_100.lamb_in1k"}
     assert logged_in.post(PATH, data=wanted).status_code == 303
     made = logged_in.get("/v1/models/hawks").json()
-    assert made["architecture"]["model"] == "mobilenetv3_small_100.lamb_in1k" and made["state"] == "fetching"
+    assert (
+        made["architecture"]["model"] == "mobilenetv3_small_100.lamb_in1k"
+        and made["state"] == "fetching"
+    )
 
 
 def test_a_model_on_a_version_of_another_has_its_architecture_and_images(
@@ -61,7 +69,10 @@ def test_a_model_on_a_version_of_another_has_its_architecture_and_images(
 
 
 def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
-    body = '{"name": "b-analytic", "scenario": "data", "base": {"model": "b", "version": 3}, "recipe": {}}'
+    body = (
+        '{"name": "b-analytic", "scenario": "data", "base": {"model": "b", "version": 3}, '
+        '"recipe": {}}'
+    )
     path = words.new_model(f"Start one: POST /v1/models {body}.")
     assert path == f"{PATH}?name=b-analytic&scenario=data&base=version&model=b&version=3"
     page = logged_in.get(path).text
@@ -102,10 +113,16 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
 
 
 def test_a_version_of_a_model_that_is_not_there_is_said(logged_in: TestClient) -> None:
-    answer = logged_in.post(PATH, data={**GIVEN, "base": "version", "model": "hawks", "version": "1"})
+    answer = logged_in.post(
+        PATH, data={**GIVEN, "base": "version", "model": "hawks", "version": "1"}
+    )
     assert answer.status_code == 404 and 'value="hawks"' in answer.text
 
 
 def test_a_name_that_is_taken_is_said(logged_in: TestClient, model: str) -> None:
     answer = logged_in.post(PATH, data={**GIVEN, "name": model})
-    assert answer.status_code == 409 and 'role="alert"' in answer.text and 'value="birds"' in answer.text
+    assert (
+        answer.status_code == 409
+        and 'role="alert"' in answer.text
+        and 'value="birds"' in answer.text
+    )

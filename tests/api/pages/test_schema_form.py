@@ -5,7 +5,9 @@ import pytest
 from api.pages.schema_form import Field, Unfit, fields_of, patch_of, paths_in
 
 SCHEMA = {
-    "$defs": {"Olor": {"type": "object", "properties": {"gamma": {"type": "number", "minimum": 0}}}},
+    "$defs": {
+        "Olor": {"type": "object", "properties": {"gamma": {"type": "number", "minimum": 0}}}
+    },
     "properties": {
         "epochs": {"type": "integer", "minimum": 1, "maximum": 99},
         "lr": {"type": "number", "exclusiveMinimum": 0},
@@ -54,7 +56,14 @@ def test_an_empty_form_sends_nothing() -> None:
 
 
 def test_only_what_differs_is_sent() -> None:
-    same = {"epochs": "10", "lr": "0.03", "clip": "1", "anytime": "no", "head.init": "zero", "layers": "[4]"}
+    same = {
+        "epochs": "10",
+        "lr": "0.03",
+        "clip": "1",
+        "anytime": "no",
+        "head.init": "zero",
+        "layers": "[4]",
+    }
     assert patch_of(fields(), same) == {}
     other = {"epochs": "3", "lr": "1e-4", "clip": "none", "anytime": "yes", "layers": "[4, 2]"}
     patch = {"epochs": 3, "lr": 0.0001, "clip": None, "anytime": True, "layers": [4, 2]}

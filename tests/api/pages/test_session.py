@@ -1,4 +1,6 @@
-"""Sessions: a key logs in, its cookie counts for the pages of this service alone, and ends with its time or its key."""
+"""Sessions: a key logs in, its cookie counts for the pages of this service alone, and ends with its
+time or its key.
+"""
 
 import re
 import time
@@ -16,8 +18,8 @@ from core.settings import Settings
 from tests.api.conftest import KeyOf
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
@@ -43,7 +45,9 @@ def test_a_key_logs_in_and_its_text_is_in_no_cookie(browser: TestClient) -> None
     assert browser.get("/ui").status_code == 200
     assert browser.get("/v1/me").json()["owner"] == "admin"
     [row] = rows(browser)
-    assert browser.cookies["perennial-8000"] not in str(row.__dict__) and key not in str(row.__dict__)
+    assert browser.cookies["perennial-8000"] not in str(row.__dict__) and key not in str(
+        row.__dict__
+    )
     assert row.expires_at - row.created_at == LIFE_S
 
 
@@ -51,14 +55,18 @@ def test_by_https_the_cookie_is_for_this_host_and_for_tls_alone(browser: TestCli
     browser.base_url, browser.headers["Origin"] = "https://models.example", "https://models.example"
     answer = browser.post("/ui/login", data={"key": browser.browser_key})  # type: ignore[attr-defined]
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith("__Host-perennial=") and "; Secure" in cookie and "Domain" not in cookie
+    assert (
+        cookie.startswith("__Host-perennial=") and "; Secure" in cookie and "Domain" not in cookie
+    )
     assert browser.get("/ui").status_code == 200
 
 
 def test_by_http_from_elsewhere_nobody_logs_in(browser: TestClient) -> None:
     browser.base_url, browser.headers["Origin"] = "http://models.example", "http://models.example"
     answer = browser.post("/ui/login", data={"key": browser.browser_key})  # type: ignore[attr-defined]
-    assert answer.status_code == 403 and "https" in answer.text and "set-cookie" not in answer.headers
+    assert (
+        answer.status_code == 403 and "https" in answer.text and "set-cookie" not in answer.headers
+    )
 
 
 def test_a_wrong_key_is_told_so_and_leaves_nothing(browser: TestClient) -> None:
@@ -95,8 +103,13 @@ def test_who_is_not_logged_in_is_led_to_the_door_and_back(browser: TestClient) -
 def test_who_sends_after_the_end_of_a_session_hears_that_nothing_was_done_and_is_led_back(
     browser: TestClient, page: str, back: str
 ) -> None:
-    answer = browser.post("/ui/models/birds/aliases/production", headers={"Referer": page} if page else {})
-    assert answer.status_code == 303 and answer.headers["location"] == f"/ui/login?next={back}&sent=yes"
+    answer = browser.post(
+        "/ui/models/birds/aliases/production", headers={"Referer": page} if page else {}
+    )
+    assert (
+        answer.status_code == 303
+        and answer.headers["location"] == f"/ui/login?next={back}&sent=yes"
+    )
     assert "What you sent was not done" in browser.get(answer.headers["location"]).text
 
 
@@ -137,7 +150,9 @@ def test_the_login_leads_to_no_other_place(browser: TestClient) -> None:
         ("/ui?after=x", "/ui?after=x"),
     ],
 )
-def test_the_login_leads_to_a_page_in_its_plain_form(browser: TestClient, asked: str, led: str) -> None:
+def test_the_login_leads_to_a_page_in_its_plain_form(
+    browser: TestClient, asked: str, led: str
+) -> None:
     answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": asked})  # type: ignore[attr-defined]
     assert answer.headers["location"] == led
 
@@ -175,10 +190,16 @@ def test_a_cookie_counts_at_the_host_and_port_where_it_was_given(logged_in: Test
 
 
 def test_two_services_on_one_machine_do_not_log_each_other_out(logged_in: TestClient) -> None:
-    logged_in.base_url, logged_in.headers["Origin"] = "http://127.0.0.1:8001", "http://127.0.0.1:8001"
+    logged_in.base_url, logged_in.headers["Origin"] = (
+        "http://127.0.0.1:8001",
+        "http://127.0.0.1:8001",
+    )
     logged_in.post("/ui/login", data={"key": logged_in.browser_key})  # type: ignore[attr-defined]
     logged_in.post("/ui/logout", data={})
-    logged_in.base_url, logged_in.headers["Origin"] = "http://127.0.0.1:8000", "http://127.0.0.1:8000"
+    logged_in.base_url, logged_in.headers["Origin"] = (
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:8000",
+    )
     assert logged_in.get("/v1/me").status_code == 200
 
 
@@ -192,7 +213,9 @@ def test_a_link_on_another_site_asks_once_more_from_here(browser: TestClient) ->
     assert 'content="0;url=/ui/models/birds?v=1"' in answer.text
 
 
-def test_a_link_of_the_same_site_asks_once_more_though_the_cookie_came(logged_in: TestClient) -> None:
+def test_a_link_of_the_same_site_asks_once_more_though_the_cookie_came(
+    logged_in: TestClient,
+) -> None:
     answer = logged_in.get("/ui/models/birds?v=1", headers={"Sec-Fetch-Site": "same-site"})
     assert answer.status_code == 200
     assert 'content="0;url=/ui/models/birds?v=1"' in answer.text
@@ -276,11 +299,15 @@ def test_errors_of_pages_are_pages(logged_in: TestClient) -> None:
     for path, status in (("/ui/models/nothing", 404), ("/ui/nothing", 404), ("/ui?qq=1", 422)):
         answer = logged_in.get(path)
         assert answer.status_code == status
-        assert answer.headers["content-type"] == "text/html; charset=utf-8" and "<h1>" in answer.text
+        assert (
+            answer.headers["content-type"] == "text/html; charset=utf-8" and "<h1>" in answer.text
+        )
     assert "There is no model" in logged_in.get("/ui/models/nothing").text
 
 
-def test_without_authentication_nobody_logs_in_and_no_other_site_changes_anything(settings: Settings) -> None:
+def test_without_authentication_nobody_logs_in_and_no_other_site_changes_anything(
+    settings: Settings,
+) -> None:
     settings.auth = "off"
     with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
         assert client.get("/ui").status_code == 200

@@ -1,4 +1,6 @@
-"""The page that submits: a plain form without a script, and what its script asks for; nothing typed is lost."""
+"""The page that submits: a plain form without a script, and what its script asks for; nothing typed
+is lost.
+"""
 
 import html
 import io
@@ -20,10 +22,14 @@ Text = Callable[[str], str]
 
 def upload(client: TestClient, content: bytes) -> str:
     """The id of a complete upload, as the page's script makes one."""
-    begun = client.post("/v1/uploads", headers={"Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"})
+    begun = client.post(
+        "/v1/uploads", headers={"Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"}
+    )
     piece = {"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"}
     headers = {**piece, "Tus-Resumable": "1.0.0"}
-    assert client.patch(begun.headers["location"], content=content, headers=headers).status_code == 204
+    assert (
+        client.patch(begun.headers["location"], content=content, headers=headers).status_code == 204
+    )
     return str(begun.json()["id"])
 
 
@@ -107,13 +113,18 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
 def test_a_file_that_is_no_batch_is_refused_with_all_that_was_typed(
     logged_in: TestClient, model: str, content: bytes
 ) -> None:
-    files = {"file": ("a.zip", content), "epochs": (None, "7")}  # the file comes first, as in the page
+    files = {
+        "file": ("a.zip", content),
+        "epochs": (None, "7"),
+    }  # the file comes first, as in the page
     answer = logged_in.post(PATH, files=files)
     assert answer.status_code in (415, 422) and 'role="alert"' in answer.text
     assert 'name="epochs" value="7"' in answer.text
 
 
-def test_a_body_beyond_the_limit_is_refused_before_it_is_read(logged_in: TestClient, model: str) -> None:
+def test_a_body_beyond_the_limit_is_refused_before_it_is_read(
+    logged_in: TestClient, model: str
+) -> None:
     logged_in.app.state.settings.max_body_bytes = 1000  # type: ignore[attr-defined]
     answer = logged_in.post(PATH, files={"file": ("a.zip", bytes(2 << 20))})
     assert answer.status_code == 413 and "may have" in answer.text and 'id="file"' in answer.text
@@ -127,7 +138,10 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     assert recipe_of(page) == {"method": "finetune", "optimizer": {"lr": 0.5}}
     said = html.unescape(text(page))
     assert "finetune is known to be weak in the class scenario" in said
-    for command in ("perennial submit birds 'week 31.zip' --recipe", "perennial submit birds ./-x.zip"):
+    for command in (
+        "perennial submit birds 'week 31.zip' --recipe",
+        "perennial submit birds ./-x.zip",
+    ):
         assert command in said
     assert "'http://127.0.0.1:8000/v1/models/birds/tasks?name=week%2031'" in said
     assert recipe_of(logged_in.post(f"{PATH}/plan", data={}).text) == {}
@@ -138,7 +152,10 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     [
         (REBALANCE, {"rebalance": {}}),  # five epochs are its default
         ({"rebalance": {"epochs": 7}}, {"rebalance": {"epochs": 7}}),
-        ({"method": {"name": "analytic", "head": "lda"}}, {"method": {"name": "analytic", "head": "lda"}}),
+        (
+            {"method": {"name": "analytic", "head": "lda"}},
+            {"method": {"name": "analytic", "head": "lda"}},
+        ),
         ({"preset": "fast", "epochs": 2}, {"preset": "fast", "epochs": 2}),
         ({"rebalance": None}, {"rebalance": None}),
     ],
@@ -146,7 +163,9 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
 def test_a_link_fills_in_the_recipe_that_a_warning_advises(
     logged_in: TestClient, model: str, advised: object, sent: object
 ) -> None:
-    told = f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
+    told = (
+        f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
+    )
     assert recipe_of(logged_in.get(f"{PATH}?{words.next_batch(told)}").text) == sent
 
 
@@ -178,7 +197,9 @@ def test_a_link_whose_recipe_is_none_is_said_and_fills_nothing_in(
         {"<b>": 1},
     ],
 )
-def test_a_link_whose_recipe_does_not_fit_is_said(logged_in: TestClient, model: str, sent: object) -> None:
+def test_a_link_whose_recipe_does_not_fit_is_said(
+    logged_in: TestClient, model: str, sent: object
+) -> None:
     page = logged_in.get(PATH, params={"recipe": json.dumps(sent)}).text
     assert re.search(r'class="wrong" id="wrong-[a-z.]+">[^<]', page)
     assert '<details class="more" open>' in page
@@ -189,7 +210,9 @@ def test_the_commands_say_nothing_that_a_shell_would_run(logged_in: TestClient, 
     assert """submit birds 'a'"'"'; rm -rf ~;'"'"'.zip'""" in html.unescape(page)
 
 
-def test_an_upload_is_checked_and_kept(logged_in: TestClient, model: str, archive: Make, text: Text) -> None:
+def test_an_upload_is_checked_and_kept(
+    logged_in: TestClient, model: str, archive: Make, text: Text
+) -> None:
     sent = upload(logged_in, archive(cat=4, dog=4))
     page = logged_in.post(f"{PATH}/check", data={"upload": sent}).text
     assert "2 classes, 8 images" in text(page)
@@ -198,9 +221,15 @@ def test_an_upload_is_checked_and_kept(logged_in: TestClient, model: str, archiv
     assert logged_in.post(f"{PATH}/check", data={"upload": sent}).status_code == 404
 
 
-def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, archive: Make) -> None:
+def test_another_sites_form_submits_nothing(
+    logged_in: TestClient, model: str, archive: Make
+) -> None:
     files = {"file": ("a.zip", archive(cat=4, dog=4))}
-    for changed in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+    for changed in (
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "null"},
+    ):
         for path, body in (
             (PATH, {"files": files}),
             (f"{PATH}/plan", {"data": {}}),
@@ -214,10 +243,15 @@ def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, a
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
 
 
-def test_a_key_that_reads_is_told_that_it_may_not(logged_in: TestClient, key_of: KeyOf, model: str) -> None:
+def test_a_key_that_reads_is_told_that_it_may_not(
+    logged_in: TestClient, key_of: KeyOf, model: str
+) -> None:
     key = key_of("admin", "read")["Authorization"].removeprefix("Bearer ")
     assert logged_in.post("/ui/login", data={"key": key}).status_code == 303
     for path in (PATH, "/ui/models/new", "/ui/admin/keys", "/ui/admin/audit", "/ui/admin/usage"):
         answer = logged_in.get(path)
         assert answer.status_code == 403 and "needs a key of scope" in answer.text, path
-    assert "New model" not in logged_in.get("/ui").text and "/ui/admin/" not in logged_in.get("/ui").text
+    assert (
+        "New model" not in logged_in.get("/ui").text
+        and "/ui/admin/" not in logged_in.get("/ui").text
+    )

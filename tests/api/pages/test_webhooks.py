@@ -1,4 +1,6 @@
-"""The pages of webhooks: a secret shown once, buttons that do what the API's requests do, and clear refusals."""
+"""The pages of webhooks: a secret shown once, buttons that do what the API's requests do, and clear
+refusals.
+"""
 
 import re
 from collections.abc import Callable
@@ -24,7 +26,9 @@ def made(browser: TestClient, **more: str) -> str:
     return browser.get("/v1/webhooks").json()["items"][-1]["id"]  # type: ignore[no-any-return]
 
 
-def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(logged_in: TestClient, model: str) -> None:
+def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(
+    logged_in: TestClient, model: str
+) -> None:
     hook = made(logged_in, model="birds")
     found = logged_in.get(f"/v1/webhooks/{hook}").json()
     assert found["events"] == ["job.failed", "version.held"] and found["model_name"] == "birds"
@@ -33,7 +37,9 @@ def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(logged_in: TestCl
         assert page.status_code == 200 and "whsec_" not in page.text and HOOK["url"] in page.text
 
 
-def test_a_form_says_who_reads_what_is_sent(logged_in: TestClient, text: Callable[[str], str]) -> None:
+def test_a_form_says_who_reads_what_is_sent(
+    logged_in: TestClient, text: Callable[[str], str]
+) -> None:
     for given, kept, said in (
         ({}, "standard", "signed payloads"),
         ({"format": "slack"}, "slack", "messages for Slack"),
@@ -76,7 +82,9 @@ def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
     assert rotated.status_code == 200
     assert "whsec_" in rotated.text and "The old secret signs too" in rotated.text
     assert press("disable").status_code == 303
-    assert "Enable" in logged_in.get(here).text and "A person disabled it." in logged_in.get(here).text
+    assert (
+        "Enable" in logged_in.get(here).text and "A person disabled it." in logged_in.get(here).text
+    )
     assert press("enable").status_code == 303 and newest(logged_in) == "webhook.change"
     assert press("explode").status_code == 422
     assert press("delete").status_code == 422

@@ -1,4 +1,6 @@
-"""Bodies of predictions count as they come and must keep coming; answers count until they have been taken."""
+"""Bodies of predictions count as they come and must keep coming; answers count until they have been
+taken.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +31,11 @@ class Sender:
             await asyncio.sleep(3600)
         await asyncio.sleep(self.pause_s)
         body = self.pieces.pop(0)
-        return {"type": "http.request", "body": body, "more_body": bool(self.pieces) or not self.ends}
+        return {
+            "type": "http.request",
+            "body": body,
+            "more_body": bool(self.pieces) or not self.ends,
+        }
 
 
 def read(

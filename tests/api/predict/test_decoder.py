@@ -1,4 +1,6 @@
-"""The decoder beside the predict helper: what a poisonous image costs, and that nothing else pays for it."""
+"""The decoder beside the predict helper: what a poisonous image costs, and that nothing else pays
+for it.
+"""
 
 import io
 import json
@@ -24,7 +26,8 @@ from core.ingest.images import decode_image, square_array
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.settings import Settings
 
-# Files that end in SEGV read address 0, those that end in HANG say so and sleep, those that end in EAT want 64 GiB.
+# Files that end in SEGV read address 0, those that end in HANG say so and sleep, those that end in
+# EAT want 64 GiB.
 FAKE_CORE = """
 import ctypes, pathlib, time
 __path__ = [{path!r}]
@@ -52,7 +55,9 @@ def decoder() -> Iterator[ImageDecoder]:
 
 @pytest.fixture
 def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageDecoder]:
-    """A decoder that some files kill, with a second for an image, by a clock that goes on while an image hangs."""
+    """A decoder that some files kill, with a second for an image, by a clock that goes on while an
+    image hangs.
+    """
     (tmp_path / "core").mkdir()
     hanging, now = tmp_path / "hanging", [0.0]
     core = FAKE_CORE.format(path=str(helper_process.ROOT / "core"), hanging=str(hanging))
@@ -77,14 +82,22 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imag
 
 def test_a_pipe_is_waited_for_until_the_clock_says_so() -> None:
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0) as pipe, os.fdopen(writing, "wb", buffering=0) as other:
+    with (
+        os.fdopen(reading, "rb", buffering=0) as pipe,
+        os.fdopen(writing, "wb", buffering=0) as other,
+    ):
         assert not decoders._wait_readable(pipe, time.monotonic() + 0.01)
         other.write(b"x")
         assert decoders._wait_readable(pipe, time.monotonic() - 1)
 
 
 def ask(
-    decoder: ImageDecoder, kind: str, body: list[bytes], size: int, channels: int, left_s: float = 20.0
+    decoder: ImageDecoder,
+    kind: str,
+    body: list[bytes],
+    size: int,
+    channels: int,
+    left_s: float = 20.0,
 ) -> Decoded:
     return decoder.decode(Wanted(kind, body, 0, PREDICT_IMAGES, size, channels, left_s))
 
@@ -125,19 +138,27 @@ def test_an_image_that_crashes_the_decoder_is_named_and_the_others_are_decoded(
     poisonable: ImageDecoder,
 ) -> None:
     files, first = [png(picture(seed)) for seed in range(4)], poisonable.pid
-    found = ask(poisonable, "files", [files[0], files[1] + b"SEGV", files[2], files[3] + b"SEGV"], 8, 3)
+    found = ask(
+        poisonable, "files", [files[0], files[1] + b"SEGV", files[2], files[3] + b"SEGV"], 8, 3
+    )
     assert unusable(found) == {1: CRASHED, 3: CRASHED}
-    assert np.array_equal(pixels_of(found), pixels_of(ask(poisonable, "files", [files[0], files[2]], 8, 3)))
+    assert np.array_equal(
+        pixels_of(found), pixels_of(ask(poisonable, "files", [files[0], files[2]], 8, 3))
+    )
     assert poisonable.pid != first
 
 
-def test_an_image_that_takes_too_long_is_named_and_the_others_are_decoded(poisonable: ImageDecoder) -> None:
+def test_an_image_that_takes_too_long_is_named_and_the_others_are_decoded(
+    poisonable: ImageDecoder,
+) -> None:
     good = png(picture())
     found = ask(poisonable, "files", [good, good + b"HANG", good], 8, 3)
     assert unusable(found) == {1: "decoding takes longer than 1 s"} and len(pixels_of(found)) == 2
 
 
-def test_images_that_take_too_long_together_leave_a_decoder_that_answers(poisonable: ImageDecoder) -> None:
+def test_images_that_take_too_long_together_leave_a_decoder_that_answers(
+    poisonable: ImageDecoder,
+) -> None:
     good, slow = png(picture()), "decoding takes longer than 1 s"
     found = ask(poisonable, "files", [good, *[good + b"HANG"] * 20, good], 8, 3, left_s=2.5)
     assert found.paused and found.spent_s == 2.5 and len(found.found) == 3
@@ -146,7 +167,9 @@ def test_images_that_take_too_long_together_leave_a_decoder_that_answers(poisona
 
 
 @pytest.mark.parametrize("kind", ["files", "arrays"])
-def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_from_there(kind: str) -> None:
+def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_from_there(
+    kind: str,
+) -> None:
     pixels = [picture(seed) for seed in range(5)]
     body = (
         [png(one) for one in pixels]
@@ -172,7 +195,11 @@ def test_an_image_that_takes_too_much_memory_is_named_and_the_others_are_decoded
 ) -> None:
     good, first = png(picture()), poisonable.pid
     found = ask(poisonable, "files", [good + b"EAT", good], 8, 3)
-    assert list(unusable(found)) == [0] and "memory" in unusable(found)[0] and len(pixels_of(found)) == 1
+    assert (
+        list(unusable(found)) == [0]
+        and "memory" in unusable(found)[0]
+        and len(pixels_of(found)) == 1
+    )
     assert poisonable.pid != first
 
 
@@ -186,7 +213,9 @@ def test_a_bad_image_ends_no_process(decoder: ImageDecoder) -> None:
 
 def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
     good = picture()
-    found = ask(decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3)
+    found = ask(
+        decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3
+    )
     assert np.array_equal(pixels_of(found), [square_array(good, 8, 3)])
     reasons = {0: "it must hold whole numbers from 0 to 255", 2: "it is not a rectangular array"}
     assert unusable(found) == reasons
@@ -227,7 +256,9 @@ def test_an_array_that_is_no_image_is_named(decoder: ImageDecoder, text: str, sa
         ("\ud800", "UTF-8"),
     ],
 )
-def test_a_body_that_is_no_list_of_arrays_is_refused(decoder: ImageDecoder, text: str, said: str) -> None:
+def test_a_body_that_is_no_list_of_arrays_is_refused(
+    decoder: ImageDecoder, text: str, said: str
+) -> None:
     with pytest.raises(Invalid, match=said):
         ask(decoder, "arrays", [text.encode("utf-8", "surrogatepass")], 8, 3)
 
@@ -235,7 +266,11 @@ def test_a_body_that_is_no_list_of_arrays_is_refused(decoder: ImageDecoder, text
 def test_text_that_numpy_would_spread_over_memory_is_named(decoder: ImageDecoder) -> None:
     row = ['"' + "x" * (1 << 20) + '"', *["1"] * 100_000]
     found = ask(decoder, "arrays", [f"[[[{','.join(row)}]], [[1]]]".encode()], 8, 3)
-    assert list(unusable(found)) == [0] and "memory" in unusable(found)[0] and len(pixels_of(found)) == 1
+    assert (
+        list(unusable(found)) == [0]
+        and "memory" in unusable(found)[0]
+        and len(pixels_of(found)) == 1
+    )
 
 
 def test_the_decoder_has_no_torch_and_little_memory(decoder: ImageDecoder) -> None:

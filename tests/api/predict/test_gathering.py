@@ -1,4 +1,6 @@
-"""Requests are asked about together, and each gets its own answer or error; helpers end when nobody asks."""
+"""Requests are asked about together, and each gets its own answer or error; helpers end when nobody
+asks.
+"""
 
 import asyncio
 import json
@@ -29,7 +31,8 @@ PIXELS = 12
 
 
 class Network:
-    """Answers each image with its own bytes. One that begins with "bad" cannot be answered, "die" ends the process.
+    """Answers each image with its own bytes. One that begins with "bad" cannot be answered, "die"
+    ends the process.
 
     Attributes:
         asked: the images of each turn.
@@ -53,7 +56,8 @@ class Network:
         if any(one.startswith(b"bad") for one in pixels):
             raise Invalid("It cannot be asked that.")
         return Answered(
-            [json.dumps({"label": one.decode().strip()}).encode() for one in pixels], {"onnxruntime"}
+            [json.dumps({"label": one.decode().strip()}).encode() for one in pixels],
+            {"onnxruntime"},
         )
 
     def end(self) -> None:
@@ -151,7 +155,8 @@ def labels(answer: bytes) -> list[str]:
     ("others", "turns"),
     [
         ([], [1, GATHER_IMAGES, 3, 1]),
-        # The owner who had no turn yet comes before the second one of the first, whose turns get shorter.
+        # The owner who had no turn yet comes before the second one of the first, whose turns get
+        # shorter.
         (["three"], [1, 1, SHARED_IMAGES, SHARED_IMAGES, SHARED_IMAGES, SHARED_IMAGES, 3, 1]),
     ],
 )
@@ -177,7 +182,9 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
             await asyncio.sleep(0.001)
         network.free.set()
         found = [labels(answer) for answer in await asyncio.gather(first, *tasks)]
-        assert found[1 : GATHER_IMAGES + 4] == [[f"one {number}"] for number in range(GATHER_IMAGES + 3)]
+        assert found[1 : GATHER_IMAGES + 4] == [
+            [f"one {number}"] for number in range(GATHER_IMAGES + 3)
+        ]
         assert found[GATHER_IMAGES + 4 :] == [["two"], *([other] for other in others)]
         assert network.asked == turns
         helper.close()

@@ -21,7 +21,9 @@ def read(body: bytes | bytearray, most: int = 256) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
 @pytest.mark.parametrize("chunk", [4, 5, 7, 256 << 10])
-def test_files_come_back_as_they_were(size: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_come_back_as_they_were(
+    size: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(instances, "CHUNK", chunk)
     files = [random.Random(size + number).randbytes(size + number) for number in range(5)]
     assert read(body_of(*files)) == files
@@ -51,7 +53,10 @@ def test_the_images_are_slices_of_the_body() -> None:
         (b'{"instances": [{"b64": "AA_-"}]}', "only base64 data is allowed"),
         (b'{"instances": [{"b64": "AA\\nAA"}]}', "only base64 data is allowed"),
         (b'{"instances": [{"b64": "\\u0041AAA"}]}', "only base64 data is allowed"),
-        (b'{"instances": [{"b64": "data:image/png;base64,AAAA"}]}', "after the comma of a data: URL"),
+        (
+            b'{"instances": [{"b64": "data:image/png;base64,AAAA"}]}',
+            "after the comma of a data: URL",
+        ),
         (b'{"instances": [' + b'{"b64": ""}, ' * 2 + b'{"b64": ""}]}', "at most 2 images"),
     ],
 )
@@ -62,7 +67,9 @@ def test_another_form_is_refused_and_the_place_named(body: bytes, said: str) -> 
     assert said in refused.value.detail and instances.FORM in refused.value.detail
 
 
-def test_padding_within_a_text_is_refused_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_within_a_text_is_refused_wherever_it_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(instances, "CHUNK", 4)
     with pytest.raises(Invalid, match="excess data"):
         read(b'{"instances": [{"b64": "AA==AAAA"}]}')

@@ -1,4 +1,6 @@
-"""Models with versions, made without training: parts go straight into the store, rows into the database."""
+"""Models with versions, made without training: parts go straight into the store, rows into the
+database.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +33,9 @@ def model(client: TestClient) -> str:
 
 @pytest.fixture
 def publish(client: TestClient, tmp_path: Path) -> Publish:
-    """Publishes the next version of a model from arrays: `publish("birds", {"head": {"head.weight": …}})`."""
+    """Publishes the next version of a model from arrays:
+    `publish("birds", {"head": {"head.weight": …}})`.
+    """
     return publisher(client, tmp_path)
 
 
@@ -65,13 +69,21 @@ def publisher(client: TestClient, folder: Path) -> Publish:
             learned = row.next_task
             row.next_task += 1
             task = _task(row, learned, now)
-            task.standing, task.standing_at, task.stops = ("learned" if passed else "held"), now, not passed
+            task.standing, task.standing_at, task.stops = (
+                ("learned" if passed else "held"),
+                now,
+                not passed,
+            )
             session.add(task)
             session.flush()
             parent = session.query(Version).filter_by(model_id=row.id, number=row.head).one()
             line = {"task": learned, "tasks": [*parent.manifest.tasks, learned]}
             line |= {"format": 1, "model": row.id, "version": number, "parent": number - 1}
-            network = {"scenario": row.scenario, "architecture": row.architecture, "image": row.image}
+            network = {
+                "scenario": row.scenario,
+                "architecture": row.architecture,
+                "image": row.image,
+            }
             known = {"normalise": None, "classes": ["cat", "dog"], "heads": [], "parts": stored}
             document = Manifest.from_json({**line, **network, **known, **(manifest or {})})
             version = Version(
@@ -93,10 +105,14 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session.add(Part(version_id=version.id, position=position, **part))
             split = per_class or {}
             measured = [
-                MeasuredCell(version="new", task=of, correct=right, total=total, per_class=split.get(of, {}))
+                MeasuredCell(
+                    version="new", task=of, correct=right, total=total, per_class=split.get(of, {})
+                )
                 for of, (right, total) in (cells or {}).items()
             ]
-            write_measured(session, row, version, measured, Figures(**document.get_given_fields()), (), {})
+            write_measured(
+                session, row, version, measured, Figures(**document.get_given_fields()), (), {}
+            )
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
                 move = {"alias": "production", "cause": "publish", "version": number, "at": now}

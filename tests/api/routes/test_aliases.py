@@ -8,7 +8,9 @@ def set_to(client, model, version, alias="production", **more):
 
 
 def roll_back(client, model, alias="production", **more):
-    return client.post(f"/v1/models/{model}/aliases/{alias}/rollback", json={"reason": "bad", **more})
+    return client.post(
+        f"/v1/models/{model}/aliases/{alias}/rollback", json={"reason": "bad", **more}
+    )
 
 
 def test_an_alias_is_made_moved_and_used(client, model, publish):
@@ -17,7 +19,10 @@ def test_an_alias_is_made_moved_and_used(client, model, publish):
     assert set_to(client, model, 1, "blue").json()["version"] == 1
     assert client.get(f"/v1/models/{model}/versions/blue").json()["number"] == 1
     moves = client.get(f"/v1/models/{model}/aliases/blue/history").json()["items"]
-    assert [(m["previous"], m["version"], m["cause"]) for m in moves] == [(None, 0, "set"), (0, 1, "set")]
+    assert [(m["previous"], m["version"], m["cause"]) for m in moves] == [
+        (None, 0, "set"),
+        (0, 1, "set"),
+    ]
 
 
 @pytest.mark.parametrize("alias", ["latest", "production"])
@@ -48,7 +53,9 @@ def test_a_held_version_goes_to_production_only_with_a_reason(client, model, pub
     assert set_to(client, model, 1, reason="checked by hand").status_code == 200
 
 
-def test_two_rollbacks_go_two_versions_back_and_never_to_one_that_cannot_answer(client, model, publish):
+def test_two_rollbacks_go_two_versions_back_and_never_to_one_that_cannot_answer(
+    client, model, publish
+):
     for _ in range(3):
         publish(model)
     assert [roll_back(client, model).json()["version"] for _ in range(2)] == [2, 1]
@@ -132,7 +139,9 @@ def test_moves_are_audited(client, model, publish):
 
 
 def test_another_owner_cannot_move_an_alias(client, model, key_of):
-    answer = client.put(f"/v1/models/{model}/aliases/x", json={"version": 0}, headers=key_of("other"))
+    answer = client.put(
+        f"/v1/models/{model}/aliases/x", json={"version": 0}, headers=key_of("other")
+    )
     assert answer.status_code == 404
 
 

@@ -1,4 +1,6 @@
-"""What a model's next task may be learned with: architectures, network families, and memory that is lost."""
+"""What a model's next task may be learned with: architectures, network families, and memory that is
+lost.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,7 +17,13 @@ from tests.api.conftest import Make, create_model, drive
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
 LINEARISED = {
-    "network": {"family": "linearised", "slope": 0.01, "fixed_head": False, "frozen": True, "references": []}
+    "network": {
+        "family": "linearised",
+        "slope": 0.01,
+        "fixed_head": False,
+        "frozen": True,
+        "references": [],
+    }
 }
 DLCFT = {"name": "dlcft", "slope": 0.01, "head_mode": "bilinear", "alpha": 15.0}
 LINEAR_HEAD = {"name": "dlcft", "head_mode": "linear"}
@@ -54,10 +62,16 @@ def change(client: TestClient, model: str, recipe: dict[str, Any]) -> Response:
 
 @pytest.fixture
 def everywhere(client: TestClient, submit: Any) -> Callable[..., list[Response]]:
-    """Sends a recipe wherever a model takes one: as its own, with a batch to check, and with one to learn."""
+    """Sends a recipe wherever a model takes one: as its own, with a batch to check, and with one to
+    learn.
+    """
 
     def ask(model: str, recipe: dict[str, Any]) -> list[Response]:
-        return [change(client, model, recipe), submit(model, recipe, "?validate=only"), submit(model, recipe)]
+        return [
+            change(client, model, recipe),
+            submit(model, recipe, "?validate=only"),
+            submit(model, recipe),
+        ]
 
     return ask
 
@@ -74,7 +88,12 @@ def learned_by(method: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_a_method_needs_an_architecture_that_it_accepts(
     client: TestClient, model: str, everywhere: Any
 ) -> None:
-    body = {"name": "x", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "vpt"}}
+    body = {
+        "name": "x",
+        "scenario": "class",
+        "architecture": "small-cnn",
+        "recipe": {"method": "vpt"},
+    }
     for answer in (client.post("/v1/models", json=body), *everywhere(model, {"method": "vpt"})):
         refused(answer, "recipe.method.name", "vpt", "not on small-cnn", "vit_b_16")
     made = client.post("/v1/models", json={**body, "architecture": "vit"})
@@ -116,7 +135,12 @@ def test_a_prompted_model_keeps_its_family_and_the_shape_of_its_prompts(
 ) -> None:
     assert change(client, vit, {"method": "vpt"}).status_code == 200
     publish(vit, manifest=learned_by(VPT, **PROMPTED))
-    refused(change(client, vit, {"method": "er"}), "recipe.method.name", "a vpt network", "Use one of vpt")
+    refused(
+        change(client, vit, {"method": "er"}),
+        "recipe.method.name",
+        "a vpt network",
+        "Use one of vpt",
+    )
     shorter = change(client, vit, {"method": {"prompts": 5}})
     refused(shorter, "recipe.method.prompts", "is 10 in version 1")
     refused(change(client, vit, {"method": {"deep": False}}), "recipe.method.deep")
@@ -133,7 +157,10 @@ def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured
     for name, value in (("slope", 0.2), ("alpha", 5.0)):
         other = change(client, model, {"method": {name: value}})
         refused(other, f"recipe.method.{name}", "in version 1", "shapes the network")
-    assert change(client, model, {"method": {"curvature": "diagonal", "lambda": 0.3}}).status_code == 200
+    assert (
+        change(client, model, {"method": {"curvature": "diagonal", "lambda": 0.3}}).status_code
+        == 200
+    )
     assert submit(model).status_code == 202
 
 
@@ -142,7 +169,9 @@ def test_a_plain_model_is_not_linearised_in_mid_life(
 ) -> None:
     publish(model, manifest=learned_by({"name": "er"}))
     for answer in everywhere(model, {"method": "dlcft"}):
-        refused(answer, "recipe.method.name", "dlcft", "version 1, a plain network", "start a new model")
+        refused(
+            answer, "recipe.method.name", "dlcft", "version 1, a plain network", "start a new model"
+        )
 
 
 def test_a_linearised_version_is_no_base_of_another_model(
@@ -152,7 +181,12 @@ def test_a_linearised_version_is_no_base_of_another_model(
     publish(model, manifest=learned_by({"name": "er"}))  # as after going back to version 0
     for number, status in ((1, 422), (2, 201), (0, 201)):
         base = {"model": model, "version": number}
-        body = {"name": f"x-{number}", "scenario": "class", "architecture": "small-cnn", "base": base}
+        body = {
+            "name": f"x-{number}",
+            "scenario": "class",
+            "architecture": "small-cnn",
+            "base": base,
+        }
         answer = client.post("/v1/models", json=body)
         assert answer.status_code == status, answer.text
         if status == 422:
@@ -162,11 +196,18 @@ def test_a_linearised_version_is_no_base_of_another_model(
     assert client.get("/v1/models/x-1").status_code == 404
 
 
-def test_a_prompted_version_lends_its_backbone_alone(client: TestClient, vit: str, publish: Any) -> None:
+def test_a_prompted_version_lends_its_backbone_alone(
+    client: TestClient, vit: str, publish: Any
+) -> None:
     ones = np.ones(1, np.float32)
     parts = {"backbone.1": {"w": ones}, "head": {"b": ones}, "prompts": {"prompts.shared": ones}}
     publish(vit, parts, manifest=learned_by(VPT, **PROMPTED))
-    body = {"name": "x", "scenario": "class", "architecture": "vit", "base": {"model": vit, "version": 1}}
+    body = {
+        "name": "x",
+        "scenario": "class",
+        "architecture": "vit",
+        "base": {"model": vit, "version": 1},
+    }
     assert client.post("/v1/models", json=body).status_code == 201
     first = client.get("/v1/models/x/versions/0").json()
     assert [part["name"] for part in first["parts"]] == ["backbone.1"]
@@ -202,7 +243,9 @@ def test_a_retry_is_checked_against_what_it_would_start_from_now(
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
     drive(db, job, Action.VALIDATE, Action.FAIL)
     publish(vit, manifest=learned_by({"name": "er"}))
-    refused(client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network")
+    refused(
+        client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network"
+    )
     again = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"method": "er"}})
     assert again.status_code == 202
     assert again.json()["recipe"]["method"]["name"] == "er"
@@ -237,10 +280,16 @@ def test_a_change_of_method_warns_of_memory_that_is_lost(
     after: str,
     said: str,
 ) -> None:
-    publish(model, {"head": {"w": np.zeros(1, np.float32)}, **parts}, manifest=learned_by({"name": before}))
+    publish(
+        model,
+        {"head": {"w": np.zeros(1, np.float32)}, **parts},
+        manifest=learned_by({"name": before}),
+    )
     for answer in everywhere(model, {"method": after}):
         warnings = warnings_of(answer)
-        found = [w for w in warnings if w.startswith(f"The method changes from {before} to {after}: ")]
+        found = [
+            w for w in warnings if w.startswith(f"The method changes from {before} to {after}: ")
+        ]
         assert len(found) == (said is not None)
         assert all(said in w and "Earlier tasks are unprotected" in w for w in found)
     assert not [w for w in client.get(f"/v1/models/{model}").json()["warnings"] if "changes" in w]
@@ -285,29 +334,43 @@ def test_every_method_is_accepted_warned_about_or_refused_in_a_scenario(
             "recipe": {"method": name},
             **SAID,
         }
-        answer = client.post("/v1/models", json={**body, "architecture": "dne" if name == "dne" else "vit"})
+        answer = client.post(
+            "/v1/models", json={**body, "architecture": "dne" if name == "dne" else "vit"}
+        )
         if answer.status_code == 422:
-            refused(answer, "recipe.method.name", f"{name} does not work in the {scenario} scenario")
+            refused(
+                answer, "recipe.method.name", f"{name} does not work in the {scenario} scenario"
+            )
             impossible.add(name)
             continue
         assert answer.status_code == 201, answer.text
         warnings = answer.json()["warnings"]
-        known = [w for w in warnings if w.startswith(f"{name} is known to be weak in the {scenario} ")]
-        assert warnings == known and all(len(w.partition(": ")[2]) > 20 for w in known), "one, with a reason"
+        known = [
+            w for w in warnings if w.startswith(f"{name} is known to be weak in the {scenario} ")
+        ]
+        assert warnings == known and all(len(w.partition(": ")[2]) > 20 for w in known), (
+            "one, with a reason"
+        )
         if known:
             weak.add(name)
     assert (weak, impossible) == (WEAK[scenario], IMPOSSIBLE[scenario])
 
 
 def test_joint_training_is_no_method_of_the_service(client: TestClient, model: str) -> None:
-    refused(change(client, model, {"method": "joint"}), "recipe.method.name", "unknown method", "finetune")
+    refused(
+        change(client, model, {"method": "joint"}),
+        "recipe.method.name",
+        "unknown method",
+        "finetune",
+    )
 
 
 @pytest.mark.parametrize(
     ("scenario", "recipe", "reason"),
     [
         ("class", {"preset": "olor-sgd", "method": "finetune"}, "OLOR is known to be weak"),
-        ("class", {"preset": "linear-probe", "method": "finetune"}, "depth 1 (the head alone) is known to be weak"),
+        ("class", {"preset": "linear-probe", "method": "finetune"}, "depth 1 (the head alone) is "
+            "known to be weak"),
         ("class", {"preset": "fast"}, "new-rows-zero"),
         ("data", {"preset": "fast"}, "the head goes on from what it learned before"),
         ("data", {"method": "mas"}, "mas is known to be weak in the data scenario"),
@@ -320,7 +383,10 @@ def test_joint_training_is_no_method_of_the_service(client: TestClient, model: s
 def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
     client: TestClient, everywhere: Any, scenario: str, recipe: dict[str, Any], reason: str | None
 ) -> None:
-    body: dict[str, Any] = {"scenario": scenario, "classes": ["cat", "dog"] if scenario == "data" else None}
+    body: dict[str, Any] = {
+        "scenario": scenario,
+        "classes": ["cat", "dog"] if scenario == "data" else None,
+    }
     made = client.post("/v1/models", json={"name": "asked", "recipe": recipe, **body})
     client.post("/v1/models", json={"name": "later", "recipe": {"method": "er"}, **body})
     for answer in (made, client.get("/v1/models/asked"), *everywhere("later", recipe)):
@@ -337,12 +403,22 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
         ("class", "vit", {"method": "vpt", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("class", "vit", {"method": "vpt", "depth": 5}, "recipe.depth"),
         ("class", "small-cnn", {"method": LINEAR_HEAD}, "recipe.method.head_mode"),
-        ("task", "small-cnn", {"method": "dlcft", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
+        (
+            "task",
+            "small-cnn",
+            {"method": "dlcft", "optimizer": {"olor": {}}},
+            "recipe.optimizer.olor",
+        ),
         ("data", "small-cnn", {"method": "dlcft", "head": {"init": "default"}}, "recipe.head.init"),
     ],
 )
 def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
-    client: TestClient, everywhere: Any, scenario: str, architecture: str, recipe: dict[str, Any], field: str
+    client: TestClient,
+    everywhere: Any,
+    scenario: str,
+    architecture: str,
+    recipe: dict[str, Any],
+    field: str,
 ) -> None:
     body: dict[str, Any] = {"name": "m", "scenario": scenario, "architecture": architecture}
     refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)
@@ -356,7 +432,10 @@ def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_wo
     client: TestClient, model: str, publish: Any, submit: Any
 ) -> None:
     publish(model, manifest=learned_by({"name": "er"}))
-    for answer in (change(client, model, {"method": "analytic"}), submit(model, {"method": "analytic"})):
+    for answer in (
+        change(client, model, {"method": "analytic"}),
+        submit(model, {"method": "analytic"}),
+    ):
         words = (
             "analytic",
             "version 1",

@@ -27,17 +27,23 @@ def test_the_trail_is_read_from_either_end_in_pages(client):
     assert actions(client, f"order=desc&limit=1&cursor={first['next_cursor']}") == ["model.create"]
 
 
-def test_what_concerns_a_model_is_told_with_its_jobs_tasks_and_versions(client, model, publish, archive):
+def test_what_concerns_a_model_is_told_with_its_jobs_tasks_and_versions(
+    client, model, publish, archive
+):
     make(client, "other")
     publish(model)
-    job = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"]["id"]
+    job = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"][
+        "id"
+    ]
     client.post(f"/v1/jobs/{job}/cancel")
     client.patch(f"/v1/models/{model}/versions/1", json={"note": "x"})
     client.put(f"/v1/models/{model}/aliases/mine", json={"version": 1})
     found = ["model.create", "task.submit", "job.cancel", "version.change", "alias.set"]
     assert actions(client, f"model={model}") == found
     model_id = client.get(f"/v1/models/{model}").json()["id"]
-    assert {row["model"] for row in client.get(f"/v1/audit?model={model}").json()["items"]} == {model_id}
+    assert {row["model"] for row in client.get(f"/v1/audit?model={model}").json()["items"]} == {
+        model_id
+    }
     assert actions(client, f"model={model}&action=job.cancel&order=desc") == ["job.cancel"]
 
 

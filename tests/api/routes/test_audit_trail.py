@@ -1,4 +1,6 @@
-"""Every call that changes something leaves one row of the audit trail, in the transaction of the change."""
+"""Every call that changes something leaves one row of the audit trail, in the transaction of the
+change.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +22,11 @@ from tests.api.conftest import KeyOf, Make, serving, serving_copy
 from tests.api.routes.conftest import Publish, create_model, publisher
 
 READS_ONLY = {
-    "POST /v1/models/{model}/versions/{version}/predict": "answers from a version and stores nothing",
+    "POST /v1/models/{model}/versions/{version}/predict": "answers from a version and stores "
+    "nothing",
     "OPTIONS /v1/uploads": "says what uploads may be",
-    "PATCH /v1/uploads/{upload}": "one piece of hundreds: the upload's begin has a row, and so has what becomes of it",
+    "PATCH /v1/uploads/{upload}": "one piece of hundreds: the upload's begin has a row, and so has "
+    "what becomes of it",
 }
 """Calls that are no GET and leave no row, and why."""
 
@@ -41,17 +45,22 @@ OF_PAGES = {
     "POST /ui/models/new": "model.create",
     "POST /ui/models/{model}/submit": "task.submit",
     "POST /ui/models/{model}/submit/plan": "nothing: says what a recipe would mean",
-    "POST /ui/models/{model}/submit/look": "nothing: says which images cannot be read by their first bytes",
+    "POST /ui/models/{model}/submit/look": "nothing: says which images cannot be read by their "
+    "first bytes",
     "POST /ui/models/{model}/submit/check": "nothing: says what a batch would meet",
     "POST /ui/models/{model}/versions/{version}/predict": "nothing: answers",
-    "POST /ui/models/{model}/versions/{version}/export/{format}": "what GET …/download?format= leaves",
+    "POST /ui/models/{model}/versions/{version}/export/{format}": "what GET …/download?format= "
+    "leaves",
     "POST /ui/admin/keys": "key.create",
     "POST /ui/admin/keys/{key}/revoke": "key.revoke",
     "POST /ui/webhooks": "webhook.create",
-    "POST /ui/webhooks/{webhook}/{verb}": "webhook.test, webhook.rotate, webhook.change, webhook.delete",
+    "POST /ui/webhooks/{webhook}/{verb}": "webhook.test, webhook.rotate, webhook.change, "
+    "webhook.delete",
     "POST /ui/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
-"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/."""
+"""Forms of the pages, and what they leave by the functions that the calls below have:
+tests/api/pages/.
+"""
 
 ACTIONS = {
     "POST /v1/bases": "base.create",
@@ -99,7 +108,9 @@ Calls = dict[str, tuple[str, str, dict[str, Any]]]
 
 @pytest.fixture(scope="module", autouse=True)
 def expected_tensors() -> Iterator[None]:
-    """The learning code is not asked which tensors a base has: its process takes seconds to start."""
+    """The learning code is not asked which tensors a base has: its process takes seconds
+    to start.
+    """
     shapes = {"fc1.weight": [4, 64], "fc1.bias": [4]}
     tensors = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 260}
@@ -126,7 +137,9 @@ def client(prepared: tuple[Path, Calls], tmp_path: Path) -> Iterator[TestClient]
 
 
 @pytest.fixture(scope="module")
-def unchanged(prepared: tuple[Path, Calls], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def unchanged(
+    prepared: tuple[Path, Calls], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TestClient]:
     """A client of an API with another copy, of which no test changes anything."""
     with serving_copy(prepared[0], tmp_path_factory.mktemp("unchanged")) as made:
         yield made
@@ -150,7 +163,9 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     publish(model)
     memory = {"buffer": {"images": np.zeros((2, 8, 8, 3), np.uint8)}}
     publish(model, memory, types={"buffer": "buffer"})
-    jobs = [submit(client, archive, name) for name in ("to-cancel", "to-pause", "to-resume", "to-retry")]
+    jobs = [
+        submit(client, archive, name) for name in ("to-cancel", "to-pause", "to-resume", "to-retry")
+    ]
     assert client.post(f"/v1/jobs/{jobs[2]}/pause").status_code == 200
     publish(create_model(client, "stopped"), passed=False)
     create_model(client, "pinned")
@@ -172,11 +187,17 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
         learned.state = "succeeded"
         session.get_one(Task, learned.task_id).standing = "skipped"
     client.put("/v1/models/birds/aliases/unwanted", json={"version": 1})
-    spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()["id"]
+    spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()[
+        "id"
+    ]
     create_model(client, "unwanted")
     begun = client.post("/v1/uploads", headers={"Upload-Length": "9"}).headers["location"]
     network = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
-    upload = {"params": network, "content": BASE, "headers": {"Content-Type": "application/safetensors"}}
+    upload = {
+        "params": network,
+        "content": BASE,
+        "headers": {"Content-Type": "application/safetensors"},
+    }
     base = client.post("/v1/bases", **upload).json()["id"]
     hook = f"/v1/webhooks/{client.post('/v1/webhooks', json=WEBHOOK).json()['id']}"
     delivery = client.post(f"{hook}/test").json()["id"]
@@ -197,7 +218,10 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
         "model.create": ("/v1/models", {"json": {"name": "fresh", **MODEL}}),
         "model.change": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
         "model.delete": ("/v1/models/unwanted", {}),
-        "model.rebase": ("/v1/models/to-move/rebase", {"json": {"base": "perennial/resnet20-cifar100"}}),
+        "model.rebase": (
+            "/v1/models/to-move/rebase",
+            {"json": {"base": "perennial/resnet20-cifar100"}},
+        ),
         "model.finish-rebase": (
             "/v1/models/moved/rebase/finish",
             {"json": {"reason": "because", "missing": "allow"}},
@@ -205,7 +229,10 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
         "memory.delete": ("/v1/models/birds/memory", {}),
         "task.submit": ("/v1/models/birds/tasks", {"content": archive(a=2, b=2)}),
         "task.delete-data": ("/v1/models/birds/tasks/1/data", {}),
-        "alias.set": ("/v1/models/birds/aliases/mine", {"json": {"version": 1, "reason": "because"}}),
+        "alias.set": (
+            "/v1/models/birds/aliases/mine",
+            {"json": {"version": 1, "reason": "because"}},
+        ),
         "version.change": ("/v1/models/birds/versions/1", {"json": {"note": "best on owls"}}),
         "alias.delete": ("/v1/models/birds/aliases/unwanted", {}),
         "alias.rollback": ("/v1/models/birds/aliases/production/rollback", reason),
@@ -220,7 +247,9 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
 
 
 def submit(client: TestClient, archive: Make, name: str) -> str:
-    """Submit a batch to a new model, as if it was decoded, so that it can be learned again; return its job."""
+    """Submit a batch to a new model, as if it was decoded, so that it can be learned again; return
+    its job.
+    """
     create_model(client, name)
     sent = client.post(f"/v1/models/{name}/tasks", content=archive(a=2, b=2)).json()
     db: Database = client.app.state.database  # type: ignore[attr-defined]
@@ -261,7 +290,9 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
     keys = {k["prefix"]: k["id"] for k in client.get("/v1/keys").json()["items"]}
     assert row["key"] == keys[mine]
     assert row["object"]
-    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload", "webhook"))
+    assert (row["model"] is None) == (
+        row["action"].partition(".")[0] in ("base", "key", "upload", "webhook")
+    )
     reason = more.get("json", {}).get("reason")
     if reason is not None:
         assert row["data"]["reason"] == reason
@@ -271,7 +302,9 @@ def _everything(client: TestClient) -> dict[str, list[Any]]:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with Session(db.engine) as session:
         tables = Table.metadata.tables.items()
-        return {name: [tuple(row) for row in session.execute(select(table))] for name, table in tables}
+        return {
+            name: [tuple(row) for row in session.execute(select(table))] for name, table in tables
+        }
 
 
 def test_a_call_that_is_refused_leaves_no_row(unchanged: TestClient) -> None:

@@ -34,7 +34,9 @@ def raw(header: object, body: bytes = b"") -> bytes:
 
 
 def upload(client, body: bytes, **headers: str):
-    return client.post(URL, content=body, headers={"Content-Type": "application/safetensors", **headers})
+    return client.post(
+        URL, content=body, headers={"Content-Type": "application/safetensors", **headers}
+    )
 
 
 def test_a_fitting_file_becomes_a_base_named_by_its_digest(client):
@@ -52,7 +54,10 @@ def test_another_owner_does_not_see_a_base(client, key_of):
 
 
 def test_a_classifier_that_the_architecture_ignores_may_be_there(client):
-    assert upload(client, save({**_arrays(), "head.weight": np.zeros((2, 8), np.float32)})).status_code == 201
+    assert (
+        upload(client, save({**_arrays(), "head.weight": np.zeros((2, 8), np.float32)})).status_code
+        == 201
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,9 @@ def test_a_classifier_that_the_architecture_ignores_may_be_there(client):
         raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [4, 36]}}, b"0" * 36),
         raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}}, b"0" * 40),
         raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}}, b"0" * 8),
-        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32], "x": 1}}, b"0" * 32),
+        raw(
+            {"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32], "x": 1}}, b"0" * 32
+        ),
         save({"fc1.weight": np.zeros((8, 12), np.float32)}),
         save({"fc1.weight": np.zeros((12, 8), np.float32), "fc1.bias": np.zeros(8, np.float32)}),
         save({"fc1.weight": np.zeros((8, 12), np.float64), "fc1.bias": np.zeros(8, np.float32)}),
@@ -86,7 +93,9 @@ def test_a_classifier_that_the_architecture_ignores_may_be_there(client):
 )
 def test_an_unfit_file_is_a_typed_422_and_leaves_nothing(client, body):
     answer = upload(client, body)
-    assert answer.status_code == 422 and answer.json()["type"] == "/problems/base-invalid", answer.text
+    assert answer.status_code == 422 and answer.json()["type"] == "/problems/base-invalid", (
+        answer.text
+    )
     folder = client.app.state.settings.data_dir
     assert not list((folder / "spool").iterdir())
     assert not [p for p in (folder / "store").rglob("*") if p.is_file()]
@@ -129,7 +138,9 @@ def test_a_model_starts_from_a_base_of_its_own_architecture_and_image_only(clien
     wrong = client.post("/v1/models", json={**body, "name": "wrong"})
     assert wrong.status_code == 422 and wrong.json()["errors"][0]["field"] == "base"
     image = {"size": 16, "channels": 3}
-    assert client.post("/v1/models", json={**body, "name": "right", "image": image}).status_code == 201
+    assert (
+        client.post("/v1/models", json={**body, "name": "right", "image": image}).status_code == 201
+    )
     first = client.get("/v1/models/right/versions/0").json()
     assert first["manifest"]["name"] == "right"
     part = first["parts"][0]
@@ -158,7 +169,10 @@ def test_bases_are_listed_newest_first_with_the_models_that_began_with_them(clie
     assert made.status_code == 201, made.text
     page = client.get("/v1/bases").json()
     assert [item["id"] for item in page["items"]] == ids[::-1]
-    assert [item["models"] for item in page["items"]] == [[], [{"id": made.json()["id"], "name": "birds"}]]
+    assert [item["models"] for item in page["items"]] == [
+        [],
+        [{"id": made.json()["id"], "name": "birds"}],
+    ]
     check(client, "BasePage", page)
     first = client.get("/v1/bases?limit=1").json()
     assert client.get(f"/v1/bases?cursor={first['next_cursor']}").json()["items"][0]["id"] == ids[0]

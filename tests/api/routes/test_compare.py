@@ -1,4 +1,6 @@
-"""Two versions compared over HTTP: labels by each version's own rows, and what is said where answers are not kept."""
+"""Two versions compared over HTTP: labels by each version's own rows, and what is said where
+answers are not kept.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ def answers(
     """Put what a version answers into the store and its cell."""
     path = tmp_path / f"answers-{version}"
     rows = np.array([known.index(label) for label in labels], np.int32)
-    save_file({"rows": rows, "probabilities": np.linspace(0.5, 1, len(rows)).astype(np.float16)}, path)
+    save_file(
+        {"rows": rows, "probabilities": np.linspace(0.5, 1, len(rows)).astype(np.float16)}, path
+    )
     sha256, size = client.app.state.blobs.put_file(path)
     with client.app.state.database.write() as session:
         cell = session.query(Result).filter_by(version=version, task=task).one()
@@ -31,7 +35,9 @@ def answers(
 
 @pytest.fixture
 def url(client: Any, model: str, publish: Any, tmp_path: Path) -> str:
-    """A model with two versions, the second of which knows the classes in another order and one more."""
+    """A model with two versions, the second of which knows the classes in another order and one
+    more.
+    """
     cells = {1: (10, 12)}
     publish(model, cells=cells, manifest={"classes": OLD})
     publish(model, cells=cells, manifest={"classes": NEW})
@@ -44,7 +50,9 @@ def url(client: Any, model: str, publish: Any, tmp_path: Path) -> str:
 def test_versions_are_compared_by_label_whatever_their_rows(client: Any, url: str) -> None:
     found = client.get(f"{url}?a=1&b=2").json()
     check(client, "CompareOut", found)
-    totals = {k: found["totals"][k] for k in ("n", "both_right", "negative", "positive", "both_wrong")}
+    totals = {
+        k: found["totals"][k] for k in ("n", "both_right", "negative", "positive", "both_wrong")
+    }
     assert totals == {"n": 12, "both_right": 8, "negative": 2, "positive": 2, "both_wrong": 0}
     assert found["totals"]["nfr"] == 2 / 12 and found["totals"]["mcnemar_p"] == 1.0
     by_class = {one["label"]: (one["negative"], one["positive"]) for one in found["classes"]}
@@ -65,7 +73,9 @@ def test_the_other_way_round_flips_change_their_sign(client: Any, url: str) -> N
 def test_images_come_in_pages_with_both_answers_and_their_picture(client: Any, url: str) -> None:
     first = client.get(f"{url}/images?a=1&b=2&kind=negative&limit=1").json()
     check(client, "ComparedImagePage", first)
-    rest = client.get(f"{url}/images?a=1&b=2&kind=negative&limit=1&cursor={first['next_cursor']}").json()
+    rest = client.get(
+        f"{url}/images?a=1&b=2&kind=negative&limit=1&cursor={first['next_cursor']}"
+    ).json()
     found = first["items"] + rest["items"]
     assert [one["index"] for one in found] == [0, 2] and rest["next_cursor"] is None
     assert {(one["a"]["label"], one["b"]["label"]) for one in found} == {("cat", "cow")}

@@ -22,7 +22,9 @@ def short(monkeypatch):
 @pytest.fixture
 def job(client, model, archive) -> str:
     """A job that was submitted and cancelled."""
-    made = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"]["id"]
+    made = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"][
+        "id"
+    ]
     assert client.post(f"/v1/jobs/{made}/cancel").status_code == 200
     return made
 
@@ -36,7 +38,11 @@ def test_a_page_tells_of_versions_aliases_and_jobs_in_order(client, model, job):
     page = client.get("/v1/events").json()
     found = [(event["type"], event["data"]) for event in page["items"]]
     short = [(kind, data.get("state") or data.get("alias")) for kind, data in found]
-    assert sorted(short[:3], key=str) == [("alias", "latest"), ("alias", "production"), ("version", None)]
+    assert sorted(short[:3], key=str) == [
+        ("alias", "latest"),
+        ("alias", "production"),
+        ("version", None),
+    ]
     assert short[3:] == [("job", "queued"), ("job", "cancelled")]
     last = page["items"][-1]
     assert last["job"] == job and last["model"] == client.get(f"/v1/models/{model}").json()["id"]
@@ -109,7 +115,9 @@ def test_the_stream_of_a_job_that_is_over_ends_for_good(client, job):
 
 
 def test_the_stream_of_a_job_that_waits_stays_open(client, model, archive):
-    job = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"]["id"]
+    job = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"][
+        "id"
+    ]
     last = client.get(f"/v1/jobs/{job}/events").json()["items"][-1]["id"]
     stream = client.get(f"/v1/jobs/{job}/events", headers={**STREAM, "Last-Event-ID": str(last)})
     assert stream.status_code == 200 and told(stream.text) == []

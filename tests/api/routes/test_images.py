@@ -1,4 +1,6 @@
-"""The images of a task over HTTP: listed, one as a picture, several on a sheet; and what is said when they are gone."""
+"""The images of a task over HTTP: listed, one as a picture, several on a sheet; and what is said
+when they are gone.
+"""
 
 import io
 from pathlib import Path
@@ -104,7 +106,10 @@ def test_tiles_of_large_images_are_small(client, url, tmp_path):
 )
 def test_what_is_not_there_or_too_much_is_typed(client, url, rest, status):
     answer = client.get(f"{url}/{rest}")
-    assert answer.status_code == status and answer.headers["content-type"] == "application/problem+json"
+    assert (
+        answer.status_code == status
+        and answer.headers["content-type"] == "application/problem+json"
+    )
 
 
 @pytest.mark.parametrize("rest", ["images/held_out/3.png", "sheet.png?rows=3,4"])

@@ -63,7 +63,9 @@ def test_usage_counts_a_shared_blob_once(client, model, publish):
     parts = client.get(f"/v1/models/{model}/versions/1").json()["bytes"]
     assert one["versions"] == 3 and one["tasks"] == 2 and one["bytes"]["versions"] == parts
     owner = client.get("/v1/usage?by=owner").json()["items"][0]
-    assert owner["owner"] == "admin" and owner["models"] == 1 and owner["bytes"]["versions"] == parts
+    assert (
+        owner["owner"] == "admin" and owner["models"] == 1 and owner["bytes"]["versions"] == parts
+    )
 
 
 def test_the_prometheus_page_names_routes_by_template_and_every_state(client, model):

@@ -20,7 +20,9 @@ def stored(tasks, labels, **more):
 @pytest.fixture
 def remembering(model, publish):
     """Two versions with buffers, the second also with something of the method's own."""
-    weights = {"head": {"head.weight": np.ones((2, 5), np.float32), "head.bias": np.zeros(2, np.float32)}}
+    weights = {
+        "head": {"head.weight": np.ones((2, 5), np.float32), "head.bias": np.zeros(2, np.float32)}
+    }
     publish(model, {**weights, "buffer": stored([1, 1], [0, 1])}, types={"buffer": "buffer"})
     own = {"means": np.zeros((2, 5), np.float32)}
     buffer = stored([1, 2, 2], [0, 1, 1], logits=np.zeros((3, 2), np.float32))
@@ -32,7 +34,9 @@ def blobs_of(client, model, version):
     blobs = client.app.state.blobs
     with client.app.state.database.read() as session:
         parts = client.get(f"/v1/models/{model}/versions/{version}").json()["parts"]
-        rows = [session.scalars(select(Part).where(Part.sha256 == p["sha256"])).first() for p in parts]
+        rows = [
+            session.scalars(select(Part).where(Part.sha256 == p["sha256"])).first() for p in parts
+        ]
     return {row.type: blobs.has(row.sha256) for row in rows if row is not None}
 
 
@@ -53,7 +57,9 @@ def test_the_memory_is_counted_by_task_and_class(client, remembering):
 
 @pytest.fixture
 def sharing(model, publish):
-    """Two versions whose images are in packs; the second shares the first one's, of which it remembers one row."""
+    """Two versions whose images are in packs; the second shares the first one's, of which it
+    remembers one row.
+    """
     first, second = (np.full((n, 8, 8, 3), n, np.uint8) for n in (2, 1))
     packs = {"buffer.images.1": {"images": first}}
     types = {"buffer.images.1": "buffer", "buffer.images.2": "buffer"}
@@ -90,7 +96,9 @@ def test_deleting_the_memory_takes_its_packs_out_of_the_store(client, sharing):
 
 
 def test_a_head_per_task_names_its_own_classes(client, publish):
-    client.post("/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"})
+    client.post(
+        "/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"}
+    )
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["ant", "dog"]}]
     # A buffer has rows of the task's head, exemplars have classes counted through all heads.
     parts = {"buffer": stored([1, 2, 2], [1, 0, 1]), "exemplars": stored([1, 2, 2], [1, 2, 3])}
@@ -102,12 +110,18 @@ def test_a_head_per_task_names_its_own_classes(client, publish):
 
 @pytest.fixture
 def with_features(model, publish):
-    """Two versions that keep the features of their own task; those of the first that no job reads are apart."""
+    """Two versions that keep the features of their own task; those of the first that no job reads
+    are apart.
+    """
 
     def rows(name, labels):
         features = np.zeros((len(labels), 5), np.float32)
         keys = np.zeros((len(labels), 2), np.int64)
-        return {f"{name}.features": features, f"{name}.classes": np.array(labels), f"{name}.keys": keys}
+        return {
+            f"{name}.features": features,
+            f"{name}.classes": np.array(labels),
+            f"{name}.keys": keys,
+        }
 
     publish(model, {"features.1": rows("1", [0, 1]), "features.1.rest": rows("1.rest", [1])})
     publish(model, {"features.2": rows("2", [0])})
@@ -173,7 +187,9 @@ def test_a_second_deletion_changes_nothing(client, remembering):
 
 
 def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publish):
-    client.post("/v1/models", json={"name": "twin", "scenario": "class", "architecture": "small-cnn"})
+    client.post(
+        "/v1/models", json={"name": "twin", "scenario": "class", "architecture": "small-cnn"}
+    )
     publish("twin", {"buffer": stored([1, 1], [0, 1])})
     client.delete(f"/v1/models/{remembering}/memory")
     assert blobs_of(client, "twin", 1) == {"buffer": True}
@@ -182,7 +198,9 @@ def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publi
 
 def test_deleted_bytes_no_longer_count_as_used(client, remembering):
     before = client.get("/v1/usage").json()["items"][0]["bytes"]["versions"]
-    versions = [client.get(f"/v1/models/{remembering}/versions/{number}").json() for number in (1, 2)]
+    versions = [
+        client.get(f"/v1/models/{remembering}/versions/{number}").json() for number in (1, 2)
+    ]
     parts = [part for version in versions for part in version["parts"]]
     sizes = [part["bytes"] for part in parts if part["type"] in PRIVATE_TYPES]
     client.delete(f"/v1/models/{remembering}/memory")
@@ -225,7 +243,9 @@ def test_a_deletion_while_the_memory_is_being_read_is_no_error(client, rememberi
 
 def test_a_damaged_memory_is_a_problem_and_not_a_count(client, remembering):
     parts = client.get(f"/v1/models/{remembering}/versions/2").json()["parts"]
-    client.app.state.blobs.delete(next(part["sha256"] for part in parts if part["type"] == "buffer"))
+    client.app.state.blobs.delete(
+        next(part["sha256"] for part in parts if part["type"] == "buffer")
+    )
     answer = client.get(f"/v1/models/{remembering}/memory")
     assert answer.status_code == 500
     assert answer.headers["Content-Type"] == "application/problem+json"

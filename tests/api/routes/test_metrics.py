@@ -29,7 +29,9 @@ def test_figures_that_are_not_defined_are_null(client, model):
 def test_the_summary_follows_the_asked_version(client, model, publish):
     publish(model, cells={1: (9, 10)})
     publish(model, cells={1: (7, 10), 2: (8, 10)})
-    assert client.get(f"/v1/models/{model}/metrics?version=1").json()["summary"]["acc"] == pytest.approx(0.9)
+    assert client.get(f"/v1/models/{model}/metrics?version=1").json()["summary"][
+        "acc"
+    ] == pytest.approx(0.9)
     assert client.get(f"/v1/models/{model}/metrics?version=7").status_code == 404
 
 
@@ -40,8 +42,15 @@ def test_every_figure_is_defined_in_words(client, model):
 
 def test_what_the_jobs_measured_is_told_along_the_ancestors(client, model, publish):
     publish(model, manifest={"update_norm": {"backbone": 1.5}, "drift": 1.5})
-    probe = {"all": [3, 4], "tasks": {"1": [2, 2], "2": [1, 2]}, "before": {"base": [1, 4], "parent": [3, 4]}}
-    changes = {task: {"regressed": worse, "improved": 1, "total": 10} for task, worse in (("1", 3), ("2", 0))}
+    probe = {
+        "all": [3, 4],
+        "tasks": {"1": [2, 2], "2": [1, 2]},
+        "before": {"base": [1, 4], "parent": [3, 4]},
+    }
+    changes = {
+        task: {"regressed": worse, "improved": 1, "total": 10}
+        for task, worse in (("1", 3), ("2", 0))
+    }
     publish(model, manifest={"drift": 2.5, "knn_probe": probe, "changes": changes})
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
     assert summary["update_norm"] == [1.5, None] and summary["drift"] == [1.5, 2.5]
@@ -75,7 +84,10 @@ def test_classes_of_a_task_without_a_held_out_image_are_listed(client, model, pu
     with of_two.write() as session:
         session.query(Task).filter_by(number=2).one().classes = {"cow": 1}
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
-    assert summary["unmeasured_classes"] == [{"task": 1, "class": "dog"}, {"task": 2, "class": "cow"}]
+    assert summary["unmeasured_classes"] == [
+        {"task": 1, "class": "dog"},
+        {"task": 2, "class": "cow"},
+    ]
 
 
 def test_the_norms_of_a_step_are_told_of_backbone_head_and_relative(client, model, publish):
@@ -103,7 +115,10 @@ def test_anytime_performance_is_told_per_version_and_task(client, model, publish
     publish(model)
     publish(model, manifest={"adp": {"mean": {"10": 0.75, "2": 0.5}, "curve": []}})
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
-    assert summary["adp_mean"] == [None, [{"task": 2, "accuracy": 0.5}, {"task": 10, "accuracy": 0.75}]]
+    assert summary["adp_mean"] == [
+        None,
+        [{"task": 2, "accuracy": 0.5}, {"task": 10, "accuracy": 0.75}],
+    ]
 
 
 def test_each_step_has_its_bytes_and_seconds(client, model, publish):
@@ -138,10 +153,14 @@ def test_a_window_shows_some_rows_and_columns_and_the_whole_summary(client, mode
     assert (part["version"], part["summary"]) == (4, whole["summary"])
 
 
-@pytest.mark.parametrize("window", ["from=3&to=2", "tasks=3,2", "tasks=3", "tasks=a,b", "from=-1", "to=x"])
+@pytest.mark.parametrize(
+    "window", ["from=3&to=2", "tasks=3,2", "tasks=3", "tasks=a,b", "from=-1", "to=x"]
+)
 def test_a_window_that_is_none_is_refused_with_what_to_send(client, model, window):
     answer = client.get(f"/v1/models/{model}/metrics?{window}")
-    assert answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    assert (
+        answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    )
     assert window.partition("=")[0] in answer.text
 
 

@@ -14,7 +14,12 @@ def test_a_summary_has_the_figures_of_metrics(client, model, publish):
     assert told["acc"] == pytest.approx(figures["acc"]) == pytest.approx(0.75)
     assert told["forgetting"] == pytest.approx(figures["forgetting"])
     assert told["acc_line"] == pytest.approx([0.9, 0.75])
-    assert (told["production"], told["versions"], told["tasks"], told["last_job"]) == (2, 3, 2, None)
+    assert (told["production"], told["versions"], told["tasks"], told["last_job"]) == (
+        2,
+        3,
+        2,
+        None,
+    )
     assert told["bytes"] == client.get(f"/v1/models/{model}/versions/2").json()["bytes"]
     check(client, "ModelPage", page)
 
@@ -31,7 +36,11 @@ def test_the_newest_job_is_told_with_its_state(client, model, archive):
     client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2))
     job = client.post(f"/v1/models/{model}/tasks", content=archive(cat=3, dog=2)).json()["job"]
     [item] = client.get("/v1/models?include=summary").json()["items"]
-    assert item["summary"]["last_job"] == {"id": job["id"], "state": "queued", "at": job["created_at"]}
+    assert item["summary"]["last_job"] == {
+        "id": job["id"],
+        "state": "queued",
+        "at": job["created_at"],
+    }
     assert item["summary"]["tasks"] == 2
 
 

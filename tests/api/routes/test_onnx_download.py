@@ -37,7 +37,9 @@ def ended(db: Database, job: str, state: str, detail: str | None = None) -> None
 
 
 @pytest.mark.usefixtures("learned")
-def test_without_a_worker_that_can_the_answer_says_what_to_install(client: TestClient, db: Database) -> None:
+def test_without_a_worker_that_can_the_answer_says_what_to_install(
+    client: TestClient, db: Database
+) -> None:
     answer = client.get(URL)
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/export-unavailable")
     assert "pip install onnx onnxruntime onnxscript" in answer.json()["detail"]
@@ -47,7 +49,9 @@ def test_without_a_worker_that_can_the_answer_says_what_to_install(client: TestC
 
 
 @pytest.mark.usefixtures("learned")
-def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(client: TestClient, db: Database) -> None:
+def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(
+    client: TestClient, db: Database
+) -> None:
     with db.write() as session:
         session.add(Exporter(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1))
     assert client.get(URL).status_code == 422
@@ -59,17 +63,33 @@ def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(client: TestClien
 
 
 @pytest.mark.usefixtures("learned", "exporter")
-def test_the_first_request_begins_a_job_and_says_where_it_is(client: TestClient, db: Database) -> None:
+def test_the_first_request_begins_a_job_and_says_where_it_is(
+    client: TestClient, db: Database
+) -> None:
     answer = client.get(URL)
     job = answer.json()
     assert answer.status_code == 202, answer.text
-    assert (answer.headers["Location"], answer.headers["Retry-After"]) == (f"/v1/jobs/{job['id']}", "1")
-    assert (job["kind"], job["state"], job["task"], job["version"]) == ("export", "queued", None, None)
-    assert [each["id"] for each in client.get("/v1/jobs?kind=export").json()["items"]] == [job["id"]]
+    assert (answer.headers["Location"], answer.headers["Retry-After"]) == (
+        f"/v1/jobs/{job['id']}",
+        "1",
+    )
+    assert (job["kind"], job["state"], job["task"], job["version"]) == (
+        "export",
+        "queued",
+        None,
+        None,
+    )
+    assert [each["id"] for each in client.get("/v1/jobs?kind=export").json()["items"]] == [
+        job["id"]
+    ]
     said = client.get(f"/v1/jobs/{job['id']}/logs").json()["items"]
     assert said[0]["message"] == "Accepted: version 1 is exported as onnx."
     told = client.get("/v1/events?type=job").json()["items"][-1]
-    assert (told["job"], told["data"]["kind"], told["data"]["state"]) == (job["id"], "export", "queued")
+    assert (told["job"], told["data"]["kind"], told["data"]["state"]) == (
+        job["id"],
+        "export",
+        "queued",
+    )
     row = client.get("/v1/audit?model=birds&action=version.export").json()["items"][-1]
     assert row["object"] == job["id"]
     with db.read() as session:

@@ -1,4 +1,6 @@
-"""The list of uploads that are neither submitted nor removed: what a person looks at when the quota is full."""
+"""The list of uploads that are neither submitted nor removed: what a person looks at when the quota
+is full.
+"""
 
 import base64
 
@@ -15,7 +17,9 @@ from tests.api.conftest import KeyOf
 def begin(client: TestClient, length: int = 300, name: str | None = None, **headers: str) -> str:
     """The id of a new upload."""
     if name is not None:
-        headers["Upload-Metadata"] = f"model YQ==,filename {base64.b64encode(name.encode()).decode()}"
+        headers["Upload-Metadata"] = (
+            f"model YQ==,filename {base64.b64encode(name.encode()).decode()}"
+        )
     answer = client.post("/v1/uploads", headers={"Upload-Length": str(length), **headers})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
@@ -24,7 +28,9 @@ def begin(client: TestClient, length: int = 300, name: str | None = None, **head
 def test_open_uploads_are_listed_newest_first_with_what_has_come(client: TestClient) -> None:
     first, second = begin(client, 300, "week-31.zip"), begin(client, 500)
     piece = {"Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
-    assert client.patch(f"/v1/uploads/{first}", content=bytes(300), headers=piece).status_code == 204
+    assert (
+        client.patch(f"/v1/uploads/{first}", content=bytes(300), headers=piece).status_code == 204
+    )
     answer = client.get("/v1/uploads")
     openapi.check(client, "UploadPage", answer.json())
     items = answer.json()["items"]
@@ -54,7 +60,9 @@ def test_everybody_sees_his_own(client: TestClient, key_of: KeyOf) -> None:
     begin(client)
     assert client.get("/v1/uploads", headers=foreign).json()["items"] == []
     own = begin(client, **foreign)
-    assert [item["id"] for item in client.get("/v1/uploads", headers=foreign).json()["items"]] == [own]
+    assert [item["id"] for item in client.get("/v1/uploads", headers=foreign).json()["items"]] == [
+        own
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,9 @@ def test_everybody_sees_his_own(client: TestClient, key_of: KeyOf) -> None:
         ("", None),
     ],
 )
-def test_a_file_name_is_text_that_can_be_printed(client: TestClient, sent: str, shown: str | None) -> None:
+def test_a_file_name_is_text_that_can_be_printed(
+    client: TestClient, sent: str, shown: str | None
+) -> None:
     begin(client, name=sent)
     assert client.get("/v1/uploads").json()["items"][0]["filename"] == shown
 
@@ -76,7 +86,9 @@ def test_a_file_name_that_is_no_utf8_is_shown_with_marks(client: TestClient) -> 
     assert client.get("/v1/uploads").json()["items"][0]["filename"] == "\ufffd"
 
 
-def test_who_has_too_many_open_uploads_is_told_where_they_are(client: TestClient, settings: Settings) -> None:
+def test_who_has_too_many_open_uploads_is_told_where_they_are(
+    client: TestClient, settings: Settings
+) -> None:
     settings.max_open_uploads = 1
     begin(client)
     refused = client.post("/v1/uploads", headers={"Upload-Length": "1"})

@@ -1,4 +1,6 @@
-"""Prediction over HTTP: what is refused before the helper, what the helper's end means, and real answers."""
+"""Prediction over HTTP: what is refused before the helper, what the helper's end means, and real
+answers.
+"""
 
 import base64
 import io
@@ -106,13 +108,17 @@ def test_images_are_parts_of_any_of_four_names(client, url, fake, field):
     assert [item["name"] for item in answer["predictions"]] == ["a.png", "b/c.png"]
 
 
-def test_a_file_name_is_told_without_what_a_terminal_or_a_reader_could_be_fooled_by(client, url, fake):
+def test_a_file_name_is_told_without_what_a_terminal_or_a_reader_could_be_fooled_by(
+    client, url, fake
+):
     names = [b"caf\xc3\xa9 1.png", b"a\x1b[2J\xe2\x80\xaeb", b"\xff", b"x" * 1000, b""]
     part = b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\na\r\n'
     parts = b"".join(part % name for name in names)
     bare = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\na\r\n'
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
-    told = client.post(url, content=parts + bare + b"--x--\r\n", headers=headers).json()["predictions"]
+    told = client.post(url, content=parts + bare + b"--x--\r\n", headers=headers).json()[
+        "predictions"
+    ]
     shown = ["café 1.png", "a\ufffd[2J\ufffdb", "\ufffd", "x" * 199 + "…", None, None]
     assert [item["name"] for item in told] == shown
 
@@ -138,7 +144,10 @@ def test_a_body_may_be_one_image_file_as_it_is(client, url, fake):
 
 def test_images_in_base64_are_answered_as_those_of_a_form(client, url, fake):
     images = [b"a", b"cut", b"b" * 300_000]
-    of_form, of_json = send(client, url, *images).json(), client.post(url, json=encoded(*images)).json()
+    of_form, of_json = (
+        send(client, url, *images).json(),
+        client.post(url, json=encoded(*images)).json(),
+    )
     for item in of_form["predictions"]:
         item["name"] = None
     assert of_json == of_form
@@ -160,7 +169,9 @@ def test_a_body_that_cannot_be_read_is_refused_and_what_can_be_is_named(client, 
         ("application/json", b'{"images": ["' + b" " * 2000, 413, "1500 bytes"),
         ("image/png", b"a" * 3001, 413, "3000 bytes"),
     ):
-        answer = client.post(url, content=content, headers={} if kind is None else {"Content-Type": kind})
+        answer = client.post(
+            url, content=content, headers={} if kind is None else {"Content-Type": kind}
+        )
         assert answer.status_code == status and said in answer.json()["detail"], answer.text
     assert not client.app.state.predict_line.requests and not client.app.state.predict_line.bytes
 
@@ -180,7 +191,10 @@ def test_the_document_names_every_part_that_works(shared):
     path = "/v1/models/{model}/versions/{version}/predict"
     operation = shared.get("/openapi.json").json()["paths"][path]["post"]
     form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    assert set(form["properties"]) == {"file", "files", "image", "images"} and form["minProperties"] == 1
+    assert (
+        set(form["properties"]) == {"file", "files", "image", "images"}
+        and form["minProperties"] == 1
+    )
     assert {p["name"] for p in operation["parameters"]} >= {"task", "top_k"}
 
 
@@ -204,7 +218,9 @@ def test_the_document_names_every_kind_of_body(shared):
 
 def test_the_helper_is_started_once_and_kept(client, url, fake):
     assert fake.pid is None
-    assert first(send(client, url, b"a"))["pid"] == first(send(client, url, b"a"))["pid"] == fake.pid
+    assert (
+        first(send(client, url, b"a"))["pid"] == first(send(client, url, b"a"))["pid"] == fake.pid
+    )
 
 
 def test_a_helper_that_dies_is_a_503_and_the_next_request_gets_another(client, url, fake):
@@ -268,12 +284,16 @@ def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
 def test_every_place_and_byte_is_given_back(client, url, fake):
     for sent in ([b"a"], [b"a", b"cut"], [b"cut"], [b"die"], [b"bad"], [b"a"] * 300):
         send(client, url, *sent)
-    client.post(url, content=b"nonsense", headers={"Content-Type": "multipart/form-data; boundary=x"})
+    client.post(
+        url, content=b"nonsense", headers={"Content-Type": "multipart/form-data; boundary=x"}
+    )
     line = client.app.state.predict_line
     assert not line.requests and not line.bytes
 
 
-def test_more_labels_than_an_answer_may_hold_are_refused_with_the_numbers(client, model, publish, fake):
+def test_more_labels_than_an_answer_may_hold_are_refused_with_the_numbers(
+    client, model, publish, fake
+):
     publish(model, manifest={"classes": [f"c{i}" for i in range(500)]})
     url = f"/v1/models/{model}/versions/latest/predict"
     assert send(client, url + "?top_k=1000", *[b"a"] * 20).status_code == 200
@@ -297,10 +317,15 @@ def test_what_the_helper_refuses_is_a_typed_422(client, url, fake):
     assert send(client, url, b"bad").json()["type"] == "/problems/invalid"
 
 
-def test_an_image_that_cannot_be_used_is_an_error_in_its_place_and_a_single_one_a_422(client, url, fake):
+def test_an_image_that_cannot_be_used_is_an_error_in_its_place_and_a_single_one_a_422(
+    client, url, fake
+):
     items = send(client, url, b"cut", b"a", b"cut").json()["predictions"]
     error = {"code": "image-invalid", "detail": "The image cannot be used: cut."}
-    assert items[0] == {"name": "0.png", "error": error} and items[2] == {"name": "2.png", "error": error}
+    assert items[0] == {"name": "0.png", "error": error} and items[2] == {
+        "name": "2.png",
+        "error": error,
+    }
     assert items[1]["name"] == "1.png" and items[1]["pid"] == fake.pid
     assert send(client, url, b"cut").json()["type"] == "/problems/image-invalid"
 
@@ -311,7 +336,9 @@ def test_a_version_that_knows_no_classes_is_409(client, model, fake):
 
 
 def test_the_task_is_named_in_the_task_scenario_and_nowhere_else(client, publish, model, fake):
-    client.post("/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"})
+    client.post(
+        "/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"}
+    )
     publish("heads", manifest={"classes": [], "heads": [{"task": 1, "classes": ["cat", "dog"]}]})
     url = "/v1/models/heads/versions/1/predict"
     codes = [send(client, url + query, b"a").status_code for query in ("", "?task=1", "?task=2")]
@@ -371,7 +398,11 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)
     network.head.bias.data = torch.tensor([0.0, 1.0])
     publish(
-        model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.copy_parts().items()}
+        model,
+        {
+            name: {k: t.numpy() for k, t in part.items()}
+            for name, part in network.copy_parts().items()
+        },
     )
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     png = io.BytesIO()
@@ -394,7 +425,9 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     huge = io.BytesIO()
     Image.new("L", (8000, 8000)).save(huge, "PNG")
     assert send(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
-    several = send(client, url, png.getvalue(), png.getvalue()[:100], huge.getvalue(), png.getvalue())
+    several = send(
+        client, url, png.getvalue(), png.getvalue()[:100], huge.getvalue(), png.getvalue()
+    )
     assert several.status_code == 200
     items = several.json()["predictions"]
     assert [item["name"] for item in items] == ["0.png", "1.png", "2.png", "3.png"]
@@ -431,7 +464,8 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
 def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
     settings = client.app.state.settings
     writes = FAKE.replace(
-        'write_message(out, b"{}")', 'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")'
+        'write_message(out, b"{}")',
+        'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
     )
     network = NetworkProcess(settings, [sys.executable, "-c", writes])
     network.ensure_running()
@@ -453,7 +487,11 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(std=0.1, generator=torch.manual_seed(1))
     publish(
-        model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.copy_parts().items()}
+        model,
+        {
+            name: {k: t.numpy() for k, t in part.items()}
+            for name, part in network.copy_parts().items()
+        },
     )
     pixels = np.random.default_rng(0).integers(0, 256, (100, 32, 32, 3), dtype=np.uint8)
     images = []

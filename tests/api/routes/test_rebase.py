@@ -1,4 +1,6 @@
-"""A model moves to another base over HTTP: what is learned again by itself, what must be sent, and how both compare."""
+"""A model moves to another base over HTTP: what is learned again by itself, what must be sent, and
+how both compare.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -70,7 +72,8 @@ def answer(
     *,
     is_old: bool = False,
 ) -> None:
-    """Put what a model's production answers on a task into the store and its cell, as a job leaves it.
+    """Put what a model's production answers on a task into the store and its cell, as a job leaves
+    it.
 
     is_old: as it was before true rows and rankings were kept.
     """
@@ -97,7 +100,9 @@ def old(client: TestClient, model: str, publish: Publish, tmp_path: Path) -> str
     """`birds`, which has learned two batches and keeps their images."""
     for number in (1, 2):
         cells = {task: (10, 12) for task in range(1, number + 1)}
-        publish(model, cells=cells, per_class={task: {"cat": [5, 6], "dog": [5, 6]} for task in cells})
+        publish(
+            model, cells=cells, per_class={task: {"cat": [5, 6], "dog": [5, 6]} for task in cells}
+        )
         change_task(
             client,
             model,
@@ -122,14 +127,19 @@ Arrive = Callable[..., None]
 
 @pytest.fixture
 def arrive(client: TestClient, publish: Publish, tmp_path: Path) -> Arrive:
-    """Lets batches of `birds` arrive in its new model, whose head has the classes in another order."""
+    """Lets batches of `birds` arrive in its new model, whose head has the classes in
+    another order.
+    """
 
     def make(model: str, *tasks: int, said: list[str] = TRUTH, truth: list[str] = TRUTH) -> None:
         for number in tasks:
             learned = len(client.get(f"/v1/models/{model}/tasks").json()["items"])
             cells = dict.fromkeys(range(1, learned + 2), (12, 12))
             publish(
-                model, cells=cells, per_class=dict.fromkeys(cells, RIGHT), manifest={"classes": OTHER_ORDER}
+                model,
+                cells=cells,
+                per_class=dict.fromkeys(cells, RIGHT),
+                manifest={"classes": OTHER_ORDER},
             )
             files = store(client, tmp_path, number)
             change_task(client, model, learned + 1, sha256=f"{number}" * 64, **files)
@@ -162,13 +172,16 @@ def finish(client: Any, model: str, **body: Any) -> Any:
     return client.post(f"/v1/models/{model}/rebase/finish", json=body)
 
 
-def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(client: TestClient, old: str) -> None:
+def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(
+    client: TestClient, old: str
+) -> None:
     made = begin(client, old)
     assert made.status_code == 201, made.text
     check(client, "RebaseOut", made.json())
     assert made.headers["Location"] == f"/v1/models/{made.json()['new']['id']}/rebase"
     assert [
-        (one["task"], one["arrival"], one["new_task"], one["standing"]) for one in made.json()["tasks"]
+        (one["task"], one["arrival"], one["new_task"], one["standing"])
+        for one in made.json()["tasks"]
     ] == [
         (1, "relearned", 1, "queued"),
         (2, "relearned", 2, "queued"),
@@ -192,7 +205,9 @@ def without_decoding(client: Any, model: str) -> None:
 
 
 @pytest.mark.parametrize("base", [SMALL, PHOTOS, {"model": "source", "version": 0}], ids=str)
-def test_a_rebased_model_decodes_files_as_the_old_one_does(client: TestClient, old: str, base: Any) -> None:
+def test_a_rebased_model_decodes_files_as_the_old_one_does(
+    client: TestClient, old: str, base: Any
+) -> None:
     if isinstance(base, dict):
         client.post("/v1/models", json={"name": "source", "scenario": "class"})
     made = begin(client, old, base, name="today").json()["new"]
@@ -202,7 +217,9 @@ def test_a_rebased_model_decodes_files_as_the_old_one_does(client: TestClient, o
     made = begin(client, old, base).json()
     assert "decoding" not in made["new"]["image"]
     same_pixels = made["new"]["image"]["size"] == 32
-    assert {one["arrival"] for one in made["tasks"]} == {"relearned" if same_pixels else "send_again"}
+    assert {one["arrival"] for one in made["tasks"]} == {
+        "relearned" if same_pixels else "send_again"
+    }
 
 
 def test_a_new_model_on_a_version_of_an_older_one_decodes_files_as_today(
@@ -220,26 +237,35 @@ def test_a_new_model_on_a_version_of_an_older_one_decodes_files_as_today(
 def test_shared_images_count_in_both_models(client: TestClient, old: str) -> None:
     made = begin(client, old).json()
     with database(client).read() as session:
-        sizes = {one: of["bytes"]["datasets"] for one, of in usage.per_model(session, true()).items()}
+        sizes = {
+            one: of["bytes"]["datasets"] for one, of in usage.per_model(session, true()).items()
+        }
     before, after = sizes[made["old"]["id"]], sizes[made["new"]["id"]]
     assert after >= 2 * 24 * 32 * 32 * 3
     assert 0 <= before - after < 4000, "the old one has its answers too"
 
 
-def test_images_that_would_exceed_the_quota_are_refused(settings: Settings, prepared_old: Path) -> None:
+def test_images_that_would_exceed_the_quota_are_refused(
+    settings: Settings, prepared_old: Path
+) -> None:
     limited = settings.model_copy(update={"max_owner_bytes": 200_000, "data_dir": prepared_old})
     with serving(limited) as client:
         refused = begin(client)
-        assert refused.status_code == 429 and refused.json()["type"] == "/problems/storage-full", refused.text
+        assert refused.status_code == 429 and refused.json()["type"] == "/problems/storage-full", (
+            refused.text
+        )
         assert client.get("/v1/models?q=rebased").json()["items"] == []
 
 
-def test_batches_are_sent_again_where_the_base_reads_other_images(client: TestClient, old: str) -> None:
+def test_batches_are_sent_again_where_the_base_reads_other_images(
+    client: TestClient, old: str
+) -> None:
     change_task(client, old, 2, report={"duplicates_policy": "drop"})
     made = begin(client, old, PHOTOS).json()
     assert made["new"]["base"] == PHOTOS and made["new"]["image"]["size"] == 224
     assert [
-        (one["name"], one["arrival"], one["sha256"], one["duplicates_policy"]) for one in made["tasks"]
+        (one["name"], one["arrival"], one["sha256"], one["duplicates_policy"])
+        for one in made["tasks"]
     ] == [
         ("week-1", "send_again", "1" * 64, "keep"),
         ("week-2", "send_again", "2" * 64, "drop"),
@@ -250,7 +276,10 @@ def test_batches_are_sent_again_where_the_base_reads_other_images(client: TestCl
 
 
 def test_the_new_model_is_as_the_old_one_but_for_its_base(client: TestClient, old: str) -> None:
-    settings = {"recipe": {"method": "icarl", "seed": 7}, "gate": {"forgotten": None, "max_forgetting": 0.1}}
+    settings = {
+        "recipe": {"method": "icarl", "seed": 7},
+        "gate": {"forgotten": None, "max_forgetting": 0.1},
+    }
     settings |= {"answers": {"precision": 0.9}, "on_failed": "stop", "training_data_days": 3.0}
     settings |= {"description": "Birds of the garden", "tags": ["garden"]}
     assert client.patch(f"/v1/models/{old}", json=settings).status_code == 200
@@ -269,7 +298,11 @@ def test_the_new_model_is_as_the_old_one_but_for_its_base(client: TestClient, ol
     for field in (*same, "training_data_days", "allow_lost_classes", "description", "tags"):
         assert after[field] == before[field], field
     assert (after["recipe"]["method"]["name"], after["recipe"]["seed"]) == ("icarl", 7)
-    assert after["base"] == SMALL and after["rebased_from"] == before["id"] and before["rebased_from"] is None
+    assert (
+        after["base"] == SMALL
+        and after["rebased_from"] == before["id"]
+        and before["rebased_from"] is None
+    )
 
 
 def test_a_recipe_that_the_base_does_not_take_gives_way_to_the_default_with_its_seed(
@@ -278,7 +311,9 @@ def test_a_recipe_that_the_base_does_not_take_gives_way_to_the_default_with_its_
     with database(client).write() as session:
         session.query(Model).update({"recipe": {"method": {"name": "dlcft"}, "seed": 5}})
     made = begin(client, old, PHOTOS).json()
-    assert any("The recipe of birds does not work on this base" in text for text in made["warnings"])
+    assert any(
+        "The recipe of birds does not work on this base" in text for text in made["warnings"]
+    )
     recipe = client.get("/v1/models/birds-rebased").json()["recipe"]
     assert (recipe["method"]["name"], recipe["seed"]) == ("analytic", 5)
 
@@ -306,7 +341,9 @@ def test_the_base_that_the_model_has_is_refused(client: TestClient, old: str) ->
     with database(client).write() as session:
         session.query(Model).update({"base": SMALL})
     refused = begin(client, old)
-    assert refused.status_code == 422 and "starts from this base already" in refused.json()["detail"]
+    assert (
+        refused.status_code == 422 and "starts from this base already" in refused.json()["detail"]
+    )
 
 
 def test_a_model_that_has_learned_nothing_is_refused(client: TestClient, model: str) -> None:
@@ -323,7 +360,9 @@ def test_of_a_model_one_rebase_is_open(client: TestClient, old: str) -> None:
     assert begin(client, old).status_code == 201
 
 
-def test_a_name_that_is_taken_is_refused_and_the_default_is_free(client: TestClient, old: str) -> None:
+def test_a_name_that_is_taken_is_refused_and_the_default_is_free(
+    client: TestClient, old: str
+) -> None:
     create_model(client, "birds-rebased")
     assert begin(client, old, name="birds-rebased").json()["type"] == "/problems/name-taken"
     assert begin(client, old).json()["new"]["name"] == "birds-rebased-2"
@@ -350,9 +389,18 @@ def test_both_are_compared_on_the_same_images_whatever_their_rows(
     ]
     for one in found["tasks"]:
         flips = one["flips"]
-        assert (flips["n"], flips["both_right"], flips["negative"], flips["positive"]) == (12, 9, 1, 2)
+        assert (flips["n"], flips["both_right"], flips["negative"], flips["positive"]) == (
+            12,
+            9,
+            1,
+            2,
+        )
     totals = found["totals"]
-    assert (totals["old"]["correct"], totals["new"]["correct"], totals["flips"]["n"]) == (20, 22, 24)
+    assert (totals["old"]["correct"], totals["new"]["correct"], totals["flips"]["n"]) == (
+        20,
+        22,
+        24,
+    )
     low, high = totals["new"]["interval"]
     assert low < totals["new"]["accuracy"] == 22 / 24 < high
     assert totals["flips"]["mcnemar_p"] == pytest.approx(0.6875)
@@ -376,9 +424,17 @@ def test_production_moves_by_name_once_everything_is_compared(
 ) -> None:
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
-    before, after = (client.get(f"/v1/models/{name}").json()["id"] for name in (old, "birds-rebased"))
+    before, after = (
+        client.get(f"/v1/models/{name}").json()["id"] for name in (old, "birds-rebased")
+    )
     ends = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    page = {"name": "page", "scope": "predict", "model": old, "alias": "production", "expires_at": ends}
+    page = {
+        "name": "page",
+        "scope": "predict",
+        "model": old,
+        "alias": "production",
+        "expires_at": ends,
+    }
     assert client.post("/v1/keys", json=page).json()["bound"]["model_id"] == before
     moved = finish(client, "birds-rebased", reason="it knows photos")
     assert moved.status_code == 200, moved.text
@@ -392,9 +448,15 @@ def test_production_moves_by_name_once_everything_is_compared(
     assert client.get("/v1/models/birds").json()["id"] == after
     assert client.get("/v1/models/birds-before-rebase").json()["id"] == before
     bound = client.get("/v1/keys").json()["items"][-1]["bound"]
-    assert (bound["model"], bound["model_id"]) == ("birds", after), "a page that asks by the name goes on"
+    assert (bound["model"], bound["model_id"]) == ("birds", after), (
+        "a page that asks by the name goes on"
+    )
     [row] = client.get("/v1/audit?action=model.finish-rebase").json()["items"]
-    assert (row["model"], row["data"]["model"], row["data"]["reason"]) == (after, before, "it knows photos")
+    assert (row["model"], row["data"]["model"], row["data"]["reason"]) == (
+        after,
+        before,
+        "it knows photos",
+    )
     with database(client).read() as session:
         event = session.query(OwnerEvent).order_by(OwnerEvent.id.desc()).first()
         assert (event.model_id, event.type, event.data["cause"]) == (after, "alias", "rebase")
@@ -407,7 +469,8 @@ def test_production_does_not_move_while_something_is_missing(
     begin_without_images(client)
     refused = finish(client, "birds-rebased", missing="allow")
     assert (
-        refused.status_code == 409 and "nothing in production that could answer" in refused.json()["detail"]
+        refused.status_code == 409
+        and "nothing in production that could answer" in refused.json()["detail"]
     )
     arrive("birds-rebased", 1)
     refused = finish(client, "birds-rebased")
@@ -417,14 +480,18 @@ def test_production_does_not_move_while_something_is_missing(
     assert finish(client, "birds-rebased", missing="allow").json()["state"] == "finished"
 
 
-def test_the_old_models_name_does_not_finish_it(client: TestClient, old: str, arrive: Arrive) -> None:
+def test_the_old_models_name_does_not_finish_it(
+    client: TestClient, old: str, arrive: Arrive
+) -> None:
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     refused = finish(client, old)
     assert refused.status_code == 409 and "birds-rebased/rebase/finish" in refused.json()["detail"]
 
 
-def test_images_with_other_labels_are_not_compared(client: TestClient, old: str, arrive: Arrive) -> None:
+def test_images_with_other_labels_are_not_compared(
+    client: TestClient, old: str, arrive: Arrive
+) -> None:
     begin_without_images(client)
     arrive("birds-rebased", 1, 2, truth=[*TRUTH[2:], "dog", "cat"])
     found = read(client)
@@ -439,12 +506,20 @@ def test_images_of_other_paths_are_not_compared(
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     hashes = np.zeros((12, 2), np.uint64)
-    write_traces(tmp_path / "other", Traces(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)]))
+    write_traces(
+        tmp_path / "other", Traces(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)])
+    )
     change_task(
-        client, "birds-rebased", 1, traces_sha256=client.app.state.blobs.put_file(tmp_path / "other")[0]
+        client,
+        "birds-rebased",
+        1,
+        traces_sha256=client.app.state.blobs.put_file(tmp_path / "other")[0],
     )
     found = read(client)
-    assert "Other images are held out" in found["tasks"][0]["detail"] and found["totals"]["flips"]["n"] == 12
+    assert (
+        "Other images are held out" in found["tasks"][0]["detail"]
+        and found["totals"]["flips"]["n"] == 12
+    )
     assert not found["ready"]
 
 
@@ -457,12 +532,14 @@ def test_models_that_keep_counts_alone_are_compared_by_them(
         session.query(Result).update({"answers": None, "answers_bytes": None})
     found = read(client)
     assert found["ready"] and found["totals"]["flips"]["n"] == 0
-    assert [(one["old"]["correct"], one["new"]["correct"], one["flips"]) for one in found["tasks"]] == [
-        (10, 12, None)
-    ] * 2
+    assert [
+        (one["old"]["correct"], one["new"]["correct"], one["flips"]) for one in found["tasks"]
+    ] == [(10, 12, None)] * 2
 
 
-def test_an_archive_that_was_sent_twice_counts_once(client: TestClient, old: str, arrive: Arrive) -> None:
+def test_an_archive_that_was_sent_twice_counts_once(
+    client: TestClient, old: str, arrive: Arrive
+) -> None:
     change_task(client, old, 2, sha256="1" * 64)
     begin_without_images(client)
     arrive("birds-rebased", 1)
@@ -486,7 +563,10 @@ def test_what_clients_meet_and_batches_of_other_archives_are_named(
         session.query(Model).update({"scenario": "task"})
         session.query(Result).update({"answers": None, "answers_bytes": None})
     said = " ".join(read(client)["warnings"])
-    assert "Tasks have other numbers in birds-rebased, by which clients ask for their heads: 2 is 1." in said
+    assert (
+        "Tasks have other numbers in birds-rebased, by which clients ask for their heads: 2 is 1."
+        in said
+    )
     assert "other archives" not in said
 
 
@@ -499,7 +579,10 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
 
     def compare(*arguments: Any) -> Any:
         found = real(*arguments)
-        assert client.put("/v1/models/birds/aliases/production", json={"version": 1}).status_code == 200
+        assert (
+            client.put("/v1/models/birds/aliases/production", json={"version": 1}).status_code
+            == 200
+        )
         return found
 
     monkeypatch.setattr(rebase_finish, "compare_models", compare)
@@ -540,7 +623,12 @@ def test_without_the_new_model_the_old_one_keeps_its_images(client: TestClient, 
     begin(client, old)
     assert client.delete("/v1/models/birds-rebased").status_code == 204
     with database(client).read() as session:
-        tasks = session.query(Task).join(Model, Model.id == Task.model_id).filter(Model.name == "birds").all()
+        tasks = (
+            session.query(Task)
+            .join(Model, Model.id == Task.model_id)
+            .filter(Model.name == "birds")
+            .all()
+        )
     blobs = client.app.state.blobs
     assert len(tasks) == 2 and all(
         blobs.has(one.train_sha256) and blobs.has(one.held_out_sha256) for one in tasks
@@ -548,7 +636,9 @@ def test_without_the_new_model_the_old_one_keeps_its_images(client: TestClient, 
     assert client.get(f"/v1/models/{old}/rebase").status_code == 404
 
 
-def test_images_that_are_deleted_in_one_model_stay_in_the_other(client: TestClient, old: str) -> None:
+def test_images_that_are_deleted_in_one_model_stay_in_the_other(
+    client: TestClient, old: str
+) -> None:
     begin(client, old)
     with database(client).read() as session:
         digest = session.query(Task).filter_by(number=1).first().train_sha256

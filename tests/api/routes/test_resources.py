@@ -18,7 +18,9 @@ def test_a_job_says_in_every_answer_that_no_worker_has_its_device(client, archiv
 
 def test_a_device_that_does_not_exist_is_refused_with_those_that_do(client):
     body = {"name": "m", "scenario": "class", "recipe": {"resources": {"device": "tpu"}}}
-    answer = client.post("/v1/models", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    answer = client.post(
+        "/v1/models", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "recipe.resources.device"
     assert "cuda" in answer.json()["errors"][0]["message"]

@@ -37,7 +37,10 @@ def test_a_version_that_was_not_measured_has_no_results(client, url):
 def test_results_and_notes_of_another_owner_are_not_there(client, url, key_of):
     assert client.get(f"{url}/1/results", headers=key_of("other")).status_code == 404
     assert client.patch(f"{url}/1", json={"note": "x"}, headers=key_of("other")).status_code == 404
-    assert client.patch(f"{url}/1", json={"note": "x"}, headers=key_of("admin", "read")).status_code == 403
+    assert (
+        client.patch(f"{url}/1", json={"note": "x"}, headers=key_of("admin", "read")).status_code
+        == 403
+    )
     assert client.get(f"{url}/7/results").status_code == 404
 
 
@@ -57,7 +60,9 @@ def test_the_same_note_again_leaves_no_row_in_the_trail(client, url):
     assert [(row["data"]["version"], row["data"]["note"]) for row in rows] == [(1, "mine")]
 
 
-@pytest.mark.parametrize("body", [{}, {"note": "x" * 1001}, {"note": 3}, {"note": "\u202e"}, {"notes": "x"}])
+@pytest.mark.parametrize(
+    "body", [{}, {"note": "x" * 1001}, {"note": 3}, {"note": "\u202e"}, {"notes": "x"}]
+)
 def test_a_note_that_is_none_is_refused(client, url, body):
     assert client.patch(f"{url}/1", json=body).status_code == 422
     assert client.get(f"{url}/1").json()["note"] is None

@@ -1,4 +1,6 @@
-"""tus 1.0.0 over HTTP: begin, send pieces, ask where it is, remove; and batches that are made of uploads."""
+"""tus 1.0.0 over HTTP: begin, send pieces, ask where it is, remove; and batches that are made of
+uploads.
+"""
 
 import base64
 import hashlib
@@ -53,7 +55,9 @@ def files(settings: Settings, folder: str) -> list[Path]:
 
 
 def test_a_client_learns_what_uploads_may_be(shared: TestClient, settings: Settings) -> None:
-    answer = shared.options("/v1/uploads", headers={"Tus-Resumable": "0.1.0"})  # which is not looked at
+    answer = shared.options(
+        "/v1/uploads", headers={"Tus-Resumable": "0.1.0"}
+    )  # which is not looked at
     assert answer.status_code == 204
     headers = answer.headers
     assert headers["tus-version"] == headers["tus-resumable"] == "1.0.0"
@@ -157,17 +161,24 @@ def test_a_piece_with_another_checksum_is_460_and_not_kept(
     refused = send(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {wrong}"})
     assert (refused.status_code, refused.json()["type"]) == (460, "/problems/checksum-mismatch")
     assert client.head(where).headers["upload-offset"] == "0" and files(settings, "store") == []
-    assert send(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {right}"}).status_code == 204
+    assert (
+        send(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {right}"}).status_code
+        == 204
+    )
 
 
 def test_a_content_digest_of_a_piece_is_verified_too(client: TestClient) -> None:
     where = begin(client, 300)
-    answer = send(client, where, 0, bytes(300), **{"Content-Digest": f"sha-256=:{sha256(b'other')}:"})
+    answer = send(
+        client, where, 0, bytes(300), **{"Content-Digest": f"sha-256=:{sha256(b'other')}:"}
+    )
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/digest-mismatch")
     assert client.head(where).headers["upload-offset"] == "0"
 
 
-def test_a_piece_without_a_length_is_kept_however_short_and_refused_when_too_long(client: TestClient) -> None:
+def test_a_piece_without_a_length_is_kept_however_short_and_refused_when_too_long(
+    client: TestClient,
+) -> None:
     where = begin(client, 300)
     assert send(client, where, 0, iter([b"x" * 10])).status_code == 204
     assert send(client, where, 10, iter([b"x" * 200, b"x" * 200])).status_code == 413
@@ -191,17 +202,25 @@ def test_a_piece_without_a_length_is_kept_however_short_and_refused_when_too_lon
         {"Upload-Length": "1", "Repr-Digest": "sha-256=:AAAA:"},
     ],
 )
-def test_a_wrong_begin_is_422_and_leaves_nothing(shared: TestClient, headers: dict[str, str]) -> None:
+def test_a_wrong_begin_is_422_and_leaves_nothing(
+    shared: TestClient, headers: dict[str, str]
+) -> None:
     sent = {name: value.encode() for name, value in headers.items()}
     answer = shared.post("/v1/uploads", headers=sent)
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid"), answer.text
-    assert not [row for row in shared.get("/v1/audit").json()["items"] if row["action"] == "upload.create"]
+    assert not [
+        row for row in shared.get("/v1/audit").json()["items"] if row["action"] == "upload.create"
+    ]
 
 
-def test_more_than_an_upload_may_have_is_413_and_a_body_415(shared: TestClient, settings: Settings) -> None:
+def test_more_than_an_upload_may_have_is_413_and_a_body_415(
+    shared: TestClient, settings: Settings
+) -> None:
     large = {"Upload-Length": str(settings.max_body_bytes + 1)}
     assert shared.post("/v1/uploads", headers=large).status_code == 413
-    assert shared.post("/v1/uploads", headers={"Upload-Length": "1"}, content=b"x").status_code == 415
+    assert (
+        shared.post("/v1/uploads", headers={"Upload-Length": "1"}, content=b"x").status_code == 415
+    )
 
 
 def test_an_upload_that_is_begun_again_with_its_key_is_the_same(client: TestClient) -> None:
@@ -228,7 +247,9 @@ def test_an_owner_has_so_many_open_uploads(client: TestClient, settings: Setting
     begin(client, 300)
 
 
-def test_another_owner_finds_no_upload(client: TestClient, key_of: KeyOf, birds: str, archive: Make) -> None:
+def test_another_owner_finds_no_upload(
+    client: TestClient, key_of: KeyOf, birds: str, archive: Make
+) -> None:
     foreign, body = key_of("stranger"), archive(a=2)
     where = f"/v1/uploads/{upload(client, body)}"
     for method in ("HEAD", "PATCH", "DELETE"):
@@ -245,7 +266,12 @@ def test_another_owner_finds_no_upload(client: TestClient, key_of: KeyOf, birds:
 
 @pytest.fixture
 def birds(client: TestClient) -> str:
-    model = {"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}}
+    model = {
+        "name": "birds",
+        "scenario": "class",
+        "architecture": "small-cnn",
+        "recipe": {"method": "er"},
+    }
     assert client.post("/v1/models", json=model).status_code == 201
     return "birds"
 
@@ -261,7 +287,9 @@ def test_a_complete_upload_becomes_a_task_and_is_spent(
     assert (task["sha256"], task["bytes"]) == (hashlib.sha256(body).hexdigest(), len(body))
     assert task["classes"] == {"cat": 3, "dog": 4} and task["name"] == "week-1"
     assert client.get(f"/v1/jobs/{job['id']}").json()["recipe"]["epochs"] == 3
-    assert [path.read_bytes() for path in files(settings, "store") if "archives" in path.parts] == [body]
+    assert [path.read_bytes() for path in files(settings, "store") if "archives" in path.parts] == [
+        body
+    ]
     assert not (settings.data_dir / "store" / "uploads").exists() and files(settings, "spool") == []
     assert client.post(TASKS, json={"upload": name}).status_code == 404
 
@@ -275,7 +303,9 @@ def test_a_check_keeps_the_upload(client: TestClient, archive: Make, birds: str,
     assert client.post(TASKS, json={"upload": name}).status_code == 202
 
 
-def test_an_incomplete_upload_is_409_with_its_offset(client: TestClient, archive: Make, birds: str) -> None:
+def test_an_incomplete_upload_is_409_with_its_offset(
+    client: TestClient, archive: Make, birds: str
+) -> None:
     body = archive(a=2, b=2)
     where = begin(client, len(body))
     send(client, where, 0, body[:200])
@@ -309,7 +339,9 @@ def test_a_batch_that_is_refused_keeps_its_upload(
     assert client.post(TASKS, json={"upload": name}).status_code == 202
 
 
-def test_an_announced_digest_of_the_whole_is_compared(client: TestClient, archive: Make, birds: str) -> None:
+def test_an_announced_digest_of_the_whole_is_compared(
+    client: TestClient, archive: Make, birds: str
+) -> None:
     body = archive(a=2, b=2)
     wrong = upload(client, body, **{"Repr-Digest": f"sha-256=:{sha256(b'other')}:"})
     answer = client.post(TASKS, json={"upload": wrong})
@@ -339,9 +371,14 @@ def test_a_wrong_body_names_its_field(
 
 def test_name_and_recipe_are_said_in_one_place(client: TestClient, birds: str) -> None:
     assert client.post(f"{TASKS}?name=a", json={"upload": "upl_x", "name": "b"}).status_code == 422
-    twice = client.post(TASKS, json={"upload": "upl_x", "recipe": {}}, headers={"Perennial-Recipe": "{}"})
+    twice = client.post(
+        TASKS, json={"upload": "upl_x", "recipe": {}}, headers={"Perennial-Recipe": "{}"}
+    )
     assert twice.json()["type"] == "/problems/invalid-recipe"
-    assert client.post(TASKS, content=b"{", headers={"Content-Type": "application/json"}).status_code == 422
+    assert (
+        client.post(TASKS, content=b"{", headers={"Content-Type": "application/json"}).status_code
+        == 422
+    )
     large = {"Content-Type": "application/json"}
     assert client.post(TASKS, content=b" " * (1 << 20) + b"{}", headers=large).status_code == 413
 
@@ -364,7 +401,9 @@ def test_the_quota_counts_an_upload_once(
 def broken_off(
     client: TestClient, where: str, came: list[bytes], *, stalls: bool = False, **headers: str
 ) -> int:
-    """Send a piece of 300 bytes of which only some come, then leave or fall silent; the answer's status."""
+    """Send a piece of 300 bytes of which only some come, then leave or fall silent; the answer's
+    status.
+    """
     key = {"Authorization": client.headers["Authorization"]}
     sent = {**PIECE, **key, "Upload-Offset": "0", "Content-Length": "300", **headers}
     messages = iter([{"type": "http.request", "body": body, "more_body": True} for body in came])
@@ -373,7 +412,8 @@ def broken_off(
     async def receive() -> Any:
         message = next(messages, None)
         if message is None and stalls:
-            raise TimeoutError  # as the limit on its pauses does: `tests/api/uploads/test_slow_bodies.py`
+            # As the limit on its pauses does: `tests/api/uploads/test_slow_bodies.py`
+            raise TimeoutError
         return message or {"type": "http.disconnect"}
 
     async def send_back(message: Any) -> None:
@@ -391,7 +431,9 @@ def broken_off(
     return statuses[0]
 
 
-def test_what_came_of_a_piece_whose_client_left_is_kept(client: TestClient, settings: Settings) -> None:
+def test_what_came_of_a_piece_whose_client_left_is_kept(
+    client: TestClient, settings: Settings
+) -> None:
     where = begin(client, 300)
     assert broken_off(client, where, [b"a" * 20, b"b" * 3]) == 400
     assert client.head(where).headers["upload-offset"] == "23"

@@ -32,7 +32,9 @@ def test_an_item_of_the_list_does_not_grow_with_the_model(client, model, publish
     classes = {"w": np.ones((50, 4), np.float32)}
     for number in range(1, 4):
         publish(
-            model, {f"part.{number}.{one}": classes for one in range(9)}, cells={1: (1, 4), number: (4, 4)}
+            model,
+            {f"part.{number}.{one}": classes for one in range(9)},
+            cells={1: (1, 4), number: (4, 4)},
         )
     items = client.get(f"/v1/models/{model}/versions").json()["items"]
     assert [item["mean_accuracy"] for item in items] == [None, 1.0, 0.625, 0.625]
@@ -63,7 +65,10 @@ def test_a_part_names_the_lowest_earlier_version_that_has_the_same_bytes(client,
         publish(model, {**backbone, "head": {"head.weight": np.full(2, value, np.float32)}})
     for number, backbone in ((1, None), (2, 1), (3, 1)):
         parts = client.get(f"/v1/models/{model}/versions/{number}").json()["parts"]
-        assert {p["name"]: p["shared_with"] for p in parts} == {"backbone.1": backbone, "head": None}
+        assert {p["name"]: p["shared_with"] for p in parts} == {
+            "backbone.1": backbone,
+            "head": None,
+        }
 
 
 def test_a_version_shows_its_row_of_the_matrix(client, model, publish):
@@ -88,7 +93,10 @@ def test_a_download_is_one_zip_with_the_digest_it_announces(client, url):
     answer = client.get(url)
     digest = hashlib.sha256(answer.content).hexdigest()
     assert answer.headers["ETag"] == f'"{digest}"'
-    assert answer.headers["Repr-Digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
+    assert (
+        answer.headers["Repr-Digest"]
+        == f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
+    )
     assert int(answer.headers["Content-Length"]) == len(answer.content)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.namelist()[:3] == ["model.safetensors", "config.json", "README.md"]
@@ -140,7 +148,9 @@ def test_one_range_is_206_with_exactly_these_bytes(client, url, asked, part):
     assert int(answer.headers["Content-Length"]) == len(answer.content)
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "bytes=5-2", "lines=1-2", "bytes=a-b", "bytes=-"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=0-1,5-6", "bytes=5-2", "lines=1-2", "bytes=a-b", "bytes=-"]
+)
 def test_a_range_that_is_not_understood_gives_the_whole(client, url, asked):
     assert client.get(url, headers={"Range": asked}).status_code == 200
 
@@ -186,7 +196,9 @@ def test_head_and_a_client_that_has_the_file_are_answered_here(client, url, monk
     monkeypatch.setattr(client.app.state.store, "presign", lambda *_: "https://s3/", raising=False)
     asked = f"{url}?redirect=1"
     assert client.head(asked, follow_redirects=False).status_code == 200
-    assert client.get(asked, headers={"If-None-Match": tag}, follow_redirects=False).status_code == 304
+    assert (
+        client.get(asked, headers={"If-None-Match": tag}, follow_redirects=False).status_code == 304
+    )
 
 
 @pytest.mark.parametrize("format", ["onnx", "", "SAFETENSORS"])
@@ -206,7 +218,9 @@ def test_prompts_are_downloaded_and_predicted_with(client, model, publish):
     answer = client.get(f"/v1/models/{model}/versions/1/download")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert "prompts.1" in load(archive.read("model.safetensors"))
-    found = find_predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    found = find_predictable(
+        client.app.state.database, Actor("nobody", None, "admin"), model, "1", None
+    )
     assert [name for name, _ in found.parts] == ["head", "prompts.1"]
 
 
@@ -231,11 +245,15 @@ def test_a_linearised_version_answers_with_its_displacement_and_gives_out_its_cu
     wanted = {name for part in tensors.values() for name in part}
     with zipfile.ZipFile(io.BytesIO(client.get(f"{url}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == wanted
-    found = find_predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    found = find_predictable(
+        client.app.state.database, Actor("nobody", None, "admin"), model, "1", None
+    )
     assert [name for name, _ in found.parts] == list(tensors)
 
 
-def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(client, model, publish):
+def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(
+    client, model, publish
+):
     parts = {
         "head": {"head.bias": np.ones(2, np.float32)},
         "exemplars": {"images": np.ones((2, 4), np.uint8)},
@@ -243,7 +261,11 @@ def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(cli
     }
     method = {"name": "icarl", "hyper": {}, "state": {}, "predicts_with": ["own", "exemplars"]}
     publish(model, parts, manifest={"method": method})
-    publish(model, parts, manifest={"method": {"name": "mas", "hyper": {}, "state": {}, "predicts_with": []}})
+    publish(
+        model,
+        parts,
+        manifest={"method": {"name": "mas", "hyper": {}, "state": {}, "predicts_with": []}},
+    )
     for version, wanted in ((1, {"head.bias", "class_means"}), (2, {"head.bias"})):
         answer = client.get(f"/v1/models/{model}/versions/{version}/download")
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -260,7 +282,10 @@ def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish
     base = f"/v1/models/{model}/versions/1"
     with zipfile.ZipFile(io.BytesIO(client.get(f"{base}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == {"backbone.w"}
-    assert [f["name"] for f in client.get(f"{base}/files").json()["items"]] == ["backbone.1", "curvature"]
+    assert [f["name"] for f in client.get(f"{base}/files").json()["items"]] == [
+        "backbone.1",
+        "curvature",
+    ]
     first = client.get(f"{base}/files?limit=1").json()
     assert [f["name"] for f in first["items"]] == ["backbone.1"]
     second = client.get(f"{base}/files?cursor={first['next_cursor']}").json()

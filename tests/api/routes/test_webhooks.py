@@ -1,4 +1,6 @@
-"""Webhooks through HTTP: made with a secret shown once, changed, tried out, and nobody else's business."""
+"""Webhooks through HTTP: made with a secret shown once, changed, tried out, and nobody else's
+business.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,11 +48,16 @@ def test_a_secret_is_shown_when_it_is_made_and_never_again(client: TestClient, m
     assert answer.headers["location"] == f"{HOOKS}/{hook['id']}"
     assert hook["secret"].startswith("whsec_")
     assert (hook["model_name"], hook["state"]) == ("birds", "enabled")
-    assert client.get(f"{HOOKS}/{hook['id']}").json() == {k: v for k, v in hook.items() if k != "secret"}
+    assert client.get(f"{HOOKS}/{hook['id']}").json() == {
+        k: v for k, v in hook.items() if k != "secret"
+    }
     again = client.post(f"{HOOKS}/{hook['id']}/rotate").json()
     assert again["secret"] != hook["secret"] and again["old_secret_until"] is not None
     for path in (HOOKS, f"{HOOKS}/{hook['id']}", "/v1/audit"):
-        assert hook["secret"] not in client.get(path).text and again["secret"] not in client.get(path).text
+        assert (
+            hook["secret"] not in client.get(path).text
+            and again["secret"] not in client.get(path).text
+        )
 
 
 def test_a_test_is_delivered_and_its_outcome_can_be_read(
@@ -72,7 +79,10 @@ def test_a_test_is_delivered_and_its_outcome_can_be_read(
 
 
 def test_a_webhook_has_a_format_which_can_be_changed(client: TestClient) -> None:
-    plain, chat = made(client, "http://127.0.0.1:9/"), made(client, "http://127.0.0.1:9/", format="slack")
+    plain, chat = (
+        made(client, "http://127.0.0.1:9/"),
+        made(client, "http://127.0.0.1:9/", format="slack"),
+    )
     assert (plain["format"], chat["format"]) == ("standard", "slack")
     where = f"{HOOKS}/{chat['id']}"
     assert client.patch(where, json={"format": "teams"}).json()["format"] == "teams"
@@ -96,7 +106,11 @@ def test_changes_of_a_model_are_told(
 
 def test_a_webhook_is_changed_disabled_enabled_and_deleted(client: TestClient, model: str) -> None:
     place = f"{HOOKS}/{made(client, 'http://127.0.0.1:9/', model=model)['id']}"
-    patch = {"url": "http://127.0.0.1:10/b", "events": ["version.held", "job.failed"], "model": None}
+    patch = {
+        "url": "http://127.0.0.1:10/b",
+        "events": ["version.held", "job.failed"],
+        "model": None,
+    }
     found = client.patch(place, json=patch).json()
     assert found["url"] == patch["url"] and found["model"] is None
     assert found["events"] == ["job.failed", "version.held"], "in their usual order"
@@ -112,8 +126,12 @@ INSIDE = ("10.0.0.1", "169.254.169.254", "192.168.1.1", "[::1]", "[64:ff9b::169.
           "[2002:a9fe:a9fe::1]")  # fmt: skip
 
 
-@pytest.mark.parametrize("url", [*addresses.SPELLINGS[::9], *(f"https://{host}/" for host in INSIDE)])
-def test_an_address_that_may_not_be_reached_is_refused_with_its_reason(client: TestClient, url: str) -> None:
+@pytest.mark.parametrize(
+    "url", [*addresses.SPELLINGS[::9], *(f"https://{host}/" for host in INSIDE)]
+)
+def test_an_address_that_may_not_be_reached_is_refused_with_its_reason(
+    client: TestClient, url: str
+) -> None:
     answer = client.post(HOOKS, json={"url": url})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["field"].endswith("url")
@@ -165,7 +183,10 @@ def test_another_owner_sees_nothing_of_them(client: TestClient, key_of: KeyOf, m
     stolen = client.post(HOOKS, json={"url": "http://127.0.0.1:9/", "model": model}, headers=other)
     assert changed.status_code == stolen.status_code == 404
     own = client.post(HOOKS, json={"url": "http://127.0.0.1:9/"}, headers=other).json()["id"]
-    assert client.post(f"{HOOKS}/{own}/deliveries/{delivery}/redeliver", headers=other).status_code == 404
+    assert (
+        client.post(f"{HOOKS}/{own}/deliveries/{delivery}/redeliver", headers=other).status_code
+        == 404
+    )
 
 
 def test_a_key_that_reads_changes_nothing(client: TestClient, key_of: KeyOf) -> None:

@@ -1,7 +1,7 @@
 """What every kind of upload is answered, and whether its body was read before: a row each.
 
-An answer is its status, the type of its problem, `unread` where no byte of the body was asked for, and which of the
-headers Location, Retry-After and Idempotency-Replayed it has.
+An answer is its status, the type of its problem, `unread` where no byte of the body was asked for,
+and which of the headers Location, Retry-After and Idempotency-Replayed it has.
 """
 
 import base64
@@ -49,11 +49,17 @@ class Sent:
 
 def part(name: str, data: bytes, more: bytes = b"") -> bytes:
     """One part of a form with the boundary xx."""
-    return b'--xx\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (name.encode(), more, data)
+    return b'--xx\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (
+        name.encode(),
+        more,
+        data,
+    )
 
 
 def digest(data: bytes) -> dict[str, str]:
-    return {"Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
+    return {
+        "Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+    }
 
 
 def once(key: str = "k", **more: str) -> dict[str, str]:
@@ -92,22 +98,28 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("no key", Sent(key="none"), "401 not-authenticated unread"),
     ("a wrong key", Sent(key="wrong"), "401 not-authenticated unread"),
     ("a key that may only read", Sent(key="read"), "403 not-allowed unread"),
-    ("a key that may only read, far too large", Sent(key="read", length=LARGE), "403 not-allowed unread"),
+    ("a key that may only read, far too "
+        "large", Sent(key="read", length=LARGE), "403 not-allowed unread"),
     ("another owner's model", Sent(key="stranger"), "404 not-found unread"),
     ("another owner's model, checked", Sent(ONLY, key="stranger"), "404 not-found unread"),
     ("no such model", Sent("/v1/models/none/tasks"), "404 not-found unread"),
     # What the head shows
     ("too large by its length", Sent(length=LARGE), "413 body-too-large unread"),
-    ("too large, and no such model", Sent("/v1/models/none/tasks", length=LARGE), "413 body-too-large unread"),
-    ("too large, and a wrong recipe", Sent(length=LARGE, headers=recipe("{")), "413 body-too-large unread"),
+    ("too large, and no such "
+        "model", Sent("/v1/models/none/tasks", length=LARGE), "413 body-too-large unread"),
+    ("too large, and a wrong recipe", Sent(length=LARGE, headers=recipe("{")), "413 body-too-large "
+        "unread"),
     ("a length that is no number", Sent(headers={"content-length": "many"}), "422 invalid unread"),
-    ("compressed on its way", Sent(headers={"content-encoding": "gzip"}), "415 unsupported-type unread"),
+    ("compressed on its way", Sent(headers={"content-encoding": "gzip"}), "415 unsupported-type "
+        "unread"),
     *(
         (f"the digest {text}", Sent(headers={"Content-Digest": text}), "422 invalid unread")
         for text in ("sha-256=abc", "sha-256=::", "sha-256=:AAAA:", "sha-256=:%%%%:")
     ),
-    ("a form without a boundary", Sent(headers={"content-type": "multipart/form-data"}), "422 invalid unread"),
-    ("a boundary of 71", Sent(headers={"content-type": f"multipart/form-data; boundary={'x' * 71}"}),
+    ("a form without a "
+        "boundary", Sent(headers={"content-type": "multipart/form-data"}), "422 invalid unread"),
+    ("a boundary of 71", Sent(headers={"content-type": f"multipart/form-data; "
+        f"boundary={'x' * 71}"}),
      "422 invalid unread"),
     ("an unknown query", Sent(f"{TASKS}?colour=red"), "422 invalid unread"),
     ("a wrong policy", Sent(f"{TASKS}?duplicates_policy=merge"), "422 invalid unread"),
@@ -118,64 +130,86 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a recipe that is no strict JSON", Sent(headers=recipe('{"a": NaN}')), "422 invalid unread"),
     ("a recipe that is a number", Sent(headers=recipe("1")), "422 invalid-recipe unread"),
     ("a recipe that is a list", Sent(headers=recipe("[]")), "422 invalid-recipe unread"),
-    ("a recipe of 70,000 bytes", Sent(headers=recipe(f'"{"x" * 70_000}"')), "422 invalid-recipe unread"),
-    ("a recipe and a key that are none", Sent(headers={**recipe("[]"), **once("a b")}), "422 invalid unread"),
+    ("a recipe of 70,000 bytes", Sent(headers=recipe(f'"{"x" * 70_000}"')), "422 invalid-recipe "
+        "unread"),
+    ("a recipe and a key that are "
+        "none", Sent(headers={**recipe("[]"), **once("a b")}), "422 invalid unread"),
     ("an idempotency key with a blank", Sent(headers=once("a b")), "422 invalid unread"),
     ("a check with such a key", Sent(ONLY, headers=once("a b")), "422 invalid unread"),
     ("an idempotency key of 256", Sent(headers=once("k" * 256)), "422 invalid unread"),
     ("no place for one more upload", Sent(settings={"max_uploads": 0}), BUSY),
-    ("no place, and no such model", Sent("/v1/models/none/tasks", settings={"max_uploads": 0}), BUSY),
+    ("no place, and no such "
+        "model", Sent("/v1/models/none/tasks", settings={"max_uploads": 0}), BUSY),
     ("one job too many", Sent(before=Sent(), settings={"max_open_jobs": 1}), BUSY),
     ("one check too many", Sent(FULL, before=Sent(), settings={"max_open_jobs": 1}), BUSY),
     ("a look, one job too many", Sent(ONLY, before=Sent(), settings={"max_open_jobs": 1}), BUSY),
-    ("more than an owner may store", Sent(settings={"max_owner_bytes": 10}), "413 body-too-large unread"),
-    ("more than that, in chunks", Sent(settings={"max_owner_bytes": 10}, length=-1), "413 body-too-large"),
+    ("more than an owner may store", Sent(settings={"max_owner_bytes": 10}), "413 body-too-large "
+        "unread"),
+    ("more than that, in "
+        "chunks", Sent(settings={"max_owner_bytes": 10}, length=-1), "413 body-too-large"),
     ("a look at more than that", Sent(ONLY, settings={"max_owner_bytes": 10}), "200"),
-    ("no room left", Sent(before=Sent(), settings={"max_owner_bytes": 1000}), "429 storage-full unread retry-after"),
+    ("no room left", Sent(before=Sent(), settings={"max_owner_bytes": 1000}), "429 storage-full "
+        "unread retry-after"),
     # What the body shows
     ("nothing", Sent(body=b""), "422 archive-invalid"),
     ("no archive", Sent(body=NO_ZIP), "415 unsupported-type"),
     ("no archive, checked", Sent(FULL, body=NO_ZIP), "415 unsupported-type"),
     ("a broken zip", Sent(body=BROKEN_ZIP), "422 archive-invalid"),
     ("a broken zip, looked at", Sent(ONLY, body=BROKEN_ZIP), "422 archive-invalid"),
-    ("not the declared type", Sent(headers={"content-type": "application/x-tar"}), "415 unsupported-type"),
+    ("not the declared "
+        "type", Sent(headers={"content-type": "application/x-tar"}), "415 unsupported-type"),
     ("a type that is not taken", Sent(headers={"content-type": "text/plain"}), "415 unsupported-type"),
     ("shorter than declared", Sent(length=100_000), "400 body-truncated"),
-    ("longer than the limit, in chunks", Sent(length=-1, settings={"max_body_bytes": 100}), "413 body-too-large"),
+    ("longer than the limit, in "
+        "chunks", Sent(length=-1, settings={"max_body_bytes": 100}), "413 body-too-large"),
     ("another digest", Sent(headers=digest(b"other")), "422 digest-mismatch"),
     ("a recipe of no epochs", Sent(headers=recipe('{"epochs": 0}')), "422 invalid-recipe"),
-    ("a method that does not exist", Sent(headers=recipe('{"method": "none"}')), "422 invalid-recipe"),
+    ("a method that does not "
+        "exist", Sent(headers=recipe('{"method": "none"}')), "422 invalid-recipe"),
     ("classes that the model cannot learn", Sent("/v1/models/fixed/tasks"), "422 labels-invalid"),
     ("such classes, checked", Sent("/v1/models/fixed/tasks?validate=full"), "422 labels-invalid"),
     # What a form shows
     ("an empty form", Sent(body=b"", headers=FORM), "400 body-truncated"),
     ("a form that ends in its boundary", Sent(body=b"--xx", headers=FORM), "400 body-truncated"),
-    ("a form of an empty file", Sent(body=part("file", b"") + END, headers=FORM), "422 archive-invalid"),
-    ("a form of no archive", Sent(body=part("file", NO_ZIP) + END, headers=FORM), "415 unsupported-type"),
+    ("a form of an empty "
+        "file", Sent(body=part("file", b"") + END, headers=FORM), "422 archive-invalid"),
+    ("a form of no "
+        "archive", Sent(body=part("file", NO_ZIP) + END, headers=FORM), "415 unsupported-type"),
     ("a form of a long line", Sent(body=b"--xx\r\n" + b"A" * 10_000, headers=FORM), "422 invalid"),
-    ("a form that does not end", Sent(body=part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
+    ("a form that does not "
+        "end", Sent(body=part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
     ("a form of another boundary", Sent(body=b"--yy\r\n", headers=FORM), "422 invalid"),
     ("a form without a file", Sent(body=part("recipe", b"{}") + END, headers=FORM), "422 invalid"),
-    ("a form of two files", Sent(body=2 * part("file", BROKEN_ZIP) + END, headers=FORM), "422 invalid"),
+    ("a form of two "
+        "files", Sent(body=2 * part("file", BROKEN_ZIP) + END, headers=FORM), "422 invalid"),
     ("an unknown field", Sent(body=part("recipes", b"{}") + END, headers=FORM), "422 invalid"),
-    ("a field that is no UTF-8", Sent(body=part("recipe", b"\xff") + END, headers=FORM), "422 invalid"),
-    ("a field of 70,000 bytes", Sent(body=part("recipe", b"x" * 70_000) + END, headers=FORM), "413 body-too-large"),
+    ("a field that is no "
+        "UTF-8", Sent(body=part("recipe", b"\xff") + END, headers=FORM), "422 invalid"),
+    ("a field of 70,000 "
+        "bytes", Sent(body=part("recipe", b"x" * 70_000) + END, headers=FORM), "413 body-too-large"),
     ("two recipes", Sent(body="form with recipe", headers={**FORM, **recipe("{}")}), "422 invalid-recipe"),
-    ("a form with a wrong recipe", Sent(body="form with wrong recipe", headers=FORM), "422 invalid-recipe"),
+    ("a form with a wrong "
+        "recipe", Sent(body="form with wrong recipe", headers=FORM), "422 invalid-recipe"),
     ("a part that is no field", Sent(body=b"--xx\r\n\r\nx\r\n" + END, headers=FORM), "422 invalid"),
     # The same again
     ("again", Sent(headers=once(), before=keyed()), AGAIN),
     ("again, a check", Sent(FULL, headers=once(), before=keyed(FULL)), AGAIN),
     ("a look twice", Sent(ONLY, headers=once(), before=keyed(ONLY)), "200"),
-    ("again, one job too many", Sent(headers=once(), before=keyed(), settings={"max_open_jobs": 1}), AGAIN),
+    ("again, one job too "
+        "many", Sent(headers=once(), before=keyed(), settings={"max_open_jobs": 1}), AGAIN),
     ("again with its digest", Sent(headers=once(**{"Content-Digest": "good"}), before=keyed()),
      "202 unread location retry-after idempotency-replayed"),
-    ("again with another digest", Sent(headers={**once(), **digest(b"other")}, before=keyed()), OTHERWISE),
-    ("another body under a key", Sent(body="other", headers=once(), before=keyed()), "422 idempotency-mismatch"),
-    ("another query under a key", Sent(f"{TASKS}?name=x", headers=once(), before=keyed()), OTHERWISE),
-    ("another recipe under a key", Sent(headers={**once(), **recipe("{}")}, before=keyed()), OTHERWISE),
+    ("again with another "
+        "digest", Sent(headers={**once(), **digest(b"other")}, before=keyed()), OTHERWISE),
+    ("another body under a "
+        "key", Sent(body="other", headers=once(), before=keyed()), "422 idempotency-mismatch"),
+    ("another query under a "
+        "key", Sent(f"{TASKS}?name=x", headers=once(), before=keyed()), OTHERWISE),
+    ("another recipe under a "
+        "key", Sent(headers={**once(), **recipe("{}")}, before=keyed()), OTHERWISE),
     ("a check under a submit's key", Sent(FULL, headers=once(), before=keyed()), OTHERWISE),
-    ("no archive under a key", Sent(body=NO_ZIP, headers=once(), before=keyed()), "415 unsupported-type"),
+    ("no archive under a "
+        "key", Sent(body=NO_ZIP, headers=once(), before=keyed()), "415 unsupported-type"),
     ("after a failed one", Sent(headers=once(), before=keyed(body=NO_ZIP)), TAKEN),
     ("a form again",
      Sent(body="form", headers={**once(), **FORM}, before=Sent(body="form", headers={**once(), **FORM})),
@@ -203,12 +237,15 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a base, and no place", Sent(BASES, settings={"max_uploads": 0}), BUSY),
     ("a base beyond what an owner may store", Sent(BASES, settings={"max_owner_bytes": 10}),
      "413 body-too-large unread"),
-    ("a base again", Sent(BASES, headers=once(), before=keyed(BASES)), "201 location idempotency-replayed"),
-    ("a base again with its digest", Sent(BASES, headers=once(**{"Content-Digest": "good"}), before=keyed(BASES)),
+    ("a base again", Sent(BASES, headers=once(), before=keyed(BASES)), "201 location "
+        "idempotency-replayed"),
+    ("a base again with its "
+        "digest", Sent(BASES, headers=once(**{"Content-Digest": "good"}), before=keyed(BASES)),
      "201 unread location idempotency-replayed"),
     ("another base under a key", Sent(BASES, body="other", headers=once(), before=keyed(BASES)),
      "422 idempotency-mismatch"),
-    ("another query of a base", Sent(f"{BASES}&channels=3", headers=once(), before=keyed(BASES)), OTHERWISE),
+    ("another query of a "
+        "base", Sent(f"{BASES}&channels=3", headers=once(), before=keyed(BASES)), OTHERWISE),
     ("a key of a task for a base", Sent(BASES, headers=once(), before=keyed()), "201 location"),
 ]  # fmt: skip
 
@@ -217,7 +254,10 @@ class Uploader:
     """Sends uploads, and says how they were answered."""
 
     def __init__(
-        self, client: TestClient, keys: dict[str, dict[str, str]], bodies: dict[str, dict[str, bytes]]
+        self,
+        client: TestClient,
+        keys: dict[str, dict[str, str]],
+        bodies: dict[str, dict[str, bytes]],
     ) -> None:
         self.client = client
         self.keys = keys
@@ -239,13 +279,18 @@ class Uploader:
             other = "sha-512=:AAAA:, " if headers["Content-Digest"] == "several" else ""
             headers |= {"Content-Digest": other + digest(body)["Content-Digest"]}
         if sent.length != -1:
-            headers = {"content-length": str(len(body) if sent.length is None else sent.length), **headers}
+            headers = {
+                "content-length": str(len(body) if sent.length is None else sent.length),
+                **headers,
+            }
         answer = self.client.post(sent.path, content=pieces(), headers=headers)
         words = [str(answer.status_code)]
         if answer.status_code >= 400:
             words.append(answer.json()["type"].removeprefix("/problems/"))
         words += [] if read else ["unread"]
-        words += [n for n in ("location", "retry-after", "idempotency-replayed") if n in answer.headers]
+        words += [
+            n for n in ("location", "retry-after", "idempotency-replayed") if n in answer.headers
+        ]
         return " ".join(words)
 
 
@@ -264,7 +309,12 @@ def prepared(
         keys |= {"wrong": {"Authorization": "Bearer prn_wrong"}}
         for made in (
             {"name": "birds", "scenario": "class", "architecture": "small-cnn"},
-            {"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["a", "z"]},
+            {
+                "name": "fixed",
+                "scenario": "data",
+                "architecture": "small-cnn",
+                "classes": ["a", "z"],
+            },
         ):
             assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
     good = archive(a=2, b=2)

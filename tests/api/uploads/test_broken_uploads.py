@@ -1,5 +1,5 @@
-"""Uploads whose clients leave in the middle: nothing of them stays in the process, and none of their memory
-in malloc's heap."""
+"""Uploads whose clients leave in the middle: nothing of them stays in the process, and none of
+their memory in malloc's heap."""
 
 import gc
 import logging
@@ -24,7 +24,10 @@ def break_off(client: TestClient, caplog: pytest.LogCaptureFixture) -> Callable[
     """Sends so many uploads of 10 MB, one after another, and leaves each after 300 kB."""
     caplog.set_level(logging.ERROR)  # pytest keeps every line
     create_model(client)
-    headers = [(b"authorization", client.headers["Authorization"].encode()), (b"content-length", b"10000000")]
+    headers = [
+        (b"authorization", client.headers["Authorization"].encode()),
+        (b"content-length", b"10000000"),
+    ]
     path = "/v1/models/birds/tasks"
     statuses: list[int] = []
 
@@ -64,7 +67,8 @@ def test_uploads_that_break_off_leave_no_objects(break_off: Callable[[int], None
         gc.collect()
         return len(gc.get_objects())
 
-    # So many that the hundred cancelled timers do not matter which asyncio keeps and drops together.
+    # So many that the hundred cancelled timers do not matter which asyncio keeps and drops
+    # together.
     before = after(WARM_UP)
     assert after(MANY_UPLOADS) - before < MANY_UPLOADS  # not one of each
 

@@ -1,4 +1,6 @@
-"""Options of reading a batch: what a check and a submit ask for, and what the job does with the answer."""
+"""Options of reading a batch: what a check and a submit ask for, and what the job does with the
+answer.
+"""
 
 import io
 import zipfile
@@ -21,7 +23,9 @@ def model(client: TestClient) -> None:
 
 
 def moved(content: bytes, *tops: str, **others: str) -> bytes:
-    """The images of an archive of the classes 0, 1 …, each class in the folder of that number among `tops`."""
+    """The images of an archive of the classes 0, 1 …, each class in the folder of that number among
+    `tops`.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
@@ -45,8 +49,8 @@ def test_check_and_submit_stop_with_the_same_sentence_and_the_options_that_settl
     assert answer.status_code == 422
     problem = answer.json()
     assert problem["detail"].startswith(
-        "The batch has no labels that are sure: 8 images lie in one folder “images”; “labels.json” looks like a "
-        "FiftyOne export. Put the images of each class in a folder of its name"
+        "The batch has no labels that are sure: 8 images lie in one folder “images”; “labels.json” "
+        "looks like a FiftyOne export. Put the images of each class in a folder of its name"
     )
     assert problem["remedies"] == [
         {"option": "one_class", "value": "true", "does": "Read all 8 images as one class “images”"}

@@ -13,7 +13,9 @@ from tests.api import virtual_time
 
 
 def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float = 0.0) -> int:
-    """Send pieces, a pause before each, and then nothing more; return the number of bytes written."""
+    """Send pieces, a pause before each, and then nothing more; return the number of bytes
+    written.
+    """
     sent = 0
 
     async def receive() -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Submitting a batch: as a body or a form, checked on the way, and nothing left behind when it fails."""
+"""Submitting a batch: as a body or a form, checked on the way, and nothing left behind when it
+fails.
+"""
 
 import base64
 import hashlib
@@ -46,7 +48,9 @@ def test_a_batch_becomes_a_task_and_a_queued_job(
     client: TestClient, settings: Settings, archive: Make
 ) -> None:
     body = archive(cat=3, dog=4)
-    answer = client.post(f"{TASKS}?name=week-1", content=body, headers={"content-type": "application/zip"})
+    answer = client.post(
+        f"{TASKS}?name=week-1", content=body, headers={"content-type": "application/zip"}
+    )
     assert answer.status_code == 202, answer.text
     task, job = answer.json()["task"], answer.json()["job"]
     assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
@@ -66,12 +70,17 @@ def test_a_batch_becomes_a_task_and_a_queued_job(
 
 def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive(a=2, b=2))) as source, tarfile.open(fileobj=out, mode="w") as tar:
+    with (
+        zipfile.ZipFile(io.BytesIO(archive(a=2, b=2))) as source,
+        tarfile.open(fileobj=out, mode="w") as tar,
+    ):
         for name in source.namelist():
             info = tarfile.TarInfo(name)
             info.size = len(source.read(name))
             tar.addfile(info, io.BytesIO(source.read(name)))
-    answer = client.post(TASKS, content=out.getvalue(), headers={"content-type": "application/x-tar"})
+    answer = client.post(
+        TASKS, content=out.getvalue(), headers={"content-type": "application/x-tar"}
+    )
     assert answer.status_code == 202, answer.text
 
 
@@ -91,7 +100,8 @@ def test_a_form_is_read_however_it_is_cut(client: TestClient, archive: Make, pie
     body = (
         b'--xx\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\n\r\n'
         + data
-        + b'\r\n--xx\r\nContent-Disposition: form-data; name="recipe"\r\n\r\n{"epochs": 2}\r\n--xx--\r\n'
+        + b'\r\n--xx\r\nContent-Disposition: form-data; name="recipe"\r\n\r\n{"epochs": '
+        b"2}\r\n--xx--\r\n"
     )
 
     def pieces() -> Iterator[bytes]:
@@ -124,7 +134,9 @@ def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
     body = io.BytesIO(archive(tshirt=2))
     with zipfile.ZipFile(body, "a") as file:
         file.writestr("train/tshirt/notes.txt", "words")
-    answer = client.post(f"{TASKS}?validate=only&duplicates_policy=drop", content=body.getvalue()).json()
+    answer = client.post(
+        f"{TASKS}?validate=only&duplicates_policy=drop", content=body.getvalue()
+    ).json()
     assert answer["checked"] == "names and sizes" and len(answer["not_checked"]) == 3
     report = answer["report"]
     alike = [{"label": "tshirt", "like": "t-shirt"}]
@@ -132,14 +144,18 @@ def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
     ignored = {"path": "train/tshirt/notes.txt", "reason": "not an image, by its name"}
     assert report["ignored_files"] == [ignored]
     assert report["duplicates_policy"] == "drop"
-    assert report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
+    assert (
+        report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
+    )
     assert any("looks like “t-shirt”" in text for text in answer["warnings"])
     openapi.check(client, "Report", answer)
     for task in client.get(TASKS).json()["items"]:
         openapi.check(client, "TaskOut", task)
 
 
-def test_the_policy_for_equal_images_is_kept_with_the_task(client: TestClient, archive: Make) -> None:
+def test_the_policy_for_equal_images_is_kept_with_the_task(
+    client: TestClient, archive: Make
+) -> None:
     for query, policy in (
         ("?again=true", "keep"),
         ("?again=true&duplicates_policy=keep", "keep"),
@@ -160,18 +176,21 @@ def test_a_wrong_labels_csv_says_what_was_found_and_what_to_send(client: TestCli
     answer = client.post(TASKS, content=body.getvalue())
     assert answer.status_code == 422
     assert answer.json()["detail"] == (
-        "“labels.csv” has the columns “file”, “what”; its first entry is “b.png,hat”, and none of them names "
-        "images of the batch, or nothing stands beside them. Expected is a column of images and one of labels, such "
-        "as “path,label” and then “images/1.jpg,cat”; ?image=COLUMN ?label=COLUMN "
-        "name them."
+        "“labels.csv” has the columns “file”, “what”; its first entry is “b.png,hat”, and none of "
+        "them names images of the batch, or nothing stands beside them. Expected is a column of "
+        "images and one of labels, such as “path,label” and then “images/1.jpg,cat”; ?image=COLUMN "
+        "?label=COLUMN name them."
     )
 
 
-def test_more_bad_entries_are_taken_where_the_request_allows_them(client: TestClient, archive: Make) -> None:
+def test_more_bad_entries_are_taken_where_the_request_allows_them(
+    client: TestClient, archive: Make
+) -> None:
     body = io.BytesIO(archive(cat=4, dog=4))
     with zipfile.ZipFile(body, "a") as file:
         rows = "".join(
-            f"{name},{name.split('/')[-2]},{number % 2}\n" for number, name in enumerate(file.namelist())
+            f"{name},{name.split('/')[-2]},{number % 2}\n"
+            for number, name in enumerate(file.namelist())
         )
         file.writestr("t.csv", f"file,animal,side\n{rows}no1.png,cat,0\nno2.png,cat,0\n")
     for query, status in (("", 422), ("&label=animal", 422), ("&label=animal&max_bad=20%25", 200)):
@@ -199,13 +218,19 @@ def test_a_repeated_batch_is_answered_with_its_task_and_learned_only_as_asked(
     assert again.json()["task"]["id"] == first["task"]["id"]
     asked = client.post(f"{TASKS}?again=true", content=body)
     assert (asked.status_code, asked.json()["task"]["number"]) == (202, 3)
-    assert any("task 1 (“first”, classes a and b)" in text for text in asked.json()["task"]["warnings"])
+    assert any(
+        "task 1 (“first”, classes a and b)" in text for text in asked.json()["task"]["warnings"]
+    )
 
 
-def test_a_repeated_batch_that_came_in_pieces_spends_its_upload(client: TestClient, archive: Make) -> None:
+def test_a_repeated_batch_that_came_in_pieces_spends_its_upload(
+    client: TestClient, archive: Make
+) -> None:
     body = archive(a=2, b=2)
     client.post(TASKS, content=body)
-    begun = client.post("/v1/uploads", headers={"Tus-Resumable": "1.0.0", "Upload-Length": str(len(body))})
+    begun = client.post(
+        "/v1/uploads", headers={"Tus-Resumable": "1.0.0", "Upload-Length": str(len(body))}
+    )
     where = begun.headers["location"]
     piece = {
         "Tus-Resumable": "1.0.0",
@@ -219,7 +244,8 @@ def test_a_repeated_batch_that_came_in_pieces_spends_its_upload(client: TestClie
 
 
 @pytest.mark.parametrize(
-    ("recipe", "field"), [('{"epochs": 0}', "recipe.epochs"), ('{"method": "none"}', "recipe.method.name")]
+    ("recipe", "field"),
+    [('{"epochs": 0}', "recipe.epochs"), ('{"method": "none"}', "recipe.method.name")],
 )
 def test_a_wrong_recipe_of_a_batch_is_refused_by_its_field(
     client: TestClient, archive: Make, recipe: str, field: str
@@ -240,7 +266,9 @@ def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     assert stored(settings) == []
 
 
-def test_a_replayed_upload_is_the_first_answer(client: TestClient, settings: Settings, archive: Make) -> None:
+def test_a_replayed_upload_is_the_first_answer(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
     body, headers = archive(a=2, b=2), {"Idempotency-Key": "k"}
     first = client.post(TASKS, content=body, headers=headers)
     again = client.post(TASKS, content=body, headers=headers)
@@ -265,7 +293,10 @@ def test_a_transaction_that_fails_leaves_no_archive(
     assert spooled(settings) == stored(settings) == []
     assert client.get(TASKS).json()["items"] == []
     monkeypatch.undo()
-    assert client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"}).status_code == 202
+    assert (
+        client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"}).status_code
+        == 202
+    )
 
 
 def test_the_doorbell_rings_after_the_commit(

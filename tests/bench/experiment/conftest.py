@@ -39,7 +39,9 @@ def plan(tmp_path: Path) -> Callable[..., Plan]:
 @pytest.fixture
 def runs(plan: Callable[..., Plan], data: Path, tmp_path: Path) -> Callable[..., list[Run]]:
     """The runs of a plan with these lines."""
-    return lambda extra, device="cpu": expand(plan(extra), Files(data, tmp_path / "cache"), device)[1]
+    return lambda extra, device="cpu": expand(plan(extra), Files(data, tmp_path / "cache"), device)[
+        1
+    ]
 
 
 @pytest.fixture(scope="session")

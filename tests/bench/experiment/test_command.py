@@ -25,7 +25,10 @@ joint = true
 
 
 def without_times(record: dict) -> dict:
-    stages = [{k: v for k, v in stage.items() if not k.startswith("seconds")} for stage in record["stages"]]
+    stages = [
+        {k: v for k, v in stage.items() if not k.startswith("seconds")}
+        for stage in record["stages"]
+    ]
     return {**{k: v for k, v in record.items() if "seconds" not in k}, "stages": stages}
 
 
@@ -166,7 +169,10 @@ def test_a_plan_with_a_wrong_recipe_says_where_before_anything_runs(runner):
 
 
 def test_missing_data_is_named(runner, tmp_path):
-    plan = 'data = [{ name = "a", path = "nowhere", classes_per_task = 2 }]\n[[methods]]\nname = "finetune"'
+    plan = (
+        'data = [{ name = "a", path = "nowhere", classes_per_task = 2 }]\n[[methods]]\nname = '
+        '"finetune"'
+    )
     status, output = runner(plan)
     assert status == 2
     assert "nowhere does not exist or holds no files" in output

@@ -47,7 +47,9 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
 def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "work_off", work_off)
     monkeypatch.setattr(
-        module, "run_and_record", lambda run, store, fd: store.write(run.key, failure("memory", "no"))
+        module,
+        "run_and_record",
+        lambda run, store, fd: store.write(run.key, failure("memory", "no")),
     )
     store = Store(tmp_path)
     learn_all([], [made_run("a")], store, 2)
@@ -56,7 +58,11 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():
     reasons = []
-    codes = (lambda fd: None, lambda fd: os.kill(os.getpid(), signal.SIGTERM), lambda fd: os._exit(7))
+    codes = (
+        lambda fd: None,
+        lambda fd: os.kill(os.getpid(), signal.SIGTERM),
+        lambda fd: os._exit(7),
+    )
     pool.work_off([pool.Work(code, reasons.append) for code in codes], 1)
     assert reasons == [None, "ended by SIGTERM", "ended with status 7"]
 

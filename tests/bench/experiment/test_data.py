@@ -93,11 +93,21 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels[:, 0] = [1, 0, 1, 0]
     labels[:, 1:] = 77
     idx(tmp_path / "q", numbered(4), labels, kind=12)
-    assert open_dataset(files.file(Images(path="q"), [0, 1], "train"))[0][:, 0, 0, 0].tolist() == [1, 3, 0, 2]
+    assert open_dataset(files.file(Images(path="q"), [0, 1], "train"))[0][:, 0, 0, 0].tolist() == [
+        1,
+        3,
+        0,
+        2,
+    ]
 
 
 def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_path):
-    content = {f"{part}/{c}/{i}.png": png(10 * i) for part in ("train", "test") for c in "ab" for i in (1, 2)}
+    content = {
+        f"{part}/{c}/{i}.png": png(10 * i)
+        for part in ("train", "test")
+        for c in "ab"
+        for i in (1, 2)
+    }
     (tmp_path / "zips").mkdir()
     for name, classes in (("1.zip", "ab"), ("2.zip", "cd")):
         with zipfile.ZipFile(tmp_path / "zips" / name, "w") as archive:
@@ -116,7 +126,10 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
         file.write_bytes(data)
     folder = Images(path="folder", size=8)
     assert files.source(folder).names == ("a", "b")
-    same = open_dataset(files.file(folder, [0, 1], "train")), open_dataset(files.file(zips, [2, 3], "train"))
+    same = (
+        open_dataset(files.file(folder, [0, 1], "train")),
+        open_dataset(files.file(zips, [2, 3], "train")),
+    )
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
     with pytest.raises(PlanError, match="the class 'a' is in another archive too"):
@@ -147,7 +160,11 @@ def test_the_bundled_digits_need_no_files(tmp_path):
     images = Images(path="bundled/digits", size=8, channels=1)
     assert files.source(images).names == tuple("0123456789")
     pixels, labels = open_dataset(files.file(images, [3, 4], "train"))
-    assert pixels.shape[1:] == (8, 8, 1) and 280 <= len(labels) <= 320 and set(labels.tolist()) == {0, 1}
+    assert (
+        pixels.shape[1:] == (8, 8, 1)
+        and 280 <= len(labels) <= 320
+        and set(labels.tolist()) == {0, 1}
+    )
 
 
 def test_half_of_the_signed_digits_are_negatives(tmp_path):
@@ -158,4 +175,8 @@ def test_half_of_the_signed_digits_are_negatives(tmp_path):
         for name in ("digits", "signed-digits")
     )
     dark, light = ((signed < 128).mean(axis=(1, 2, 3)) > 0.5).sum(), (signed >= 128).sum() > 0
-    assert light and 0.35 < dark / len(signed) < 0.65 and (plain < 128).mean(axis=(1, 2, 3)).min() > 0.5
+    assert (
+        light
+        and 0.35 < dark / len(signed) < 0.65
+        and (plain < 128).mean(axis=(1, 2, 3)).min() > 0.5
+    )

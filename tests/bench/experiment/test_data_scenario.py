@@ -18,13 +18,20 @@ data = [{{ name = "digits", path = "digits", classes = "0-2", splits = 4, {COUNT
 
 def images(stage):
     pixels, labels = open_dataset(stage.train)
-    return {(image.tobytes(), int(label)) for image, label in zip(pixels, labels, strict=True)}, labels
+    return {
+        (image.tobytes(), int(label)) for image, label in zip(pixels, labels, strict=True)
+    }, labels
 
 
 def test_each_class_is_shared_out_over_the_tasks(runs):
     run, joint = runs(SPLITS + FINETUNE_AND_JOINT)
     shares, counts = zip(*(images(stage) for stage in run.stages), strict=True)
-    assert [np.bincount(labels).tolist() for labels in counts] == [[4] * 3, [3] * 3, [3] * 3, [3] * 3]
+    assert [np.bincount(labels).tolist() for labels in counts] == [
+        [4] * 3,
+        [3] * 3,
+        [3] * 3,
+        [3] * 3,
+    ]
     everything, _ = images(joint.stages[0])
     assert set().union(*shares) == everything
     assert sum(len(share) for share in shares) == len(everything)
@@ -41,7 +48,9 @@ def test_learning_all_at_once_is_one_run_however_the_images_are_split(runs):
 
 def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
     some = SPLITS.replace("splits = 4", "splits = 4, seeds = [1]")
-    assert [run.seed for run in runs("seeds = [0, 1]\n" + some + '[[methods]]\nname = "finetune"\n')] == [1]
+    assert [
+        run.seed for run in runs("seeds = [0, 1]\n" + some + '[[methods]]\nname = "finetune"\n')
+    ] == [1]
     with pytest.raises(PlanError, match="data: digits names seeds that are not the plan's"):
         plan(some + '[[methods]]\nname = "finetune"\n')
 

@@ -34,7 +34,10 @@ def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
     assert turned.agreement(0, 1) == (-1.0, (-1.0, -1.0))
     text = findings(turned)[0]
     assert "across depths: no.** Kendall's tau-b of mean ACC is 1 for 0 of 1 pairs" in text
-    assert "a above b at depth 5, below it at 1; a above c at depth 5, below it at 1; b above c" in text
+    assert (
+        "a above b at depth 5, below it at 1; a above c at depth 5, below it at 1; b above c"
+        in text
+    )
     kept = study(lambda m, d, o: (m + 0.01 * noise(m, d, o), 0.1, 1.0))
     assert kept.agreement(0, 1)[0] == 1
     assert "are preserved across depths: yes.**" in findings(kept)[0]
@@ -42,7 +45,9 @@ def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
 
 
 def test_ranks_that_turn_by_chance_alone_are_no_finding():
-    equal = study(lambda m, d, o: (0.2 + 0.01 * noise(m, d, o), 0.1, 1.0), depths=(1, 2, 3, 4, 5), orders=11)
+    equal = study(
+        lambda m, d, o: (0.2 + 0.01 * noise(m, d, o), 0.1, 1.0), depths=(1, 2, 3, 4, 5), orders=11
+    )
     assert min(tau for tau, _ in equal.agreements().values()) < 1
     assert "across depths: no change is shown" in findings(equal)[0]
     single = study(lambda m, d, o: (m if d == 1 else -m, 0.1, 1.0), orders=1)
@@ -56,7 +61,9 @@ def test_ranks_are_those_of_the_mean_over_orders():
         lambda m, d, o: ((-1.0 if (d, o) == (5, 0) else 0.1) if m == 0 else 0.0 - m, 0.1, 1.0), "ab"
     )
     assert lopsided.agreement(0, 1)[0] == 1
-    far = study(lambda m, d, o: ((-9.0 if (d, o) == (5, 0) else 0.1) if m == 0 else 0.0 - m, 0.1, 1.0), "ab")
+    far = study(
+        lambda m, d, o: ((-9.0 if (d, o) == (5, 0) else 0.1) if m == 0 else 0.0 - m, 0.1, 1.0), "ab"
+    )
     assert far.agreement(0, 1)[0] == -1
 
 
@@ -72,7 +79,8 @@ def test_growth_of_updates_is_paired_by_order():
     assert "at the greatest depth than at the smallest: yes.**" in findings(grown)[1]
     assert "Surely larger in 2 and smaller in 0 of 2 steps" in findings(grown)[1]
     hill = study(
-        lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + 0.5 * (d == 3) + noise(m, d, o) * 0.01), depths=(1, 2, 3)
+        lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + 0.5 * (d == 3) + noise(m, d, o) * 0.01),
+        depths=(1, 2, 3),
     )
     assert "at the greatest depth than at the smallest: yes.**" in findings(hill)[1]
     assert "Surely larger in 1 and smaller in 1 of 2 steps" in findings(hill)[1]
@@ -97,7 +105,10 @@ def test_a_closer_tie_at_the_greatest_depth_is_found():
 
     close = study(value, orders=11)
     text = findings(close)[2]
-    assert "at the greatest depth than at the smallest: by Pearson's r yes; by Spearman's yes.**" in text
+    assert (
+        "at the greatest depth than at the smallest: by Pearson's r yes; by Spearman's yes.**"
+        in text
+    )
     same = study(lambda m, d, o: (0.5, noise(m, o) + noise(m, o, 1), noise(m, o, 1)), orders=11)
     assert "by Spearman's not shown, the interval includes 0.**" in findings(same)[2]
 
@@ -142,4 +153,7 @@ def test_a_method_has_the_colour_that_it_has_in_the_other_figures():
     )
     assert [line.get_color() for line in figure.axes[0].lines] == ["C1", "C2"]
     (legend,) = figure.legends
-    assert [(h.get_label(), h.get_color()) for h in legend.legend_handles] == [("a", "C1"), ("b", "C2")]
+    assert [(h.get_label(), h.get_color()) for h in legend.legend_handles] == [
+        ("a", "C1"),
+        ("b", "C2"),
+    ]

@@ -33,7 +33,9 @@ def test_the_first_task_may_be_larger_than_the_others():
     assert class_tasks(list(range(8)), 2, 0, "x", 4) == [[0, 1, 2, 3], [4, 5], [6, 7]]
     assert class_tasks([3, 1, 2], 2, 0, "x", 3) == [[1, 2, 3]]
     for first in (3, 9):
-        with pytest.raises(PlanError, match=f"2 a task after a first task of {first} do not divide"):
+        with pytest.raises(
+            PlanError, match=f"2 a task after a first task of {first} do not divide"
+        ):
             class_tasks(list(range(8)), 2, 0, "x", first)
 
 
@@ -70,8 +72,10 @@ def test_whatever_decides_a_run_changes_its_key(runs, monkeypatch):
         "scenario": runs('scenarios = ["task"]\n' + ONE),
         "device": runs(ONE, "cuda"),
         "joint": runs(ONE + "joint = true"),
-        "images": runs('data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2 }]\n' + ONE),
-        "tasks": runs('data = [{ name = "digits", path = "digits", classes = "1-4", classes_per_task = 2, '
+        "images": runs('data = [{ name = "digits", path = "digits", classes = "0-3", '
+            'classes_per_task = 2 }]\n' + ONE),
+        "tasks": runs('data = [{ name = "digits", path = "digits", classes = "1-4", '
+            'classes_per_task = 2, '
                       "train_per_class = 12, test_per_class = 20 }]\n" + ONE),
     }  # fmt: skip
     monkeypatch.setattr(grid, "code_version", lambda: "other")
@@ -93,7 +97,12 @@ def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan)
         class = { epochs = 3, method = { lambda = 9 } }
         """)
     task, class_ = (recipe_of(made, made.methods[0], s, 2, 11) for s in ("task", "class"))
-    assert (task.method["gamma"], task.method["lambda"], task.batch_size, task.epochs) == (0.5, 7, 4, 1)
+    assert (task.method["gamma"], task.method["lambda"], task.batch_size, task.epochs) == (
+        0.5,
+        7,
+        4,
+        1,
+    )
     assert (class_.method["gamma"], class_.method["lambda"], class_.epochs) == (0.5, 9, 3)
     assert (task.depth, task.seed, task.optimizer.lr) == (2, 11, 0.05)
 
@@ -111,8 +120,14 @@ def test_a_method_that_names_none_is_fine_tuning(plan):
             "finetune (class scenario, depth 5): recipe.method.name: unknown method",
         ),
         (ONE + "recipe.epochs = 0", "finetune (class scenario, depth 5): recipe.epochs: "),
-        ('architecture = { name = "mpl" }\n' + ONE, "finetune: architecture: unknown architecture 'mpl'"),
-        ('architecture = { name = "convnext_tiny" }\n' + ONE, "convnext_tiny needs 16 pixels, images have 8"),
+        (
+            'architecture = { name = "mpl" }\n' + ONE,
+            "finetune: architecture: unknown architecture 'mpl'",
+        ),
+        (
+            'architecture = { name = "convnext_tiny" }\n' + ONE,
+            "convnext_tiny needs 16 pixels, images have 8",
+        ),
         (
             ONE + 'recipe.method = "vpt"\ndepths = [1]',
             "finetune (class scenario, depth 1): recipe.method.name: vpt works on",

@@ -24,7 +24,9 @@ ORDERS = 2
 
 @pytest.fixture
 def learned(runs, tmp_path, monkeypatch):
-    """(method, order) → the tensors of the network after each stage, for a plan with these lines."""
+    """(method, order) → the tensors of the network after each stage, for a plan with these
+    lines.
+    """
     kept = []
     original = runs_module.learn
 
@@ -51,12 +53,16 @@ def learned(runs, tmp_path, monkeypatch):
 
 
 def values(tensors):
-    """By role: the heads of a network with one per task, and of one with one in all, in one order."""
+    """By role: the heads of a network with one per task, and of one with one in all, in
+    one order.
+    """
     heads = [t for name, t in sorted(tensors.items()) if name.startswith("head")]
     return [t for name, t in sorted(tensors.items()) if name.startswith("backbone")] + heads
 
 
-@pytest.mark.parametrize("extra", ['scenarios = ["task"]\n', "", "recipe = { train_ce = 'masked' }\n"])
+@pytest.mark.parametrize(
+    "extra", ['scenarios = ["task"]\n', "", "recipe = { train_ce = 'masked' }\n"]
+)
 def test_the_first_stage_is_full_fine_tuning_bit_for_bit(learned, extra):
     found = learned(extra + FINETUNE_AND_JOINT)
     ours, theirs = values(found["joint", 0][0]), values(found["finetune", 0][0])
@@ -68,7 +74,8 @@ def test_the_first_stage_is_full_fine_tuning_bit_for_bit(learned, extra):
 @pytest.mark.parametrize("scenario", ["task", "class"])
 def test_the_last_stage_does_not_depend_on_the_order_of_the_tasks(learned, scenario):
     found = learned(
-        f'scenarios = ["{scenario}"]\norders = {ORDERS}\n[[methods]]\nname = "joint"\njoint = true\n'
+        f'scenarios = ["{scenario}"]\norders = {ORDERS}\n[[methods]]\nname = "joint"\njoint = '
+        f"true\n"
     )
     tasks = {order: class_tasks([0, 1, 2, 3], 2, order, "digits") for order in range(ORDERS)}
     turned = next(order for order in tasks if tasks[order] == tasks[0][::-1])
@@ -78,10 +85,14 @@ def test_the_last_stage_does_not_depend_on_the_order_of_the_tasks(learned, scena
 
 
 def test_every_image_competes_within_its_task_only():
-    logits = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).float()
+    logits = torch.randn(
+        6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).float()
     y = torch.tensor([0, 1, 2, 3, 1, 2])
     method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), State())
-    network = type("Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits})()
+    network = type(
+        "Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits}
+    )()
     ctx = type("Ctx", (), {"network": network, "cache": {}, "device": torch.device("cpu")})()
     batch = type("Batch", (), {"x": None, "y": y, "task": None})()
     loss = method.loss_terms(ctx, batch)["task"]
@@ -103,7 +114,9 @@ def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
     last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
     assert gaps["joint", "class"] == gaps["joint", "task"] == 0
-    assert gaps["finetune", "class"] == pytest.approx(last["joint", "class"] - last["finetune", "class"])
+    assert gaps["finetune", "class"] == pytest.approx(
+        last["joint", "class"] - last["finetune", "class"]
+    )
 
 
 @pytest.mark.slow

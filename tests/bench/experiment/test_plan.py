@@ -21,17 +21,21 @@ def test_defaults_are_one_order_one_seed_and_everything_moving(plan):
         ("epochs = 3\n" + ONE, "epochs: Extra inputs are not permitted"),
         ("depths = [0, 5]\n" + ONE, "depths.0: Input should be greater than or equal to 1"),
         ('seeds = ["0"]\n' + ONE, "seeds.0: Input should be a valid integer"),
-        ('scenarios = ["domain"]\n' + ONE, "scenarios.0: Input should be 'data', 'task' or 'class'"),
+        ('scenarios = ["domain"]\n' + ONE, "scenarios.0: Input should be 'data', 'task' or "
+            "'class'"),
         ('scenarios = ["data"]\n' + ONE, "data: digits says neither classes_per_task"),
-        ('scenarios = ["class", "data"]\n' + ONE, "scenarios: no data set is for the data scenario"),
+        ('scenarios = ["class", "data"]\n' + ONE, "scenarios: no data set is for the data "
+            "scenario"),
         (ONE + "seeds = [7]", "methods: finetune names scenarios or seeds that are not the plan's"),
         (ONE + ONE, "methods: something is named twice in finetune, finetune"),
         ("seeds = [1, 1]\n" + ONE, "seeds: something is named twice in 1, 1"),
         ('[[methods]]\nname = "a b"', "methods.0.name: String should match pattern"),
         (ONE + 'base = "x"', "methods: finetune names the base 'x', which is not in bases"),
-        (ONE + 'joint = true\nrecipe.method = "er"', "methods: finetune is joint: its recipe names no method"),
+        (ONE + 'joint = true\nrecipe.method = "er"', "methods: finetune is joint: its recipe names "
+            "no method"),
         (
-            ONE + '[published]\nsource = "x"\nvalues = [{ method = "a", scenario = "task", mean = 1, sd = 1 }]',
+            ONE + '[published]\nsource = "x"\nvalues = [{ method = "a", scenario = "task", mean = '
+                '1, sd = 1 }]',
             "published: no method is named 'a'",
         ),
         ("orders = = 1", "Invalid value"),

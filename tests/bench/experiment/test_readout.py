@@ -16,7 +16,9 @@ def made(folder, scenario="class", heads=None):
     """A network with random heads, a test set of its classes "d", "b", and its logits there."""
     generator = torch.Generator().manual_seed(1)
     heads = heads or HeadSpec(CLASSES)
-    network = build_network({"name": "mlp", "hidden": [8]}, ImageSpec(4, 1), scenario, heads, seed=3)
+    network = build_network(
+        {"name": "mlp", "hidden": [8]}, ImageSpec(4, 1), scenario, heads, seed=3
+    )
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if name.startswith("head"):

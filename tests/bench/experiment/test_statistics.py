@@ -28,7 +28,9 @@ def slow_ranks(x):
 def slow_tau(x, y):
     pairs = [(i, j) for i in range(len(x)) for j in range(i)]
     agree = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs)
-    return agree / math.sqrt(sum(x[i] != x[j] for i, j in pairs) * sum(y[i] != y[j] for i, j in pairs))
+    return agree / math.sqrt(
+        sum(x[i] != x[j] for i, j in pairs) * sum(y[i] != y[j] for i, j in pairs)
+    )
 
 
 def test_the_t_interval_of_a_textbook_sample():
@@ -36,7 +38,9 @@ def test_the_t_interval_of_a_textbook_sample():
     low, high = statistics.t_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.182446305284263 * math.sqrt(5 / 3) / 2
     assert (low, high) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-12)
-    assert (low, high) == pytest.approx(stats.ttest_1samp([1, 2, 3, 4], 0).confidence_interval(0.95))
+    assert (low, high) == pytest.approx(
+        stats.ttest_1samp([1, 2, 3, 4], 0).confidence_interval(0.95)
+    )
 
 
 def test_one_value_has_neither_deviation_nor_interval():
@@ -50,14 +54,18 @@ def test_one_value_has_neither_deviation_nor_interval():
 def test_correlations_equal_their_definitions(ties):
     x, y = random(12, 1, ties), random(12, 2, ties) + 0.5 * random(12, 1, ties)
     assert statistics.pearson(x, y) == pytest.approx(slow_pearson(x, y), abs=1e-12)
-    assert statistics.spearman(x, y) == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-12)
+    assert statistics.spearman(x, y) == pytest.approx(
+        slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-12
+    )
     assert statistics.kendall(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
     assert statistics.pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
     assert statistics.spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
     assert statistics.kendall(x, y) == pytest.approx(stats.kendalltau(x, y)[0], abs=1e-12)
 
 
-@pytest.mark.parametrize("coefficient", [statistics.pearson, statistics.spearman, statistics.kendall])
+@pytest.mark.parametrize(
+    "coefficient", [statistics.pearson, statistics.spearman, statistics.kendall]
+)
 def test_missing_points_count_for_nothing(coefficient):
     x, y = random(9, 1), random(9, 2)
     x_gap, y_gap = x.copy(), y.copy()
@@ -66,7 +74,9 @@ def test_missing_points_count_for_nothing(coefficient):
     assert coefficient(x_gap, y_gap) == pytest.approx(coefficient(x[there], y[there]), abs=1e-12)
 
 
-@pytest.mark.parametrize("coefficient", [statistics.pearson, statistics.spearman, statistics.kendall])
+@pytest.mark.parametrize(
+    "coefficient", [statistics.pearson, statistics.spearman, statistics.kendall]
+)
 def test_rows_are_independent_of_each_other(coefficient):
     x, y = random(30, 1).reshape(3, 10), random(30, 2).reshape(3, 10)
     x[1] = 4.0
@@ -89,7 +99,9 @@ def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
     value, (low, high) = statistics.bootstrapped(200, lambda draws: values[draws].mean(1))
     assert value == pytest.approx(values.mean())
     error = values.std(ddof=1) / math.sqrt(200)
-    assert (low, high) == pytest.approx((value - 1.96 * error, value + 1.96 * error), abs=0.15 * error)
+    assert (low, high) == pytest.approx(
+        (value - 1.96 * error, value + 1.96 * error), abs=0.15 * error
+    )
 
 
 def test_the_bootstrap_is_the_same_every_time_and_draws_whole_repetitions():

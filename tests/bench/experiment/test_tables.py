@@ -104,7 +104,9 @@ def test_runs_under_two_names_are_counted_both(plan, store):
     config = run().config
     runs = [Run("d", "class", name, 5, 0, 0, False, False, None, config, []) for name in ("a", "b")]
     store.write(runs[0].key, record())
-    assert "2 of 2 runs done, 0 failed, 0 to do." in summary(shown, runs, [], store, *collect(runs, store))
+    assert "2 of 2 runs done, 0 failed, 0 to do." in summary(
+        shown, runs, [], store, *collect(runs, store)
+    )
 
 
 def test_methods_are_ordered_and_only_sure_differences_are_marked(plan, store):
@@ -163,16 +165,16 @@ def test_the_gap_to_a_published_value_is_in_its_standard_deviations(plan, store)
     assert "Somebody 2000." in rows
     assert line(rows, "d") == ["d", "a", "class", "5", "1", "78.33", "70.00 ± 4.00", "+2.08"]
     assert (
-        "**0 of 1 figures are within 2 published standard deviations.** Farthest: a in the class scenario, +2.08."
-        in rows
+        "**0 of 1 figures are within 2 published standard deviations.** Farthest: a in the class "
+        "scenario, +2.08." in rows
     )
 
 
 def test_the_gain_over_the_reference_stands_beside_the_published_gain(plan, store):
     shown = plan(
-        '[[methods]]\nname = "a"\n[[methods]]\nname = "plain"\nreference = true\n[published]\nsource = "Somebody"\n'
-        'values = [{ method = "a", scenario = "class", mean = 78.0, sd = 4.0 },\n'
-        '{ method = "plain", scenario = "class", mean = 70.0, sd = 4.0 }]'
+        '[[methods]]\nname = "a"\n[[methods]]\nname = "plain"\nreference = '
+        'true\n[published]\nsource = "Somebody"\nvalues = [{ method = "a", scenario = "class", '
+        'mean = 78.0, sd = 4.0 },\n{ method = "plain", scenario = "class", mean = 70.0, sd = 4.0 }]'
     )
     runs = [run(), run("plain", reference=True)]
     store.write(runs[0].key, record())
@@ -184,7 +186,13 @@ def test_the_gain_over_the_reference_stands_beside_the_published_gain(plan, stor
     assert "**2 of 2 figures are within 2 published standard deviations.**" in rows
     assert line(rows, "d | plain")[-1] == ""
     text = summary(shown, runs, [], store, [], [])
-    assert line(text[text.index("## Against") :], "d | a")[4:] == ["0", "–", "78.00 ± 4.00", "–", "– / +8.00"]
+    assert line(text[text.index("## Against") :], "d | a")[4:] == [
+        "0",
+        "–",
+        "78.00 ± 4.00",
+        "–",
+        "– / +8.00",
+    ]
 
 
 def test_a_study_without_any_result_has_a_report(plan, store):

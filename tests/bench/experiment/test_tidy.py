@@ -49,8 +49,17 @@ def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
     ]
     row = found[1]
     assert (row["acc"], row["forgetting"], row["update_norm"]) == ("0.75", str(0.9 - 0.7), "5.0")
-    assert (row["source"], row["gap_to_joint"], row["trainable"], row["reason"]) == ("0.4", "", "25", "")
-    assert (found[2]["acc"], found[2]["failure"], found[2]["reason"]) == ("", "memory", "too little")
+    assert (row["source"], row["gap_to_joint"], row["trainable"], row["reason"]) == (
+        "0.4",
+        "",
+        "25",
+        "",
+    )
+    assert (found[2]["acc"], found[2]["failure"], found[2]["reason"]) == (
+        "",
+        "memory",
+        "too little",
+    )
 
 
 def test_a_row_per_measured_accuracy_with_counts_and_tasks_apart_from_the_source(made):

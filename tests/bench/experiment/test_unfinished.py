@@ -64,7 +64,9 @@ def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path
 def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
     store = Store(tmp_path)
     first = learn(run, store)
-    monkeypatch.setattr("bench.experiment.runs.learn", lambda *arguments: pytest.fail("learned again"))
+    monkeypatch.setattr(
+        "bench.experiment.runs.learn", lambda *arguments: pytest.fail("learned again")
+    )
     assert learn(run, store) == first
 
 
@@ -98,7 +100,9 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
         """
     (run,), store = runs(extra), Store(tmp_path)
     stages = learn(run, store)["stages"]
-    parts = {p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()}
+    parts = {
+        p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()
+    }
     images = parts["exemplars.images.2"]
     assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"] + images
     assert parts["backbone.1"] > 0 and parts["backbone.2"] > 0

@@ -17,7 +17,10 @@ def write_idx(path: Path, values: np.ndarray) -> None:
 def test_digits_are_ten_classes_without_any_data(tmp_path: Path) -> None:
     (stream,) = compare.streams(tmp_path, None, None)
     photos = open_folder(stream.folder)
-    assert (len(photos.rows), {row.label for row in photos.rows}) == (1797, {str(n) for n in range(10)})
+    assert (len(photos.rows), {row.label for row in photos.rows}) == (
+        1797,
+        {str(n) for n in range(10)},
+    )
 
 
 def test_mnist_has_a_training_and_a_test_part(tmp_path: Path) -> None:
@@ -26,7 +29,8 @@ def test_mnist_has_a_training_and_a_test_part(tmp_path: Path) -> None:
     for prefix, count in (("train", 40), ("t10k", 20)):
         labels = np.arange(count) % 10
         write_idx(
-            source / f"{prefix}-images-idx3-ubyte.gz", np.zeros((count, 28, 28)) + labels[:, None, None]
+            source / f"{prefix}-images-idx3-ubyte.gz",
+            np.zeros((count, 28, 28)) + labels[:, None, None],
         )
         write_idx(source / f"{prefix}-labels-idx1-ubyte.gz", labels)
     photos = open_folder(compare.write_mnist(source, tmp_path / "out"))

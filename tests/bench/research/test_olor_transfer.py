@@ -9,10 +9,19 @@ import numpy as np
 from bench.experiment.__main__ import PLANS
 from bench.experiment.data import Files
 from bench.experiment.plan import Images, Plan
-from bench.research.olor_transfer import Row, _coloured_digits, _methods, _shrink, on_the_front, render
+from bench.research.olor_transfer import (
+    Row,
+    _coloured_digits,
+    _methods,
+    _shrink,
+    on_the_front,
+    render,
+)
 
 
-def row(method: str, target: float, source: float, network: str = "vit", first: float | None = None) -> Row:
+def row(
+    method: str, target: float, source: float, network: str = "vit", first: float | None = None
+) -> Row:
     return Row(network, method, first, first, target, source, learned=0.5, kept=0.25, runs=2)
 
 

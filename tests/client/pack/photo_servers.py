@@ -1,4 +1,6 @@
-"""Servers of photos as the tests want them: a web server with TLS, and a bucket that speaks S3's protocol."""
+"""Servers of photos as the tests want them: a web server with TLS, and a bucket that speaks S3's
+protocol.
+"""
 
 import ssl
 import subprocess
@@ -28,7 +30,9 @@ class Page:
 
 
 class Photos:
-    """The pages of a server by path, and what was asked for. `answer` is asked where a path has no page."""
+    """The pages of a server by path, and what was asked for. `answer` is asked where a path has no
+    page.
+    """
 
     def __init__(self) -> None:
         self.pages: dict[str, Page] = {}
@@ -77,7 +81,9 @@ def running(certificate: Path | None = None) -> Iterator[Photos]:
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
         scheme = "https"
     photos.url = f"{scheme}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -94,7 +100,9 @@ def self_signed(folder: Path) -> Path:
     """A certificate of 127.0.0.1 and photos.test that signs itself, with its key."""
     path = folder / "both.pem"
     named = "-subj /CN=photos.test -addext subjectAltName=DNS:photos.test,IP:127.0.0.1"
-    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {path}.key -out {path}"
+    made = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {path}.key -out {path}"
+    )
     subprocess.run(made.split(), check=True, capture_output=True)
     path.write_text(path.read_text() + Path(f"{path}.key").read_text())
     return path
@@ -114,7 +122,9 @@ def dripping() -> Iterator[bytes]:
 
 
 class Bucket:
-    """A bucket of S3: objects by key, listed in pages of 1,000, each with an ETag; everything may lie."""
+    """A bucket of S3: objects by key, listed in pages of 1,000, each with an ETag; everything may
+    lie.
+    """
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects
@@ -126,7 +136,10 @@ class Bucket:
     def answer(self, path: str, headers: dict[str, str]) -> Page:
         """See Photos."""
         parts = urlsplit(path)
-        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        query = {
+            name: values[0]
+            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+        }
         key = unquote(parts.path).partition("/")[2].partition("/")[2]
         if not key:
             return self._listing(query)
@@ -165,4 +178,6 @@ class Bucket:
 
 
 def _error(code: str) -> bytes:
-    return f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{code}</Message></Error>'.encode()
+    return (
+        f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{code}</Message></Error>'.encode()
+    )

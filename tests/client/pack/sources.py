@@ -32,7 +32,9 @@ class Sample(NamedTuple):
 def png(seed: str, side: int = 8) -> bytes:
     """An image of noise."""
     out = io.BytesIO()
-    Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(3 * side * side)).save(out, "PNG")
+    Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(3 * side * side)).save(
+        out, "PNG"
+    )
     return out.getvalue()
 
 
@@ -54,7 +56,9 @@ def folder(at: Path) -> Path:
 
 
 def csv_list(at: Path) -> Path:
-    """A list of paths outside class folders, as Excel writes it: with a byte order mark and \\r\\n."""
+    """A list of paths outside class folders, as Excel writes it: with a byte order mark
+    and \\r\\n.
+    """
     rows = [["path", "label", "split"]]
     for sample in samples():
         path = f"all images/{sample.part}, {sample.name}"
@@ -102,7 +106,9 @@ def member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def parquet(at: Path) -> Path:
-    """What `datasets` pushes to the Hub: bytes and path, ClassLabel, several row groups and files."""
+    """What `datasets` pushes to the Hub: bytes and path, ClassLabel, several row groups
+    and files.
+    """
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     features = {"image": {"_type": "Image"}, "label": {"names": CLASSES, "_type": "ClassLabel"}}
     schema = pa.schema(
@@ -116,7 +122,9 @@ def parquet(at: Path) -> Path:
             if s.part == part
         ]
         (at / "data").mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema), at / f"data/{file}.parquet", row_group_size=3)
+        pq.write_table(
+            pa.Table.from_pylist(rows, schema), at / f"data/{file}.parquet", row_group_size=3
+        )
     return at
 
 
@@ -143,15 +151,21 @@ def mapping(at: Path) -> dict[str, dict[str, list[bytes | Path]]]:
 
 
 def coco(at: Path, boxes: bool = True) -> Path:
-    """`annotations/instances_<part>.json` and images beside; with `boxes` scenes of two boxes, else one each."""
+    """`annotations/instances_<part>.json` and images beside; with `boxes` scenes of two boxes, else
+    one each.
+    """
     for part in ("train", "test"):
         document: dict[str, list[dict[str, object]]] = {"images": [], "annotations": []}
-        document["categories"] = [{"id": 10 * (n + 1), "name": name} for n, name in enumerate(CLASSES)]
+        document["categories"] = [
+            {"id": 10 * (n + 1), "name": name} for n, name in enumerate(CLASSES)
+        ]
         own = [s for s in samples(SCENE if boxes else 8) if s.part == part]
         for number, s in enumerate(own):
             write(at / part / s.name, s.data)
             side = SCENE if boxes else 8
-            document["images"].append({"id": number, "file_name": s.name, "width": side, "height": side})
+            document["images"].append(
+                {"id": number, "file_name": s.name, "width": side, "height": side}
+            )
             for box in BOXES[s.label] if boxes else [(0, 0, 8, 8)]:
                 category = 10 * (CLASSES.index(s.label) + 1)
                 identity = len(document["annotations"])
@@ -172,15 +186,21 @@ def coco_whole(at: Path) -> Path:
 
 
 def yolo(at: Path) -> Path:
-    """Scenes of two boxes as Ultralytics has them, the paths of data.yaml as Roboflow writes them."""
+    """Scenes of two boxes as Ultralytics has them, the paths of data.yaml as Roboflow
+    writes them.
+    """
     names = "".join(f"  {number}: {name}\n" for number, name in enumerate(CLASSES))
-    text = f"# made for a test\ntrain: ../train/images\nval: ../valid/images  # held out\n\nnc: 2\nnames:\n{names}"
+    text = (
+        f"# made for a test\ntrain: ../train/images\nval: ../valid/images  # held out\n\nnc: "
+        f"2\nnames:\n{names}"
+    )
     write(at / "data.yaml", text.encode())
     for s in samples(SCENE):
         part = "train" if s.part == "train" else "valid"
         write(at / part / "images" / s.name, s.data)
         lines = [
-            f"{CLASSES.index(s.label)} {(x + w / 2) / SCENE} {(y + h / 2) / SCENE} {w / SCENE} {h / SCENE}"
+            f"{CLASSES.index(s.label)} {(x + w / 2) / SCENE} {(y + h / 2) / SCENE} {w / SCENE} "
+            f"{h / SCENE}"
             for x, y, w, h in BOXES[s.label]
         ]
         write(at / part / "labels" / s.name.replace(".png", ".txt"), "\n".join(lines).encode())
@@ -194,7 +214,10 @@ def crops(at: Path) -> Path:
             for number, (x, y, w, h) in enumerate(BOXES[s.label]):
                 out = io.BytesIO()
                 scene.crop((x, y, x + w, y + h)).save(out, "PNG")
-                write(at / s.part / s.label / f"{s.name.removesuffix('.png')}-{number}.png", out.getvalue())
+                write(
+                    at / s.part / s.label / f"{s.name.removesuffix('.png')}-{number}.png",
+                    out.getvalue(),
+                )
     return at
 
 

@@ -1,4 +1,6 @@
-"""One bad entry of a source costs one entry, and is listed; too many end the batch, with the option to allow more."""
+"""One bad entry of a source costs one entry, and is listed; too many end the batch, with the option
+to allow more.
+"""
 
 import io
 import json
@@ -80,32 +82,49 @@ ANNOTATIONS = "annotations/instances_train.json"
 LABELS = "train/labels/cat-0.txt"
 TWO = b"0 0.25 0.325 0.4 0.45\n"
 CASES: list[tuple[Callable[[Path], Path], Damage, int, str]] = [
-    (coco, in_json(ANNOTATIONS, "annotations", image_id=99), 27, "is of the image 99, which it lacks"),
-    (coco, in_json(ANNOTATIONS, "annotations", image_id=None), 27, "The annotation number 1 .* misses image_id"),
-    (coco, in_json(ANNOTATIONS, "annotations", bbox=[1, 2]), 27, r"number 1 .* has the bbox “\[1, 2\]” instead of"),
+    (coco, in_json(ANNOTATIONS, "annotations", image_id=99), 27, "is of the image 99, which it "
+        "lacks"),
+    (coco, in_json(ANNOTATIONS, "annotations", image_id=None), 27, "The annotation number 1 .* "
+        "misses image_id"),
+    (coco, in_json(ANNOTATIONS, "annotations", bbox=[1, 2]), 27, r"number 1 .* has the bbox “\[1, "
+        r"2\]” instead of"),
     (coco, in_json(ANNOTATIONS, "annotations", bbox="none"), 27, "has the bbox “none”"),
-    (coco, in_json(ANNOTATIONS, "annotations", category_id=7), 27, "has the category 7, which categories do not"),
-    (coco, in_json(ANNOTATIONS, "images", file_name="none.png"), 26, "none.png” names an image that is not there"),
-    (coco, in_json(ANNOTATIONS, "images", width=99), 26, "has 20 × 20 pixels, and its boxes are for 99 × 20"),
+    (coco, in_json(ANNOTATIONS, "annotations", category_id=7), 27, "has the category 7, which "
+        "categories do not"),
+    (coco, in_json(ANNOTATIONS, "images", file_name="none.png"), 26, "none.png” names an image "
+        "that is not there"),
+    (coco, in_json(ANNOTATIONS, "images", width=99), 26, "has 20 × 20 pixels, and its boxes are "
+        "for 99 × 20"),
     (coco, written("train/cat-0.png", png("x", 20)[:60]), 26, r"cat-0\.png” cannot be decoded"),
-    (yolo, written(LABELS, TWO + b"0 0.5 0.5\n"), 27, "Line 2 of .*cat-0.txt” has 3 numbers; it must be class x y"),
+    (yolo, written(LABELS, TWO + b"0 0.5 0.5\n"), 27, "Line 2 of .*cat-0.txt” has 3 numbers; it "
+        "must be class x y"),
     (yolo, written(LABELS, TWO + b"cat 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
-    (yolo, written(LABELS, TWO + b"-1 0.5 0.5 1 1\n"), 27, "Line 2 .* has the class -1, but “data.yaml” names 2"),
+    (yolo, written(LABELS, TWO + b"-1 0.5 0.5 1 1\n"), 27, "Line 2 .* has the class -1, but "
+        "“data.yaml” names 2"),
     (yolo, written(LABELS, TWO + b"0.5 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
-    (yolo, written(LABELS, TWO + b"0 5 5 12 12\n"), 27, "beyond 0 to 1; they are shares of width and height, not pix"),
+    (yolo, written(LABELS, TWO + b"0 5 5 12 12\n"), 27, "beyond 0 to 1; they are shares of width "
+        "and height, not pix"),
     (yolo, written(LABELS, b"\xff\xfe0"), 26, "A file of boxes: .*cat-0.txt” cannot be read"),
     (yolo, written("train/images/cat-0.png", b"no image"), 26, "cat-0.png” cannot be decoded"),
-    (parquet, new_columns(label=[2]), 13, "Row 0 .* has the class 2, but the schema names 2 classes"),
-    (parquet, new_columns(image=[{"bytes": None, "path": "a.png"}]), 13, "Row 0 .* has no image in it"),
+    (parquet, new_columns(label=[2]), 13, "Row 0 .* has the class 2, but the schema names 2 "
+        "classes"),
+    (parquet, new_columns(image=[{"bytes": None, "path": "a.png"}]), 13, "Row 0 .* has no image in "
+        "it"),
     (parquet, new_columns(image=[None]), 13, "Row 0 .* has no image in it"),
-    (imagefolder, appended("train/metadata.jsonl", b"\n{broken"), 14, "Line 11 of “train/metadata.jsonl” is no JSON"),
+    (imagefolder, appended("train/metadata.jsonl", b"\n{broken"), 14, "Line 11 of "
+        "“train/metadata.jsonl” is no JSON"),
     (imagefolder, appended("train/metadata.jsonl", b"\n[1]"), 14, "Line 11 .* is no JSON object"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png"}'), 14, "Line 11 .* has no “label”"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": [1, 2]}'), 14, "multi-label"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": 1}'), 14, "that is not there"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "cat-0.png", "label": "cat"}'), 14, "already"),
+    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": '
+        b'"a.png"}'), 14, "Line 11 .* has no “label”"),
+    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": [1, '
+        b'2]}'), 14, "multi-label"),
+    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": '
+        b'1}'), 14, "that is not there"),
+    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "cat-0.png", "label": '
+        b'"cat"}'), 14, "already"),
     (imagefolder, removed("train/cat-0.png"), 13, "names an image that is not there"),
-    (shards, bad_member("bad.cls", b"\xff"), 14, "The sample “bad” of .*train-000002.tar” has “bad.cls”, which is no"),
+    (shards, bad_member("bad.cls", b"\xff"), 14, "The sample “bad” of .*train-000002.tar” has "
+        "“bad.cls”, which is no"),
     (shards, bad_member("bad.cls", b"7"), 14, "The sample “bad” .* has the class 7, but"),
     (shards, bad_member("bad.json", b'{"label": [0, 1]}'), 14, "multi-label"),
     (shards, bad_member("bad.json", b"{"), 14, "“bad.json”, which is no label"),
@@ -138,10 +157,15 @@ def test_up_to_a_twentieth_may_be_bad_and_one_always(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.png", png(str(number)))
     write(tmp_path / "metadata.jsonl", "\n".join(lines).encode())
     (warning,) = open_batch(tmp_path).warnings
-    assert warning.startswith("2 entries of the imagefolder") and "Line 59 of “metadata.jsonl”" in warning
+    assert (
+        warning.startswith("2 entries of the imagefolder")
+        and "Line 59 of “metadata.jsonl”" in warning
+    )
     (tmp_path / "0.png").unlink()
     (tmp_path / "1.png").unlink()
-    with pytest.raises(PackError, match=r"4 entries of 60 .* more than 5 %: .*; .* -o max_bad=0\.067"):
+    with pytest.raises(
+        PackError, match=r"4 entries of 60 .* more than 5 %: .*; .* -o max_bad=0\.067"
+    ):
         open_batch(tmp_path)
     write(tmp_path / "metadata.jsonl", "\n".join([*lines[2:5], "{"]).encode())
     assert "3 images" in open_batch(tmp_path).describe()

@@ -17,7 +17,9 @@ Open = Callable[..., Batch]
 
 
 def pictures(prefix: str = "photos/") -> dict[str, bytes]:
-    return {f"{prefix}{kind}/{n}.png": png(f"{kind}{n}") for kind in ("cat", "dog") for n in range(10)}
+    return {
+        f"{prefix}{kind}/{n}.png": png(f"{kind}{n}") for kind in ("cat", "dog") for n in range(10)
+    }
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def members(batch: Batch) -> dict[str, bytes]:
 def test_a_bucket_becomes_the_batch_of_the_folder_that_it_is(bucket: Bucket, open_it: Open) -> None:
     batch = open_it()
     assert bucket.read == []
-    assert "20 images of 2 classes (“cat” 10, “dog” 10)" in batch.describe() and batch.warnings == []
+    assert (
+        "20 images of 2 classes (“cat” 10, “dog” 10)" in batch.describe() and batch.warnings == []
+    )
     found = members(batch)
     assert found == {key.removeprefix("photos/"): data for key, data in bucket.objects.items()}
     assert b"".join(batch.read_chunks(5000)) == b"".join(batch.read_chunks())[5000:]
@@ -52,7 +56,9 @@ def test_a_bucket_becomes_the_batch_of_the_folder_that_it_is(bucket: Bucket, ope
 
 def test_parts_and_loose_files_are_those_of_a_folder(bucket: Bucket, open_it: Open) -> None:
     bucket.objects.clear()
-    bucket.objects |= pictures("a/train/") | pictures("a/test/") | {"a/README.md": b"x", "a/train/": b""}
+    bucket.objects |= (
+        pictures("a/train/") | pictures("a/test/") | {"a/README.md": b"x", "a/train/": b""}
+    )
     batch = open_it("s3://birds/a/")
     assert "20 to learn and 20 held out" in batch.describe()
     assert [warning for warning in batch.warnings if "README.md" in warning] == batch.warnings
@@ -91,11 +97,15 @@ def test_objects_of_hostile_keys_are_left_out_and_listed(
     bucket: Bucket, open_it: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bad, "_LISTED", len(KEYS))
-    bucket.objects |= {key: b"" if case == "nothing" else png("x") for case, (key, _) in KEYS.items()}
+    bucket.objects |= {
+        key: b"" if case == "nothing" else png("x") for case, (key, _) in KEYS.items()
+    }
     batch = open_it(max_bad=0.5)
     (warning,) = batch.warnings
     assert warning.startswith(f"{len(KEYS)} entries of “s3://birds/photos” left out as bad: ")
-    assert [said for _, said in KEYS.values() if said not in warning] == [] and warning.isprintable()
+    assert [
+        said for _, said in KEYS.values() if said not in warning
+    ] == [] and warning.isprintable()
     assert len(members(batch)) == 20
 
 
@@ -103,7 +113,9 @@ def test_names_that_some_systems_do_not_take_are_numbers(bucket: Bucket, open_it
     names = ["-rf.png", "con.png", "12:30.png", "what?.png", " a.png"]
     bucket.objects |= {f"photos/cat/{name}": png(name) for name in names}
     found = members(open_it())
-    assert {png(name) for name in names} == {data for name, data in found.items() if "/000000" in name}
+    assert {png(name) for name in names} == {
+        data for name, data in found.items() if "/000000" in name
+    }
 
 
 def test_a_listing_has_a_bound(bucket: Bucket, open_it: Open) -> None:
@@ -116,12 +128,16 @@ def test_a_listing_without_an_end_ends(bucket: Bucket, open_it: Open) -> None:
     bucket.more = lambda token: token or "1"
     with pytest.raises(PackError, match="comes to no end: it repeats a page"):
         open_it()
-    bucket.more = lambda token: f"0-{int(token.partition('-')[2] or 0) + 1}"  # the first page for ever
+    bucket.more = lambda token: (
+        f"0-{int(token.partition('-')[2] or 0) + 1}"
+    )  # the first page for ever
     with pytest.raises(PackError, match="more than 500 keys"):
         open_it(max_entries=500)
 
 
-def test_an_object_that_is_listed_longer_than_an_image_is_bad(bucket: Bucket, open_it: Open) -> None:
+def test_an_object_that_is_listed_longer_than_an_image_is_bad(
+    bucket: Bucket, open_it: Open
+) -> None:
     bucket.sizes["photos/cat/1.png"] = 1 << 40
     (warning,) = open_it().warnings
     assert "“photos/cat/1.png” has 1,099,511,627,776 bytes" in warning
@@ -151,7 +167,9 @@ def test_an_object_that_changes_under_way_costs_itself_and_no_more(
     assert "The object “photos/cat/3.png”" in warning
 
 
-def test_an_object_that_changes_after_the_digest_ends_the_upload(bucket: Bucket, open_it: Open) -> None:
+def test_an_object_that_changes_after_the_digest_ends_the_upload(
+    bucket: Bucket, open_it: Open
+) -> None:
     batch = open_it()
     batch.sha256()
     bucket.objects["photos/cat/3.png"] = png("other")
@@ -163,7 +181,9 @@ def test_a_server_that_refuses_is_told(bucket: Bucket, open_it: Open) -> None:
     bucket.answer = lambda path, headers: Page(status=403)  # type: ignore[method-assign]
     with running() as server:
         server.answer = bucket.answer
-        with pytest.raises(PackError, match=r"s3://birds/photos” cannot be listed: .* credentials right\?"):
+        with pytest.raises(
+            PackError, match=r"s3://birds/photos” cannot be listed: .* credentials right\?"
+        ):
             open_batch("s3://birds/photos", endpoint=server.url, anonymous=True)
 
 
@@ -178,7 +198,10 @@ def test_a_prefix_is_a_folder(prefix: str, open_it: Open) -> None:
     [
         ("s3://birds/a::file:///etc", "chains addresses"),
         ("simplecache::s3://birds/a", "chains addresses"),
-        ("file:///etc/passwd", "is no source that is read; possible are paths, and s3://bucket/prefix"),
+        (
+            "file:///etc/passwd",
+            "is no source that is read; possible are paths, and s3://bucket/prefix",
+        ),
         ("local:///etc", "is no source that is read"),
         ("memory://a", "is no source that is read"),
         ("https://example.org/a.png", "URLs are sent as a list: a CSV"),
@@ -199,7 +222,10 @@ def test_exactly_three_schemes_are_read(text: str, said: str) -> None:
 def test_paths_are_no_addresses() -> None:
     for path in ("photos", "C:/photos", "C:\\photos", "a:b", "./s3/birds", "/s3:/birds"):
         assert not is_address(path)
-    assert address_of("s3://birds/a/b") == ("s3", "birds", "a/b/") and address_of("gs://birds").prefix == ""
+    assert (
+        address_of("s3://birds/a/b") == ("s3", "birds", "a/b/")
+        and address_of("gs://birds").prefix == ""
+    )
 
 
 @pytest.mark.parametrize(("scheme", "module"), [("s3", "s3fs"), ("gs", "gcsfs"), ("az", "adlfs")])
@@ -210,7 +236,9 @@ def test_a_missing_library_is_named_with_the_command(
         raise ImportError(name)
 
     monkeypatch.setattr(extras.importlib, "import_module", missing)
-    with pytest.raises(ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[{scheme}\]'"):
+    with pytest.raises(
+        ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[{scheme}\]'"
+    ):
         open_batch(f"{scheme}://birds/photos")
 
 
@@ -242,7 +270,9 @@ def test_a_real_bucket_is_the_folder_that_was_copied_to_it(
     client.make_bucket("birds-of-a-user")
     source = folder(tmp_path)
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        client.fput_object("birds-of-a-user", f"week 1/{path.relative_to(source).as_posix()}", str(path))
+        client.fput_object(
+            "birds-of-a-user", f"week 1/{path.relative_to(source).as_posix()}", str(path)
+        )
     for name, value in (("ACCESS_KEY_ID", s3.access_key), ("SECRET_ACCESS_KEY", s3.secret_key)):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -257,6 +287,8 @@ def test_a_real_bucket_is_the_folder_that_was_copied_to_it(
         if data is None:
             client.remove_object("birds-of-a-user", f"week 1/train/cat/{key}.png")
         else:  # of the same size, by its ETag alone another
-            client.put_object("birds-of-a-user", f"week 1/train/cat/{key}.png", io.BytesIO(data), len(data))
+            client.put_object(
+                "birds-of-a-user", f"week 1/train/cat/{key}.png", io.BytesIO(data), len(data)
+            )
         assert members(later)[f"train/cat/{key}.png"].strip(b"\0") == b""
         assert f"{key}.png” {said}" in later.warnings[0]

@@ -43,7 +43,9 @@ def test_size_and_digest_are_those_of_the_bytes(opened: Batch) -> None:
 
 @QUICK
 @given(share=st.floats(0, 1), off=st.integers(-3, 3))
-def test_what_is_read_from_any_byte_is_the_tail_of_the_whole(opened: Batch, share: float, off: int) -> None:
+def test_what_is_read_from_any_byte_is_the_tail_of_the_whole(
+    opened: Batch, share: float, off: int
+) -> None:
     start = min(max(0, int(share * opened.size) // 512 * 512 + off), opened.size)
     assert b"".join(opened.read_chunks(start)) == whole(opened)[start:]
 
@@ -63,7 +65,9 @@ def test_a_start_beyond_the_end_is_refused(opened: Batch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_source_elsewhere_and_at_another_time_is_the_same_bytes(kind: str, tmp_path: Path) -> None:
+def test_the_same_source_elsewhere_and_at_another_time_is_the_same_bytes(
+    kind: str, tmp_path: Path
+) -> None:
     make, options = KINDS[kind]
     made = [make(tmp_path / name / "same") for name in ("one", "two")]
     for path in (tmp_path / "two").rglob("*"):
@@ -96,7 +100,9 @@ def test_every_image_of_a_source_is_in_the_batch_with_its_own_bytes_part_and_lab
     if kind in CROPS:
         assert len(found) == sum(path.is_file() for path in crops(tmp_path / "crops").rglob("*"))
     else:
-        said = {name: part_and_label(name) for name in found} if table is None else read_table(table)
+        said = (
+            {name: part_and_label(name) for name in found} if table is None else read_table(table)
+        )
         told = sorted((*said[name], data) for name, data in found.items())
         assert told == sorted((sample.part, sample.label, sample.data) for sample in samples())
     assert list(found) == sorted(found)
@@ -106,17 +112,24 @@ def test_every_image_of_a_source_is_in_the_batch_with_its_own_bytes_part_and_lab
 def test_times_owners_and_modes_are_fixed(tmp_path: Path) -> None:
     batch = open_batch(folder(tmp_path))
     with tarfile.open(fileobj=io.BytesIO(whole(batch))) as tar:
-        assert {(m.mtime, m.mode, m.uid, m.gid, m.uname, m.gname) for m in tar} == {(0, 0o644, 0, 0, "", "")}
+        assert {(m.mtime, m.mode, m.uid, m.gid, m.uname, m.gname) for m in tar} == {
+            (0, 0o644, 0, 0, "", "")
+        }
 
 
-names = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs"]), min_size=1, max_size=90)
+names = st.text(
+    st.characters(codec="utf-8", categories=["L", "N", "P", "Zs"]), min_size=1, max_size=90
+)
 names = names.filter(
     lambda n: not n.startswith(".") and "/" not in n and "\\" not in n and len(n.encode()) < 250
 )
 
 
 @QUICK
-@given(files=st.dictionaries(names, st.binary(max_size=1500), min_size=1, max_size=6), start=st.floats(0, 1))
+@given(
+    files=st.dictionaries(names, st.binary(max_size=1500), min_size=1, max_size=6),
+    start=st.floats(0, 1),
+)
 def test_any_names_and_sizes_make_a_tar_that_can_be_read_from_anywhere(
     files: dict[str, bytes], start: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -131,7 +144,9 @@ def test_any_names_and_sizes_make_a_tar_that_can_be_read_from_anywhere(
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "touch", "remove"])
-def test_a_file_that_changes_after_it_was_listed_is_an_error_in_words(change: str, tmp_path: Path) -> None:
+def test_a_file_that_changes_after_it_was_listed_is_an_error_in_words(
+    change: str, tmp_path: Path
+) -> None:
     batch = open_batch(folder(tmp_path))
     assert batch.size > 0
     file = tmp_path / "train/cat/cat-1.png"
@@ -170,9 +185,13 @@ def test_crops_are_the_pixels_of_their_boxes(tmp_path: Path) -> None:
 
     make, _ = KINDS["coco"]
     found = members(open_batch(make(tmp_path / "coco")))  # type: ignore[arg-type]
-    by_hand = sorted(Image.open(path).tobytes() for path in crops(tmp_path / "crops").rglob("*.png"))
+    by_hand = sorted(
+        Image.open(path).tobytes() for path in crops(tmp_path / "crops").rglob("*.png")
+    )
     cut = sorted(
-        Image.open(io.BytesIO(data)).tobytes() for name, data in found.items() if name != "labels.csv"
+        Image.open(io.BytesIO(data)).tobytes()
+        for name, data in found.items()
+        if name != "labels.csv"
     )
     assert cut == by_hand
     assert max(map(len, cut)) < 3 * SCENE * SCENE
@@ -198,4 +217,7 @@ def test_the_package_needs_no_library_until_a_kind_does() -> None:
         f"import sys; sys.path.insert(0, {str(CLIENT)!r}); import perennial.pack; "
         "print([name for name in ('numpy', 'torch', 'PIL', 'pyarrow') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "[]\n"
+    )

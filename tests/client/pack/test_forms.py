@@ -1,4 +1,6 @@
-"""Forms in which tools really write what is read: turned photos, numbers as floats, columns of many types."""
+"""Forms in which tools really write what is read: turned photos, numbers as floats, columns of many
+types.
+"""
 
 import gzip
 import io
@@ -69,7 +71,15 @@ def test_crops_of_a_turned_photo_are_its_boxes_upright(
     with Image.open(tmp_path / "a.png") as stored:
         expected = stored.crop(area) if is_stored else upright.crop(area)
     if is_stored and orientation > 1:
-        turns = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # Image.Transpose, from the EXIF standard
+        turns = {
+            2: 0,
+            3: 3,
+            4: 1,
+            5: 5,
+            6: 4,
+            7: 6,
+            8: 2,
+        }  # Image.Transpose, from the EXIF standard
         expected = expected.transpose(Image.Transpose(turns[orientation]))
     batch = open_batch(as_coco(tmp_path, list(box), **said), **options)
     assert only_crop(batch).tobytes() == expected.convert("RGB").tobytes()
@@ -87,7 +97,8 @@ def test_yolo_counts_stored_pixels_unless_it_is_said(
     assert only_crop(batch).tobytes() == upright.crop(quarter).tobytes()
     other = "turned" if counted == "stored" else "stored"
     assert batch.warnings == [
-        "1 image is turned by EXIF, and nothing says of which pixels the boxes are: they were taken as "
+        "1 image is turned by EXIF, and nothing says of which pixels the boxes are: they were "
+        "taken as "
         f"{counted}. If the crops are wrong: -o boxes={other}."
     ]
 
@@ -167,7 +178,10 @@ def test_images_of_parquet_by_their_type(image: pa.Array, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("label", "said"),
     [
-        (pa.array([[0, 1], [1]]), r"is list<.*int64>: several labels for one image \(multi-label\)"),
+        (
+            pa.array([[0, 1], [1]]),
+            r"is list<.*int64>: several labels for one image \(multi-label\)",
+        ),
         (pa.array([["a"], []]), "is list<.*string>: several labels for one image"),
         (pa.array([{"int": 1}, {"int": 2}]), "is struct<.*>: several labels"),
         (pa.array([True, False]), "is bool; labels are numbers or names"),
@@ -202,7 +216,9 @@ def test_a_column_of_one_label_is_offered_beside_one_of_several(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("packed", ["", ":gz"])
-def test_tars_written_one_after_another_are_read_one_after_another(packed: str, tmp_path: Path) -> None:
+def test_tars_written_one_after_another_are_read_one_after_another(
+    packed: str, tmp_path: Path
+) -> None:
     plain = members(open_batch(shards(tmp_path / "two")))
     shards(tmp_path / "one")
     second = tmp_path / "one/train-000001.tar"

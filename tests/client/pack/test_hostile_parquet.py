@@ -22,7 +22,9 @@ ROW = {"bytes": b"\x89PNG", "path": "a.png"}
 def written(at: Path, columns: dict[str, Any], features: Any = None, **options: Any) -> Path:
     table = pa.table(columns)
     if features is not None:
-        text = features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+        text = (
+            features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+        )
         table = table.replace_schema_metadata({"huggingface": text})
     pq.write_table(table, at / "some.parquet", **options)
     return at / "some.parquet"
@@ -50,9 +52,11 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "names are numbers": (GOOD, {**NAMED, "label": {"_type": "ClassLabel", "names": [7]}}),
     "names are nothing": (GOOD, {**NAMED, "label": {"_type": "ClassLabel", "names": []}}),
     "labels are lists": ({**GOOD, "label": pa.array([[1]])}, None),
-    "labels are maps": ({**GOOD, "label": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}, None),
+    "labels are "
+    "maps": ({**GOOD, "label": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}, None),
     "paths are bytes": ({**GOOD, "image": image(pa.binary(), b"x", pa.binary(), b"y")}, None),
-    "paths are lists": ({**GOOD, "image": image(pa.binary(), b"x", pa.list_(pa.string()), ["y"])}, None),
+    "paths are "
+    "lists": ({**GOOD, "image": image(pa.binary(), b"x", pa.list_(pa.string()), ["y"])}, None),
     "bytes are text": ({**GOOD, "image": image(pa.string(), "x", pa.string(), "y")}, None),
     "a label of 5,000 digits": ({**GOOD, "label": pa.array(["9" * 5000])}, NAMED),
     "no image in a row": ({**GOOD, "image": pa.array([None], IMAGE)}, None),
@@ -77,8 +81,13 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "some.parquet")
 
 
-def test_a_column_that_grows_beyond_a_hundredfold_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    bomb = {"image": pa.array([{"bytes": bytes(100 << 20), "path": "a.png"}], IMAGE), "label": pa.array([0])}
+def test_a_column_that_grows_beyond_a_hundredfold_is_refused_before_it_is_unpacked(
+    tmp_path: Path,
+) -> None:
+    bomb = {
+        "image": pa.array([{"bytes": bytes(100 << 20), "path": "a.png"}], IMAGE),
+        "label": pa.array([0]),
+    }
     path = written(tmp_path, bomb, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 1 << 20
     with pytest.raises(PackError, match=r"grows .* times when it is unpacked"):
@@ -123,9 +132,18 @@ def fuzzed(folder: Path, count: int) -> Counter[str]:
     found: Counter[str] = Counter()
     begin = 0
     while begin < count:
-        arguments = [str(here), str(root), str(root / "client"), str(folder), str(begin), str(count - begin)]
+        arguments = [
+            str(here),
+            str(root),
+            str(root / "client"),
+            str(folder),
+            str(begin),
+            str(count - begin),
+        ]
         limited = f'ulimit -v {6 << 20}; exec {sys.executable} -c "$0" "$@"'
-        done = subprocess.run(["bash", "-c", limited, FUZZ, *arguments], capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", "-c", limited, FUZZ, *arguments], capture_output=True, text=True
+        )
         words = done.stdout.split()
         numbers = [int(word) for word in words if word.isdigit()]
         found.update(word for word in words if not word.isdigit())

@@ -56,7 +56,9 @@ def test_a_kind_is_recognised_by_its_look(make: Make, kind: str, tmp_path: Path)
         (yolo, "data.yaml", "yolo"),
     ],
 )
-def test_a_single_file_of_a_kind_is_recognised(make: Make, file: str, kind: str, tmp_path: Path) -> None:
+def test_a_single_file_of_a_kind_is_recognised(
+    make: Make, file: str, kind: str, tmp_path: Path
+) -> None:
     make(tmp_path)
     assert kind_of(tmp_path / file) == kind
     assert open_batch(tmp_path / file).size > 2048
@@ -110,7 +112,11 @@ def test_archives_are_sent_as_they_are(tmp_path: Path) -> None:
         archive.writestr("cat/1.png", png("1"))
     for name in ("own.tar", "own.zip"):
         data = (tmp_path / name).read_bytes()
-        for batch in (open_batch(tmp_path / name), open_batch(str(tmp_path / name)), open_batch(data)):
+        for batch in (
+            open_batch(tmp_path / name),
+            open_batch(str(tmp_path / name)),
+            open_batch(data),
+        ):
             assert b"".join(batch.read_chunks()) == data
             assert b"".join(batch.read_chunks(100)) == data[100:]
             assert batch.describe().endswith("sent as it is.")
@@ -132,7 +138,16 @@ def test_what_is_no_kind_is_told_what_was_found_and_what_is_possible(tmp_path: P
     ):
         with pytest.raises(PackError, match=found) as said:
             open_batch(tmp_path / name)
-        for kind in ("folder", "csv", "webdataset", "parquet", "imagefolder", "coco", "yolo", "archive"):
+        for kind in (
+            "folder",
+            "csv",
+            "webdataset",
+            "parquet",
+            "imagefolder",
+            "coco",
+            "yolo",
+            "archive",
+        ):
             assert f"({kind})" in str(said.value)
     with pytest.raises(PackError, match="There is no file or folder"):
         open_batch(tmp_path / "nothing")
@@ -163,7 +178,9 @@ def test_a_missing_library_is_named_with_the_command(
         raise ImportError(name)
 
     monkeypatch.setattr(extras.importlib, "import_module", missing)
-    with pytest.raises(ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[data\]'"):
+    with pytest.raises(
+        ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[data\]'"
+    ):
         open_batch(make(tmp_path))
 
 

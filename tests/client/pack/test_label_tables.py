@@ -1,4 +1,6 @@
-"""Label tables of the client: folders are read as the service reads their archive, lists by paths from their folder."""
+"""Label tables of the client: folders are read as the service reads their archive, lists by paths
+from their folder.
+"""
 
 import io
 import sys

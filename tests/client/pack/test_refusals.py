@@ -15,21 +15,26 @@ from perennial.pack.plain_yaml import parse_text
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("foo,bar\n2.png,cat\n", "has the columns “foo”, “bar”.*Expected is a column of images and one of labels"),
+        ("foo,bar\n2.png,cat\n", "has the columns “foo”, “bar”.*Expected is a column of images and "
+            "one of labels"),
         ("path\n1.png\n", "is no table: it begins with “path”"),
         ("path,label\n", "lists no images"),
         ("path,label\n1.png\n", "line 2 of list.csv: has 1 cells instead of 2"),
         ("path,label,split\n1.png,cat,train\n1.png,cat,\n2.png,a,later\n3.png,a,later\n",
          "has the split “later”; it must be train, test, validation or empty"),
         ('path,label\n"1.png,cat\n', "is not valid CSV"),
-        ("path,label\n2.png,cat\n", "line 2 of list.csv: names “2.png”, which is not in the folder"),
-        ("path,label\n1.png,cat\n./1.png,dog\n", "names “./1.png” with “dog”; line 2 of list.csv says the label “cat”"),
+        ("path,label\n2.png,cat\n", "line 2 of list.csv: names “2.png”, which is not in the "
+            "folder"),
+        ("path,label\n1.png,cat\n./1.png,dog\n", "names “./1.png” with “dog”; line 2 of list.csv "
+            "says the label “cat”"),
         ("path,label\n../out.png,cat\n", "line 2 of .* out of the folder .* allow_outside=True"),
         ("path,label\n/etc/hostname,cat\n", "out of the folder"),
         ("path,label,split\n1.png,cat,test\n", "has a test part, but no images to learn"),
     ],
 )  # fmt: skip
-def test_a_list_is_refused_with_the_line_and_the_remedy(text: str, said: str, tmp_path: Path) -> None:
+def test_a_list_is_refused_with_the_line_and_the_remedy(
+    text: str, said: str, tmp_path: Path
+) -> None:
     write(tmp_path / "out.png", png("out"))
     write(tmp_path / "in/1.png", png("1"))
     write(tmp_path / "in/list.csv", text.encode())
@@ -46,7 +51,9 @@ def test_a_list_is_refused_with_the_line_and_the_remedy(text: str, said: str, tm
         ("1.png,Käfer\n", "utf-16-le"),
     ],
 )
-def test_a_list_is_read_whatever_separates_its_cells(text: str, encoding: str, tmp_path: Path) -> None:
+def test_a_list_is_read_whatever_separates_its_cells(
+    text: str, encoding: str, tmp_path: Path
+) -> None:
     write(tmp_path / "below/1.png", png("1"))
     write(tmp_path / "list.csv", text.encode(encoding))
     assert "Käfer" in open_batch(tmp_path / "list.csv").describe()
@@ -134,10 +141,14 @@ def table(at: Path, **columns: list[object]) -> Path:
 
 def test_columns_of_parquet_are_found_or_asked_for(tmp_path: Path) -> None:
     image = [{"bytes": png("1"), "path": None}, {"bytes": png("2"), "path": None}]
-    assert "(“cat” 1, “dog” 1)" in open_batch(table(tmp_path, image=image, label=["cat", "dog"])).describe()
+    assert (
+        "(“cat” 1, “dog” 1)"
+        in open_batch(table(tmp_path, image=image, label=["cat", "dog"])).describe()
+    )
     file = table(tmp_path, picture=image, kind=["cat", "dog"])
     with pytest.raises(
-        PackError, match=r"no column “image”; its columns are “picture”, “kind”. Say which with image="
+        PackError,
+        match=r"no column “image”; its columns are “picture”, “kind”. Say which with image=",
     ):
         open_batch(file)
     assert "2 images" in open_batch(file, image="picture", label="kind").describe()
@@ -148,7 +159,10 @@ def test_columns_of_parquet_are_found_or_asked_for(tmp_path: Path) -> None:
 def test_rows_without_label_or_image_are_told(tmp_path: Path) -> None:
     image: list[object] = [{"bytes": png("1"), "path": "a"}, {"bytes": None, "path": "b.png"}]
     batch = open_batch(table(tmp_path, image=image, label=[1, -1]))
-    assert (batch.warnings, "1 image of" in batch.describe()) == (["1 row without a label left out."], True)
+    assert (batch.warnings, "1 image of" in batch.describe()) == (
+        ["1 row without a label left out."],
+        True,
+    )
     batch = open_batch(table(tmp_path, image=image, label=[1, 2]))
     assert batch.size > 0 and "1 image of" in batch.describe()
     assert "has no image in it, perhaps only its path" in batch.warnings[0]
@@ -179,7 +193,10 @@ def test_images_that_are_nowhere_are_told_with_the_folders(tmp_path: Path) -> No
 
 
 def test_crowds_and_empty_boxes_are_left_out_and_said(tmp_path: Path) -> None:
-    assert "1 annotation of crowds left out." in open_batch(changed(tmp_path / "a", {"iscrowd": 1})).warnings
+    assert (
+        "1 annotation of crowds left out."
+        in open_batch(changed(tmp_path / "a", {"iscrowd": 1})).warnings
+    )
     for number, box in enumerate(([1, 1, 0, 5], [30, 1, 5, 5], [-5, -5, 5, 5])):
         batch = open_batch(changed(tmp_path / f"b{number}", {"bbox": box}))
         assert batch.warnings == ["1 box of no area, or outside the image, left out."]
@@ -193,7 +210,10 @@ def test_boxes_are_kept_within_their_image(tmp_path: Path) -> None:
 
 def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
     batch = open_batch(changed(tmp_path, {"category_id": 20}), whole=True)
-    assert batch.warnings == ["1 image of several classes left out."] and "13 images" in batch.describe()
+    assert (
+        batch.warnings == ["1 image of several classes left out."]
+        and "13 images" in batch.describe()
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,10 +222,13 @@ def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
         ("data.yaml", "train: train/images\nnames: []\n", "has no list “names”"),
         ("data.yaml", "train: ../../etc\nnames: [cat, dog]\n", "out of the folder"),
         ("data.yaml", "train: nowhere\nnames: [cat, dog]\n", "names “nowhere”, which is not in"),
-        ("data.yaml", "train: train/images\nnames: [cat]\n", "has the class 1, but “data.yaml” names 1 classes"),
+        ("data.yaml", "train: train/images\nnames: [cat]\n", "has the class 1, but “data.yaml” "
+            "names 1 classes"),
     ],
 )  # fmt: skip
-def test_yolo_that_does_not_fit_together_is_told(file: str, text: str, said: str, tmp_path: Path) -> None:
+def test_yolo_that_does_not_fit_together_is_told(
+    file: str, text: str, said: str, tmp_path: Path
+) -> None:
     yolo(tmp_path)
     (tmp_path / file).write_text(text)
     with pytest.raises(PackError, match=said):
@@ -237,7 +260,9 @@ def test_names_are_read_as_yaml_has_them(text: str, names: object) -> None:
 
     assert parse_text(text, "a file")["names"] == names
     by_yaml = yaml.safe_load(text.removeprefix("\ufeff"))["names"]
-    assert by_yaml == ({int(key): name for key, name in names.items()} if isinstance(names, dict) else names)
+    assert by_yaml == (
+        {int(key): name for key, name in names.items()} if isinstance(names, dict) else names
+    )
 
 
 @pytest.mark.parametrize("text", ["names: [a, b", "names: [a, [b]]", "? odd", "names: [a: {b}]"])

@@ -23,7 +23,9 @@ QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(Hea
 characters = "abé /\\.:\t\n\u200d\u202e\ufe0f\u00ad\u0915\u094d\u2800☂"
 odd = st.sampled_from([*characters, "e\u0301", "..", "\udc80", "👩\u200d💻", "☂\ufe0f"])
 texts = st.one_of(
-    st.lists(odd, max_size=8).map("".join), st.text(max_size=6), st.text("ab", min_size=95, max_size=105)
+    st.lists(odd, max_size=8).map("".join),
+    st.text(max_size=6),
+    st.text("ab", min_size=95, max_size=105),
 )
 
 
@@ -42,7 +44,11 @@ def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
 
 
 @QUICK
-@given(st.one_of(texts, st.lists(st.sampled_from(["a", "..", ".", "b.png"]), max_size=40).map("/".join)))
+@given(
+    st.one_of(
+        texts, st.lists(st.sampled_from(["a", "..", ".", "b.png"]), max_size=40).map("/".join)
+    )
+)
 @example("a" * 1100)
 def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None:
     if not names.wrong_path(path):
@@ -75,7 +81,15 @@ CLASSES = [
     "2024-05-01",
     "2024",
 ]
-JUNK = [".DS_Store", "Thumbs.db", "desktop.ini", "._1.png", "1.png:Zone.Identifier", "Icon\r", "README.docx"]
+JUNK = [
+    ".DS_Store",
+    "Thumbs.db",
+    "desktop.ini",
+    "._1.png",
+    "1.png:Zone.Identifier",
+    "Icon\r",
+    "README.docx",
+]
 OTHERS = [
     "LICENSE",
     "notes.txt",
@@ -88,14 +102,28 @@ OTHERS = [
     "3",
 ]
 folders = st.sampled_from([*PART_WORDS, *CONTAINERS, *CLASSES, "@eaDir", ".hidden", "__MACOSX"])
-files = st.sampled_from(["1.png", "2.jpg", "4.PNG", "1.png", "\u00e9.jpg", "e\u0301.jpg", *JUNK, *OTHERS])
-paths = st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files)
+files = st.sampled_from(
+    ["1.png", "2.jpg", "4.PNG", "1.png", "\u00e9.jpg", "e\u0301.jpg", *JUNK, *OTHERS]
+)
+paths = st.builds(
+    lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files
+)
 wrapped = st.builds(
-    lambda top, found: {f"{top}/{path}" for path in found}, folders, st.sets(paths, min_size=1, max_size=9)
+    lambda top, found: {f"{top}/{path}" for path in found},
+    folders,
+    st.sets(paths, min_size=1, max_size=9),
 )
 trees = st.one_of(st.sets(paths, min_size=1, max_size=12), wrapped)
 choices = st.sampled_from(
-    [{}, {}, {}, {"layout": "folders"}, {"one_class": True}, {"classes": "level:1"}, {"classes": "level:2"}]
+    [
+        {},
+        {},
+        {},
+        {"layout": "folders"},
+        {"one_class": True},
+        {"classes": "level:1"},
+        {"classes": "level:2"},
+    ]
 )
 EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
     ({"data/train/cat/1.png", "data/test/cat/1.png"}, {}),
@@ -111,12 +139,18 @@ EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
 
 
 def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
-    """Check that the client reads a folder as the service reads an archive of it, and the one that is sent."""
+    """Check that the client reads a folder as the service reads an archive of it, and the one that
+    is sent.
+    """
     for path in tree:
         if not any(other.startswith(f"{path}/") for other in tree):
             write(at / path, b"image")
     every = sorted(
-        {service_names.path_of(str(path.relative_to(at))): None for path in at.rglob("*") if path.is_file()}
+        {
+            service_names.path_of(str(path.relative_to(at))): None
+            for path in at.rglob("*")
+            if path.is_file()
+        }
     )
     reading = Reading(read_options(option_texts(chosen)))
     whole: dict[str, tuple[str, bool]] | str
@@ -138,7 +172,9 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         sent = [service_names.path_of(name) for name in tar.getnames()]
         tables = {
-            number: tar.extractfile(name) for number, name in enumerate(tar.getnames()) if name == CSV_NAME
+            number: tar.extractfile(name)
+            for number, name in enumerate(tar.getnames())
+            if name == CSV_NAME
         }
         read = {number: file.read() for number, file in tables.items() if file is not None}
     layout = build_layout(sent, Limits(), read.__getitem__)
@@ -181,7 +217,9 @@ def test_two_thousand_folders_are_read_as_the_service_reads_archives_of_them(
 
 @pytest.mark.parametrize("label", ["", "a" * 101, "cat\u200d", "line\nbreak"])
 def test_labels_that_would_be_refused_are_told_with_an_example(label: str, tmp_path: Path) -> None:
-    with pytest.raises(PackError, match=r"The service would refuse 1 label of a mapping: .* \(of “0000000"):
+    with pytest.raises(
+        PackError, match=r"The service would refuse 1 label of a mapping: .* \(of “0000000"
+    ):
         open_batch({label: [png("a")], "dog": [png("b")]})
 
 

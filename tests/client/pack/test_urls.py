@@ -1,4 +1,6 @@
-"""A list of URLs: what is fetched, what is refused, and that hostile lists and servers cost no batch."""
+"""A list of URLs: what is fetched, what is refused, and that hostile lists and servers cost no
+batch.
+"""
 
 import io
 import tarfile
@@ -56,7 +58,9 @@ def test_a_list_becomes_the_batch_of_its_images(photos: Photos, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("head", ["none", "no length"])
-def test_a_server_that_tells_no_sizes_is_read_for_them(photos: Photos, head: str, tmp_path: Path) -> None:
+def test_a_server_that_tells_no_sizes_is_read_for_them(
+    photos: Photos, head: str, tmp_path: Path
+) -> None:
     photos.no_head = head == "none"
     if head == "no length":
         for number in range(10):
@@ -98,11 +102,15 @@ HOSTILE: list[tuple[str, str | Page, str]] = [
     ("a user name", "https://a@127.0.0.1/a.png", "is no URL in its plain form"),
     ("control characters", "https://127.0.0.1/a\x1b[2J.png", "is no URL in its plain form"),
     ("metadata", "https://169.254.169.254/latest", "169.254.169.254 is a link-local address"),
-    ("metadata by its name", "https://metadata.google.internal/a", "a cloud's own service for its machines"),
+    ("metadata by its name", "https://metadata.google.internal/a", "a cloud's own service for its "
+        "machines"),
     ("redirect to metadata", Page(status=302, Location="https://169.254.169.254/"), "link-local address"),
-    ("redirect to a file", Page(status=302, Location="file:///etc/passwd"), "redirects to what is of file:"),
-    ("redirect to http", Page(status=301, Location="http://127.0.0.1/0.png"), "redirects to what is of http:"),
-    ("redirect without a scheme", Page(status=302, Location="//evil.test/a"), "redirects to what is of no scheme"),
+    ("redirect to a file", Page(status=302, Location="file:///etc/passwd"), "redirects to what is "
+        "of file:"),
+    ("redirect to http", Page(status=301, Location="http://127.0.0.1/0.png"), "redirects to what "
+        "is of http:"),
+    ("redirect without a scheme", Page(status=302, Location="//evil.test/a"), "redirects to what "
+        "is of no scheme"),
     ("redirects in a circle", Page(status=302, Location="/x.png"), "redirects more than 5 times"),
     ("a page", Page(b"<html>", kind="text/html"), "is text/html, no image"),
     ("packed", Page(b"x", Content_Encoding="gzip"), "is packed by 'gzip', which was not asked for"),
@@ -134,7 +142,9 @@ def test_an_answer_that_drips_ends_at_the_deadline(photos: Photos) -> None:
         Fetcher(allow_private=True, seconds=0.5).get(f"{photos.url}/x.png", 1 << 20)
 
 
-@pytest.mark.parametrize("answers", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1"], ["::ffff:10.0.0.1"]])
+@pytest.mark.parametrize(
+    "answers", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1"], ["::ffff:10.0.0.1"]]
+)
 def test_private_addresses_are_dialled_only_where_it_is_allowed(
     photos: Photos, answers: list[str], tmp_path: Path
 ) -> None:
@@ -147,7 +157,9 @@ def test_private_addresses_are_dialled_only_where_it_is_allowed(
     assert photos.asked == []
 
 
-def test_a_name_is_resolved_once_a_request_and_that_address_dialled(photos: Photos, tmp_path: Path) -> None:
+def test_a_name_is_resolved_once_a_request_and_that_address_dialled(
+    photos: Photos, tmp_path: Path
+) -> None:
     port = photos.url.rpartition(":")[2]
     asked: list[str] = []
 
@@ -167,7 +179,10 @@ def test_a_list_has_a_bound(photos: Photos, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("url,kind\nhttps://a.test/1.png,cat\n", "names no column label: each line is a URL and a label"),
+        (
+            "url,kind\nhttps://a.test/1.png,cat\n",
+            "names no column label: each line is a URL and a label",
+        ),
         ("url,label\n", "lists no images"),
         ("https://a.test/1.png\n", "lists no images"),
         ("url,label\nftp://a/1.png,cat\nhttp://a/1,cat\n", "2 entries of 2 .* cannot be used"),
@@ -206,7 +221,9 @@ def test_an_image_that_changes_under_way_costs_itself_and_no_more(
     assert members(batch) == found
 
 
-def test_an_image_that_changes_after_the_digest_ends_the_upload(photos: Photos, tmp_path: Path) -> None:
+def test_an_image_that_changes_after_the_digest_ends_the_upload(
+    photos: Photos, tmp_path: Path
+) -> None:
     batch = open_batch(listed(tmp_path, photos), allow_private=True)
     batch.sha256()
     photos.pages["/3.png"] = Page(status=404)
@@ -214,7 +231,9 @@ def test_an_image_that_changes_after_the_digest_ends_the_upload(photos: Photos, 
         members(batch)
 
 
-def test_an_image_that_changes_while_it_is_sent_ends_the_upload(photos: Photos, tmp_path: Path) -> None:
+def test_an_image_that_changes_while_it_is_sent_ends_the_upload(
+    photos: Photos, tmp_path: Path
+) -> None:
     batch = open_batch(listed(tmp_path, photos), allow_private=True)
     photos.pages["/3.png"] = Page(status=404)
     entry = (batch.size - 1024) // 11  # each takes a block of header and one of data

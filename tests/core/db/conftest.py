@@ -13,7 +13,9 @@ from tests.core.rows import make_job_row, make_model_row, make_task_row
 def _rows(session: Session) -> None:
     job = make_job_row("job_1", "mdl_1", "own_1", "tsk_1", recipe={"epochs": 3}, created_at=1.5)
     job.progress = {"phase": "train", "step": 2}
-    key = Key(id="key_1", owner_id="own_1", name="k", prefix="abc", hash="h", scope="read", created_at=1.0)
+    key = Key(
+        id="key_1", owner_id="own_1", name="k", prefix="abc", hash="h", scope="read", created_at=1.0
+    )
     for row in (
         Owner(id="own_1", name="team", created_at=1.0),
         make_model_row("mdl_1", "own_1", architecture={}, image={}),

@@ -67,7 +67,10 @@ def test_an_unknown_job_is_none(filled: Database) -> None:
 def lines(database: Database) -> list[tuple[object, object]]:
     with database.read() as session:
         query = select(Event).where(Event.type == "log", Event.at >= 10).order_by(Event.id)
-        return [(event.data["level"], event.data["message"]) for event in session.execute(query).scalars()]
+        return [
+            (event.data["level"], event.data["message"])
+            for event in session.execute(query).scalars()
+        ]
 
 
 def moved(database: Database, *moves: tuple[Action, dict[str, object]]) -> None:
@@ -79,7 +82,12 @@ def moved(database: Database, *moves: tuple[Action, dict[str, object]]) -> None:
 
 
 def test_a_persons_wishes_are_lines_of_the_log(filled: Database) -> None:
-    moved(filled, (Action.PAUSE, {}), (Action.RESUME, {}), (Action.CANCEL, {"reason": "model deleted"}))
+    moved(
+        filled,
+        (Action.PAUSE, {}),
+        (Action.RESUME, {}),
+        (Action.CANCEL, {"reason": "model deleted"}),
+    )
     assert lines(filled) == [
         ("info", "Paused: the job keeps its place, and later jobs of the model wait."),
         ("info", "Resumed: the job waits for a worker."),
@@ -89,7 +97,9 @@ def test_a_persons_wishes_are_lines_of_the_log(filled: Database) -> None:
 
 def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
     lost = {"reason": "The worker w-1 stopped reporting.", "strikes": 2}
-    ended = {"error": {"kind": "lost", "code": "job-lost", "detail": "3 attempts in a row were lost."}}
+    ended = {
+        "error": {"kind": "lost", "code": "job-lost", "detail": "3 attempts in a row were lost."}
+    }
     moved(
         filled,
         (Action.VALIDATE, {"attempt": 0}),

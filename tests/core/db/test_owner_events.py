@@ -1,4 +1,6 @@
-"""Events of an owner are numbered in the order of their commits, whoever writes them at the same moment."""
+"""Events of an owner are numbered in the order of their commits, whoever writes them at the same
+moment.
+"""
 
 import threading
 
@@ -64,7 +66,9 @@ def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Datab
     assert seen == len(ids(database)) == 3 * told
 
 
-def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(database: Database) -> None:
+def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(
+    database: Database,
+) -> None:
     if database.dialect == "sqlite":
         return  # its writers are alone from their first statement
     model = a_model(database)

@@ -52,7 +52,9 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
     db.close()
 
 
-def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(postgres_url: str) -> None:
+def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(
+    postgres_url: str,
+) -> None:
     db = Database(postgres_url, statement_s=0.2)
     sleep = text("SELECT pg_sleep(0.6)")
     with migrate.begin_exclusive(db) as connection:
@@ -85,7 +87,9 @@ def test_a_statement_that_fails_for_another_reason_keeps_its_connection(relayed:
     db.close()
 
 
-def test_a_poll_of_a_silent_database_is_unavailable_in_time(relay: FaultProxy, relayed: str) -> None:
+def test_a_poll_of_a_silent_database_is_unavailable_in_time(
+    relay: FaultProxy, relayed: str
+) -> None:
     async def poll() -> None:
         reads = PollingReads(relayed, timeout_s=1.0)
         try:

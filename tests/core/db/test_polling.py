@@ -1,4 +1,6 @@
-"""Reads for polling: everything a poll shows in one query, quickly, and a typed error in an outage."""
+"""Reads for polling: everything a poll shows in one query, quickly, and a typed error in
+an outage.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,7 +38,13 @@ def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
     assert (job.id, job.owner_id, job.model_id, job.task_id, job.task_number) == (
         "job_1", "own_1", "mdl_1", "tsk_1", 1,
     )  # fmt: skip
-    assert (job.state, job.revision, job.attempt, job.version, job.error) == ("queued", 1, 0, None, None)
+    assert (job.state, job.revision, job.attempt, job.version, job.error) == (
+        "queued",
+        1,
+        0,
+        None,
+        None,
+    )
     assert (job.progress, job.recipe) == ({"phase": "train", "step": 2}, {"epochs": 3})
     assert (job.created_at, job.started_at, job.finished_at) == (1.5, None, None)
 
@@ -96,7 +104,12 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
     with database.write() as session:
         session.add_all(
             OwnerEvent(
-                owner_id=owner, model_id="mdl_1", job_id=None, type=rare.get(n, "job"), data={}, at=1.0
+                owner_id=owner,
+                model_id="mdl_1",
+                job_id=None,
+                type=rare.get(n, "job"),
+                data={},
+                at=1.0,
             )
             for n in range(50)
             for owner in ("own_1", "own_2")
@@ -112,7 +125,9 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
                 expected = [event.id for event in of if types is None or event.type in types]
                 for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
                     found = await reads.owner_events(about, after, limit, types)
-                    assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][:limit]
+                    assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][
+                        :limit
+                    ]
             assert await reads.newest_owner_event(about) == of[-1].id
         assert await reads.newest_owner_event(About(owner_id="nobody")) == 0
 
@@ -151,7 +166,9 @@ def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Dat
     with_reads(filled, use)
 
 
-def test_nothing_can_be_written_through_the_read_connection(tmp_path: Path, filled: Database) -> None:
+def test_nothing_can_be_written_through_the_read_connection(
+    tmp_path: Path, filled: Database
+) -> None:
     if filled.dialect != "sqlite":
         return
 

@@ -16,7 +16,14 @@ def test_what_any_row_names_is_used(filled: Database) -> None:
         task = session.get_one(Task, "tsk_1")
         task.train_sha256, task.held_out_sha256 = "a" * 64, "b" * 64
         session.add(
-            Base(id="bas_1", owner_id="own_1", architecture={}, sha256="c" * 64, bytes=1, created_at=1.0)
+            Base(
+                id="bas_1",
+                owner_id="own_1",
+                architecture={},
+                sha256="c" * 64,
+                bytes=1,
+                created_at=1.0,
+            )
         )
     with filled.read() as session:
         every = [letter * 64 for letter in "abcd"]

@@ -25,7 +25,9 @@ def test_an_exception_rolls_back_everything(filled: Database) -> None:
 @pytest.mark.both_databases
 def test_an_error_does_not_quote_the_values_of_its_statement(filled: Database) -> None:
     with pytest.raises(DBAPIError) as failed, filled.read() as session:
-        session.execute(text("SELECT nowhere FROM owners WHERE name = :name"), {"name": "secret-value"})
+        session.execute(
+            text("SELECT nowhere FROM owners WHERE name = :name"), {"name": "secret-value"}
+        )
     assert "nowhere" in str(failed.value)
     assert "secret-value" not in str(failed.value)
 
@@ -85,7 +87,9 @@ def test_a_server_that_is_away_is_an_outage() -> None:
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("statement", ["SELECT 1 FROM nowhere", "SELECT nothing FROM jobs", "SELEKT 1"])
+@pytest.mark.parametrize(
+    "statement", ["SELECT 1 FROM nowhere", "SELECT nothing FROM jobs", "SELEKT 1"]
+)
 def test_a_wrong_statement_is_no_outage(database: Database, statement: str) -> None:
     with pytest.raises(DBAPIError) as error, database.read() as session:
         session.execute(text(statement))
@@ -134,7 +138,9 @@ def test_a_lock_that_is_not_given_is_an_outage(tmp_path: Path) -> None:
     db.close()
 
 
-def test_a_connection_keeps_the_pages_that_the_figures_of_many_versions_lie_on(tmp_path: Path) -> None:
+def test_a_connection_keeps_the_pages_that_the_figures_of_many_versions_lie_on(
+    tmp_path: Path,
+) -> None:
     db = Database(f"sqlite:///{tmp_path}/database")
     with db.read() as session:
         assert session.execute(text("PRAGMA cache_size")).scalar_one() == -CACHE_KIB

@@ -29,9 +29,24 @@ EXPECTED: dict[Action, dict[str, str]] = {
     },
     A.PUBLISH: {"running": "succeeded"},
     A.FINISH: {"validating": "succeeded", "running": "succeeded"},
-    A.FAIL: {"validating": "failed", "running": "failed", "cancelling": "cancelled", "pausing": "failed"},
-    A.REQUEUE: {"validating": "queued", "running": "queued", "cancelling": "cancelled", "pausing": "paused"},
-    A.RELEASE: {"validating": "queued", "running": "queued", "cancelling": "cancelled", "pausing": "paused"},
+    A.FAIL: {
+        "validating": "failed",
+        "running": "failed",
+        "cancelling": "cancelled",
+        "pausing": "failed",
+    },
+    A.REQUEUE: {
+        "validating": "queued",
+        "running": "queued",
+        "cancelling": "cancelled",
+        "pausing": "paused",
+    },
+    A.RELEASE: {
+        "validating": "queued",
+        "running": "queued",
+        "cancelling": "cancelled",
+        "pausing": "paused",
+    },
     A.STOPPED: {"cancelling": "cancelled", "pausing": "paused"},
     A.CANCEL: {
         "queued": "cancelled",

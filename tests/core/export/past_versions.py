@@ -1,8 +1,9 @@
-"""Manifests and parts of versions as older code stored them: each architecture with each way to answer.
+"""Manifests and parts of versions as older code stored them: each architecture with each way to
+answer.
 
-`digests(write)` gives one digest for each pair, over the downloads of every scenario, of version 0 and a
-later one. What today's code makes of them is compared with `download-digests.json`, which the code of commit
-678d427 wrote.
+`digests(write)` gives one digest for each pair, over the downloads of every scenario, of version 0
+and a later one. What today's code makes of them is compared with `download-digests.json`, which the
+code of commit 678d427 wrote.
 """
 
 import hashlib
@@ -83,7 +84,8 @@ def _versions(architecture: Json, method: str, folder: Path) -> Iterator[tuple[J
             "predicts_with": list(kinds),
         }
         later["parts"] = [
-            {"name": name, "type": name.partition(".")[0], "sha256": "0" * 64, "bytes": 1} for name in tensors
+            {"name": name, "type": name.partition(".")[0], "sha256": "0" * 64, "bytes": 1}
+            for name in tensors
         ]
         yield later | ({} if network is None else {"network": network}), _parts(folder, tensors)
     if method == "icarl":  # some class has no exemplars: the head answers
@@ -96,7 +98,9 @@ def _versions(architecture: Json, method: str, folder: Path) -> Iterator[tuple[J
 
 def _manifest(architecture: Json, scenario: str, version: int, channels: int) -> Json:
     classes = (
-        [f"class {i}" for i in range(60)] if scenario == "data" else ["cat", "``` | <b>\n# title", "Füchse"]
+        [f"class {i}" for i in range(60)]
+        if scenario == "data"
+        else ["cat", "``` | <b>\n# title", "Füchse"]
     )
     manifest: Json = {
         "format": 1,
@@ -137,7 +141,12 @@ def _parts(folder: Path, tensors: dict[str, list[str]]) -> Parts:
 def _safetensors(names: list[str]) -> bytes:
     """Two numbers under each name."""
     header = {
-        n: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]} for i, n in enumerate(names)
+        n: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]}
+        for i, n in enumerate(names)
     }
     text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + struct.pack(f"<{2 * len(names)}f", *range(2 * len(names)))
+    return (
+        struct.pack("<Q", len(text))
+        + text
+        + struct.pack(f"<{2 * len(names)}f", *range(2 * len(names)))
+    )

@@ -18,7 +18,9 @@ CATALOGUE = catalogue()
 
 def of(manifest: dict[str, Any]) -> Manifest:
     """A manifest, with what every one has."""
-    return Manifest.from_json({"scenario": "class", "image": {"size": 8, "channels": 3}, **manifest})
+    return Manifest.from_json(
+        {"scenario": "class", "image": {"size": 8, "channels": 3}, **manifest}
+    )
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE["architectures"]))
@@ -30,7 +32,9 @@ def test_every_architecture_and_network_family_has_its_code(name: str, family: s
     ast.parse(code + card_code.image_code(Image(size=8, channels=3)))
 
 
-@pytest.mark.parametrize("name", [n for n, entry in CATALOGUE["methods"].items() if entry["inference"]])
+@pytest.mark.parametrize(
+    "name", [n for n, entry in CATALOGUE["methods"].items() if entry["inference"]]
+)
 def test_a_method_answers_by_its_own_code_where_the_version_has_what_that_reads(name: str) -> None:
     entry = CATALOGUE["methods"][name]
     manifest = {"architecture": {"name": "mlp"}, "method": {"name": name}, "parts": []}

@@ -30,7 +30,9 @@ def reversed_order(path: Path) -> Path:
         for at, name in enumerate(values)
     }
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in values.values()))
+    path.write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in values.values())
+    )
     return path
 
 
@@ -70,12 +72,16 @@ def test_a_name_in_two_parts_is_an_error(tmp_path):
 
 def test_tensors_can_be_renamed_and_left_out(tmp_path):
     path = write(tmp_path / "1", fc=np.ones(1, np.float32), w=np.zeros(1, np.float32))
-    merged = Merged([(path, digest(path), lambda name: None if name == "fc" else f"backbone.{name}")])
+    merged = Merged(
+        [(path, digest(path), lambda name: None if name == "fc" else f"backbone.{name}")]
+    )
     assert merged.names == ["backbone.w"]
 
 
 @pytest.mark.parametrize("tensor", ["fc", "w", "x"])
-def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_left_out(tmp_path, tensor):
+def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_left_out(
+    tmp_path, tensor
+):
     path = write(tmp_path / "1", **{name: np.ones(99, np.float32) for name in ("fc", "w", "x")})
     sha256, place = digest(path), {t.name: t.begin for t in read_header(path)}[tensor]
     data = bytearray(path.read_bytes())

@@ -1,4 +1,6 @@
-"""The ONNX download: what stands beside the graph, and that its README reads images as the service does."""
+"""The ONNX download: what stands beside the graph, and that its README reads images as the service
+does.
+"""
 
 import json
 import subprocess
@@ -170,7 +172,9 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
         card = packed.read("README.md").decode()
     assert told["inputs"] == {"images": {"dtype": "uint8", "shape": ["batch", 3, 8, 8]}}
     assert told["outputs"] == {"probabilities": {"dtype": "float32", "shape": ["batch", 3]}}
-    assert "began from | resnet18.a1\\_in1k of timm/resnet18.a1\\_in1k; licence: apache-2.0 |" in card
+    assert (
+        "began from | resnet18.a1\\_in1k of timm/resnet18.a1\\_in1k; licence: apache-2.0 |" in card
+    )
 
 
 @pytest.mark.slow
@@ -191,7 +195,9 @@ def test_every_head_has_labels_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize("fields", [{"version": 0}, {"classes": []}, {"scenario": "task", "heads": []}])
+@pytest.mark.parametrize(
+    "fields", [{"version": 0}, {"classes": []}, {"scenario": "task", "heads": []}]
+)
 def test_a_version_without_classes_is_refused_with_what_to_do(fields: dict[str, Any]) -> None:
     assert "Submit a task first" in str(OnnxZip().explain_refusal(manifest(**fields)))
     assert OnnxZip().explain_refusal(manifest()) is None

@@ -85,13 +85,21 @@ FILES: dict[str, Callable[[], bytes]] = {
         f"jpeg turned {i}": lambda i=i: saved(photo(640, 300), "JPEG", exif=turned(i).tobytes())
         for i in range(1, 9)
     },
-    "jpeg with broken EXIF": lambda: saved(photo(300, 200), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\xff"),
+    "jpeg with broken EXIF": lambda: saved(
+        photo(300, 200), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\xff"
+    ),
     "jpeg of a camera with several pictures": lambda: saved(
-        photo(900, 600), "MPO", save_all=True, append_images=[photo(900, 600)], exif=turned(6).tobytes()
+        photo(900, 600),
+        "MPO",
+        save_all=True,
+        append_images=[photo(900, 600)],
+        exif=turned(6).tobytes(),
     ),
     "png": lambda: saved(photo(300, 200), "PNG"),
     "png RGBA": lambda: saved(photo(301, 203, "RGBA"), "PNG"),
-    "png with one transparent colour": lambda: saved(photo(40, 30), "PNG", transparency=(128, 128, 128)),
+    "png with one transparent colour": lambda: saved(
+        photo(40, 30), "PNG", transparency=(128, 128, 128)
+    ),
     "png grey with alpha": lambda: saved(photo(90, 70, "LA"), "PNG"),
     "png palette": lambda: saved(photo(90, 70).quantize(100), "PNG"),
     "png palette with transparency": palette_with_transparency,

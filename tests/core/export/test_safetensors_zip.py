@@ -36,7 +36,11 @@ from core.protocol.manifest import Manifest
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
-CONFIG = {"scenario": "class", "architecture": {"name": "small-cnn"}, "image": {"size": 32, "channels": 3}}
+CONFIG = {
+    "scenario": "class",
+    "architecture": {"name": "small-cnn"},
+    "image": {"size": 32, "channels": 3},
+}
 NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
 PIXELS = Normalisation.from_json(NORMALISE)
 
@@ -79,7 +83,9 @@ def exported(
     }
     if temperature is not None:
         manifest["temperature"] = {"value": temperature, "source": "held-out", "images": 90}
-    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure))
+    SafetensorsZip().write(
+        folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure)
+    )
     return folder / name
 
 
@@ -126,7 +132,9 @@ CASES = [
 
 def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = False) -> Any:
     """A case of a test; one of a large network is slow."""
-    marks = [pytest.mark.campaign] * campaign or [pytest.mark.slow] * (architecture["name"] == "resnet18")
+    marks = [pytest.mark.campaign] * campaign or [pytest.mark.slow] * (
+        architecture["name"] == "resnet18"
+    )
     name = "-".join((architecture["name"], *more))
     return pytest.param(architecture, size, *more, id=f"{name}-{size}", marks=marks)
 
@@ -139,11 +147,15 @@ def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = F
         for scenario in ("class", "task")
     ],
 )
-def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, architecture, size, scenario):
+def test_the_cards_loading_code_gives_the_same_logits(
+    tmp_path, monkeypatch, architecture, size, scenario
+):
     torchvision_models()  # importable beside a CPU build of torch
     network = built(architecture, size, scenario)
     scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
-    pixels = torch.randint(0, 256, (4, size, size, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    pixels = torch.randint(
+        0, 256, (4, size, size, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
+    )
     mean, std = (torch.tensor(NORMALISE[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
     x = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
     assert torch.allclose(scope["normalise"](pixels), x, atol=1e-6)
@@ -157,12 +169,16 @@ def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, arc
 def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatch, scenario):
     architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
     network = built(architecture, 32, scenario)
-    means = torch.nn.functional.normalize(torch.randn(5 if task else 3, 128, generator=torch.manual_seed(1)))
+    means = torch.nn.functional.normalize(
+        torch.randn(5 if task else 3, 128, generator=torch.manual_seed(1))
+    )
     method = {"name": "icarl", "hyper": {}, "state": {}}
     state = {"own": {"class_means": means}}
     archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
     scope = loaded(archive, tmp_path, monkeypatch)
-    pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    pixels = torch.randint(
+        0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
+    )
     with zipfile.ZipFile(archive) as file:
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
     method = predicting.method_of(manifest, {"own": tmp_path / "own"})
@@ -195,7 +211,9 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     method = {"name": "analytic", "hyper": {"head": head, "projection": projection}, "state": {}}
     archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
     scope = loaded(archive, tmp_path, monkeypatch)
-    pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    pixels = torch.randint(
+        0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
+    )
     made_by = predicting.method_of(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
@@ -215,7 +233,9 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
 def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
     torchvision_models()
     architecture = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
-    network = PromptedNetwork(built(architecture, 16, scenario), 3, deep, () if scenario == "task" else None)
+    network = PromptedNetwork(
+        built(architecture, 16, scenario), 3, deep, () if scenario == "task" else None
+    )
     for task, name in ((1, "cat"), (2, "emu")):
         network.grow(task, [name], "default", torch.manual_seed(task))
     scope = loaded(exported(tmp_path, network.eval(), architecture, 16), tmp_path, monkeypatch)
@@ -239,7 +259,9 @@ def linearised(
                 parameter.add_(torch.rand(parameter.shape, generator=generator) - 0.5)
     network = LinearisedNetwork(plain, slope=0.1, fixed_head=head_mode == "linear", frozen=frozen)
     if frozen and network.fixed_head:
-        heads = {"shared": network.head} if network.head is not None else dict(network.heads.items())
+        heads = (
+            {"shared": network.head} if network.head is not None else dict(network.heads.items())
+        )
         for name, head in heads.items():
             network.set_reference(name, torch.randn(head.weight.shape, generator=generator))
     with torch.no_grad():
@@ -287,7 +309,9 @@ def test_the_cards_code_expands_a_linearised_network(
 
 
 @pytest.mark.parametrize("name", ["small-cnn", "resnet20"])
-def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(tmp_path, monkeypatch, name):
+def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(
+    tmp_path, monkeypatch, name
+):
     """The best state so far of a first task that starts from random weights."""
     network = linearised({"name": name}, 16, "class", "bilinear", frozen=False)
     scope = loaded(exported(tmp_path, network, {"name": name}, 16), tmp_path, monkeypatch)
@@ -297,7 +321,9 @@ def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(tm
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet50", 32), ("resnet18", 96)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("convnext_tiny", 32), ("resnet50", 32), ("resnet18", 96)]
+)
 def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
     torchvision_models()
     network = linearised({"name": name}, size, "class", "bilinear")
@@ -309,7 +335,9 @@ def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet18", 96), ("vit_b_16", 64)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("convnext_tiny", 32), ("resnet18", 96), ("vit_b_16", 64)]
+)
 def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
     torchvision_models()
     network = built({"name": name}, size)
@@ -323,7 +351,8 @@ SURE = {"precision": 0.9, "threshold": 0.2, "images": 90, "covered": 40, "right"
 
 
 @pytest.mark.parametrize(
-    ("temperature", "threshold", "said"), [(None, None, []), (2.5, 0.2, ["sure"]), (2.5, 0.99, ["not sure"])]
+    ("temperature", "threshold", "said"),
+    [(None, None, []), (2.5, 0.2, ["sure"]), (2.5, 0.99, ["not sure"])],
 )
 def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     tmp_path, monkeypatch, capsys, temperature, threshold, said
@@ -392,7 +421,12 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
     Image.new("RGB", (20, 30), (9, 99, 199)).save(tmp_path / "cat.png")
     (tmp_path / "card.py").write_text("\n".join(blocks) + "print(probabilities[0].tolist())\n")
     done = subprocess.run(
-        [sys.executable, "card.py"], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "card.py"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     label, told = done.stdout.splitlines()
@@ -403,19 +437,31 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
 
 
 def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
-    manifest = {"model": "mdl_x", "version": 3, "scenario": "class", "image": {"size": 8, "channels": 3}}
+    manifest = {
+        "model": "mdl_x",
+        "version": 3,
+        "scenario": "class",
+        "image": {"size": 8, "channels": 3},
+    }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
     before = Version(Manifest.from_json(manifest), [], CATALOGUE)
     named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
-    assert render_readme(named).startswith("# birds version 3\n") and "| model | mdl\\_x |" in render_readme(
-        named
-    )
+    assert render_readme(named).startswith(
+        "# birds version 3\n"
+    ) and "| model | mdl\\_x |" in render_readme(named)
     assert build_config(named)["name"] == "birds"
-    assert render_readme(before).startswith("# mdl\\_x version 3\n") and "name" not in build_config(before)
+    assert render_readme(before).startswith("# mdl\\_x version 3\n") and "name" not in build_config(
+        before
+    )
 
 
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
-    manifest = {"model": "mdl_x", "version": 0, "scenario": "task", "image": {"size": 8, "channels": 3}}
+    manifest = {
+        "model": "mdl_x",
+        "version": 0,
+        "scenario": "task",
+        "image": {"size": 8, "channels": 3},
+    }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
     text = render_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
@@ -423,7 +469,9 @@ def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
 
 def test_the_same_manifest_gives_the_same_bytes(tmp_path):
     network = built({"name": "small-cnn"}, 32)
-    one, two = (exported(tmp_path, network, {"name": "small-cnn"}, 32, name) for name in ("1.zip", "2.zip"))
+    one, two = (
+        exported(tmp_path, network, {"name": "small-cnn"}, 32, name) for name in ("1.zip", "2.zip")
+    )
     assert one.read_bytes() == two.read_bytes()
 
 
@@ -435,10 +483,14 @@ def test_the_weights_carry_no_metadata_and_the_configuration_names_the_classes(t
     assert config["classes"] == ["cat", "dog", "emu"] and "state" not in config["method"]
 
 
-def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_classifier(tmp_path, monkeypatch):
+def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_classifier(
+    tmp_path, monkeypatch
+):
     torchvision_models()
     network = built({"name": "resnet18"}, 32)
-    base = {k.removeprefix("backbone."): v.clone() for k, v in network.backbone.state_dict().items()}
+    base = {
+        k.removeprefix("backbone."): v.clone() for k, v in network.backbone.state_dict().items()
+    }
     save_file({**base, "fc.weight": torch.zeros(2, 512)}, tmp_path / "base")
     manifest = {
         "model": "mdl_x",
@@ -450,7 +502,9 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "heads": [],
     }
     part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
-    SafetensorsZip().write(tmp_path / "out.zip", Version(Manifest.from_json(manifest), [part], CATALOGUE))
+    SafetensorsZip().write(
+        tmp_path / "out.zip", Version(Manifest.from_json(manifest), [part], CATALOGUE)
+    )
     scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
     x = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
@@ -473,7 +527,11 @@ def test_a_label_cannot_break_out_of_the_card(tmp_path):
     network.classes[0] = "``` | <b>\n# title"
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         card = file.read("README.md").decode()
-    assert "\n# title" not in card and "<b>" not in card.replace("\\<", "") and card.count("\n```") == 4
+    assert (
+        "\n# title" not in card
+        and "<b>" not in card.replace("\\<", "")
+        and card.count("\n```") == 4
+    )
 
 
 def test_the_card_reads_images_with_nothing_left_open(tmp_path):

@@ -21,7 +21,8 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
 
     def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
         SafetensorsZip().write(
-            target, Version(Manifest.from_json(manifest), [PartFile(*part) for part in parts], known)
+            target,
+            Version(Manifest.from_json(manifest), [PartFile(*part) for part in parts], known),
         )
 
     recorded = json.loads(past_versions.RECORDED.read_text())

@@ -1,4 +1,6 @@
-"""Fixtures of ingest: the corpus of hostile archives, and short ways to inspect and ingest bytes."""
+"""Fixtures of ingest: the corpus of hostile archives, and short ways to inspect and ingest
+bytes.
+"""
 
 import sys
 from collections.abc import Callable
@@ -46,6 +48,8 @@ def take(tmp_path: Path) -> Callable[..., Ingested]:
         path.write_bytes(data)
         kind = detect_format(data[:SNIFF_BYTES], None)
         options = {"processes": 1} | options
-        return ingest_archive(path, kind, tmp_path / "out", size, channels, limits or Limits(), **options)
+        return ingest_archive(
+            path, kind, tmp_path / "out", size, channels, limits or Limits(), **options
+        )
 
     return call

@@ -1,7 +1,7 @@
 """Archives, honest and hostile, built byte by byte: writers that refuse nothing.
 
-`hostile()` lists every attack with the error that must answer it; the unit tests and the end-to-end tests
-send the same corpus.
+`hostile()` lists every attack with the error that must answer it; the unit tests and the end-to-end
+tests send the same corpus.
 """
 
 import gzip
@@ -16,11 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-ZIP, TAR, GZIP, NPZ = "application/zip", "application/x-tar", "application/gzip", "application/x-npz"
+ZIP, TAR, GZIP, NPZ = (
+    "application/zip",
+    "application/x-tar",
+    "application/gzip",
+    "application/x-npz",
+)
 
 
 class Attack(NamedTuple):
-    """name; build() → bytes; declared content type; code of the error; text that the message names."""
+    """name; build() → bytes; declared content type; code of the error; text that the
+    message names.
+    """
 
     name: str
     build: Callable[[], bytes]
@@ -29,7 +36,9 @@ class Attack(NamedTuple):
     entry: str
 
 
-def png(seed: int = 0, size: tuple[int, int] = (8, 8), mode: str = "RGB", file_format: str = "PNG") -> bytes:
+def png(
+    seed: int = 0, size: tuple[int, int] = (8, 8), mode: str = "RGB", file_format: str = "PNG"
+) -> bytes:
     """A small picture of noise."""
     rng = np.random.default_rng(seed)
     shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
@@ -38,9 +47,15 @@ def png(seed: int = 0, size: tuple[int, int] = (8, 8), mode: str = "RGB", file_f
     return out.getvalue()
 
 
-def pictures(per_class: int = 4, classes: Iterable[str] = ("cat", "dog"), top: str = "") -> dict[str, bytes]:
+def pictures(
+    per_class: int = 4, classes: Iterable[str] = ("cat", "dog"), top: str = ""
+) -> dict[str, bytes]:
     """{path: PNG} of `<top><class>/<i>.png`."""
-    return {f"{top}{label}/{i}.png": png(hash_of(label, i)) for label in classes for i in range(per_class)}
+    return {
+        f"{top}{label}/{i}.png": png(hash_of(label, i))
+        for label in classes
+        for i in range(per_class)
+    }
 
 
 def hash_of(label: str, i: int) -> int:
@@ -60,7 +75,9 @@ def honest_zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
 
 @dataclass
 class Entry:
-    """One zip entry; every field may lie. `at`: header offset to declare instead of the true one."""
+    """One zip entry; every field may lie. `at`: header offset to declare instead of the
+    true one.
+    """
 
     name: bytes
     data: bytes = b""
@@ -141,22 +158,34 @@ def shared_data() -> bytes:
     start = sum(30 + len(e.name) + len(e.data) for e in entries)
     inner_at = start + 30 + len(b"cat/ou.png") + 4
     return raw_zip(
-        [*entries, Entry(b"cat/ou.png", outer), Entry(b"cat/in.png", data, at=inner_at, no_local=True)]
+        [
+            *entries,
+            Entry(b"cat/ou.png", outer),
+            Entry(b"cat/in.png", data, at=inner_at, no_local=True),
+        ]
     )
 
 
 def quoted_overlap(count: int = 40) -> bytes:
-    """Each local header is quoted as stored deflate data of the one before: one kernel, many outputs."""
+    """Each local header is quoted as stored deflate data of the one before: one kernel, many
+    outputs.
+    """
     kernel = Entry(b"cat/k.png", bytes(1 << 20), method=8)
     name = [f"cat/{i:03}.png".encode() for i in range(count)]
     body = struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, 0, 8, 0, 33, zlib.crc32(kernel.data), len(kernel.stream),
                        len(kernel.data), len(kernel.name), 0) + kernel.name + kernel.stream  # fmt: skip
-    heads: list[tuple[bytes, bytes, int, int]] = [(kernel.name, body, len(kernel.stream), len(kernel.data))]
+    heads: list[tuple[bytes, bytes, int, int]] = [
+        (kernel.name, body, len(kernel.stream), len(kernel.data))
+    ]
     plain = kernel.data
     for label in name:
         previous = heads[-1][1]
         quoted = previous[: 30 + len(heads[-1][0])]
-        stream = struct.pack("<BHH", 0, len(quoted), len(quoted) ^ 0xFFFF) + quoted + previous[len(quoted) :]
+        stream = (
+            struct.pack("<BHH", 0, len(quoted), len(quoted) ^ 0xFFFF)
+            + quoted
+            + previous[len(quoted) :]
+        )
         plain = quoted + plain
         head = struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, 0, 8, 0, 33, zlib.crc32(plain), len(stream),
                            len(plain), len(label), 0) + label  # fmt: skip
@@ -169,7 +198,9 @@ def quoted_overlap(count: int = 40) -> bytes:
         crc = struct.unpack_from("<L", block, 14)[0]
         central += struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 0x314, 20, 0, 8, 0, 33, crc, packed, size, len(label),
                                0, 0, 0, 0, 0o100644 << 16, at) + label  # fmt: skip
-    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, len(heads), len(heads), len(central), len(whole), 0)
+    end = struct.pack(
+        "<4s4H2LH", b"PK\x05\x06", 0, 0, len(heads), len(heads), len(central), len(whole), 0
+    )
     return whole + central + end
 
 
@@ -193,7 +224,8 @@ def million_empty() -> bytes:
     """A million empty entries that share one local header, declared in zip64."""
     head = struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, 0, 0, 0, 33, 0, 0, 0, 1, 0) + b"a"
     record = (
-        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+        + b"a"
     )
     central = record * 1_000_000
     records = zip64_records(
@@ -206,12 +238,17 @@ def million_empty() -> bytes:
 def million_hidden() -> bytes:
     """A million entries, of which the end record admits the count modulo 65,536."""
     record = (
-        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+        + b"a"
     )
     head = struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, 0, 0, 0, 33, 0, 0, 0, 1, 0) + b"a"
     central = record * 1_000_000
     n = 1_000_000 & 0xFFFF
-    return head + central + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, n, n, len(central), len(head), 0)
+    return (
+        head
+        + central
+        + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, n, n, len(central), len(head), 0)
+    )
 
 
 def bomb() -> bytes:
@@ -235,12 +272,17 @@ def npy(array: "np.ndarray") -> bytes:
 
 def npz(arrays: dict[str, bytes | np.ndarray], method: int = zipfile.ZIP_STORED) -> bytes:
     """An npz; members given as bytes are taken as they are."""
-    return honest_zip({f"{k}.npy": v if isinstance(v, bytes) else npy(v) for k, v in arrays.items()}, method)
+    return honest_zip(
+        {f"{k}.npy": v if isinstance(v, bytes) else npy(v) for k, v in arrays.items()}, method
+    )
 
 
 def good_arrays(n: int = 20) -> dict[str, bytes | np.ndarray]:
     rng = np.random.default_rng(0)
-    return {"images": rng.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8), "labels": np.arange(n) % 2}
+    return {
+        "images": rng.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8),
+        "labels": np.arange(n) % 2,
+    }
 
 
 def pickled_labels() -> bytes:
@@ -252,7 +294,9 @@ def pickled_extra() -> bytes:
 
 
 def bare_pickle() -> bytes:
-    return npz(good_arrays() | {"labels": b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07evil\x94."})
+    return npz(
+        good_arrays() | {"labels": b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07evil\x94."}
+    )
 
 
 def lying_npy() -> bytes:
@@ -280,7 +324,9 @@ def tar_entry(name: bytes, data: bytes, kind: bytes = b"0") -> bytes:
 
 
 def tar(files: dict[str, bytes], *more: bytes) -> bytes:
-    return b"".join(tar_entry(n.encode(), d) for n, d in files.items()) + b"".join(more) + bytes(1024)
+    return (
+        b"".join(tar_entry(n.encode(), d) for n, d in files.items()) + b"".join(more) + bytes(1024)
+    )
 
 
 def pax(records: dict[str, str], kind: bytes = b"x") -> bytes:
@@ -323,12 +369,15 @@ def hostile() -> list[Attack]:
         Attack("long name", _zip_with(b"cat/" + b"x" * 2000), ZIP, refused, "cat/xxx"),
         Attack("deep name", _zip_with(b"d/" * 60 + b"x.png"), ZIP, refused, "d/d/d"),
         Attack("false UTF-8", _zip_with(b"cat/\xff\xfe.png", flags=1 << 11), ZIP, refused, "cat/ÿþ"),
-        Attack("symbolic link", _zip_with(b"cat/link.png", mode=symlink), ZIP, refused, "cat/link.png"),
+        Attack("symbolic "
+            "link", _zip_with(b"cat/link.png", mode=symlink), ZIP, refused, "cat/link.png"),
         Attack("pipe", _zip_with(b"cat/fifo.png", mode=fifo), ZIP, refused, "cat/fifo.png"),
         Attack("nested archive", nested, ZIP, refused, "cat/inner.zip"),
-        Attack("nested archive, renamed", lambda: with_entry(Entry(b"cat/i.png", honest_zip(pictures(1)))), ZIP,
+        Attack("nested archive, "
+            "renamed", lambda: with_entry(Entry(b"cat/i.png", honest_zip(pictures(1)))), ZIP,
                refused, "cat/i.png"),
-        Attack("nested archive, deflated", lambda: with_entry(Entry(b"cat/i.png", gzip.compress(b"x"), method=8)),
+        Attack("nested archive, "
+            "deflated", lambda: with_entry(Entry(b"cat/i.png", gzip.compress(b"x"), method=8)),
                ZIP, refused, "cat/i.png"),
         Attack("overlapping entries", overlapping, ZIP, refused, "cat/1.png"),
         Attack("entry within an entry", shared_data, ZIP, refused, "cat/in.png"),
@@ -336,8 +385,10 @@ def hostile() -> list[Attack]:
         Attack("bomb", bomb, ZIP, refused, "cat/bomb.png"),
         Attack("bomb in pieces", spread_bomb, ZIP, refused, "100:1"),
         Attack("size too small", lambda: with_entry(lying), ZIP, refused, "cat/lie.png"),
-        Attack("size too large", _zip_with(b"cat/big.png", method=8, size=100_000), ZIP, refused, "cat/big.png"),
-        Attack("stored with two sizes", _zip_with(b"cat/two.png", size=77, local_size=77), ZIP, refused, "two.png"),
+        Attack("size too "
+            "large", _zip_with(b"cat/big.png", method=8, size=100_000), ZIP, refused, "cat/big.png"),
+        Attack("stored with two "
+            "sizes", _zip_with(b"cat/two.png", size=77, local_size=77), ZIP, refused, "two.png"),
         Attack("beyond the archive", lambda: with_entry(over), ZIP, refused, "cat/over.png"),
         Attack("offset beyond", _zip_with(b"cat/off.png", at=1 << 30), ZIP, refused, "cat/off.png"),
         Attack("offset at no entry", _zip_with(b"cat/off.png", at=7), ZIP, refused, "cat/off.png"),
@@ -345,22 +396,32 @@ def hostile() -> list[Attack]:
         Attack("duplicate after cleaning", _zip_with(b"cat/./0.png"), ZIP, refused, "cat/0.png"),
         Attack("duplicate in NFC", lambda: with_entry(Entry("cat/\u00e9.png".encode(), png(7)),
                                                       Entry("cat/e\u0301.png".encode(), png(8))), ZIP, refused, "cat/"),
-        Attack("other local name", _zip_with(b"cat/x.png", local_name=b"dog/x.png"), ZIP, refused, "cat/x.png"),
-        Attack("other local size", _zip_with(b"cat/x.png", local_size=5), ZIP, refused, "cat/x.png"),
-        Attack("other local method", _zip_with(b"cat/x.png", local_method=8), ZIP, refused, "cat/x.png"),
-        Attack("other local checksum", _zip_with(b"cat/x.png", local_crc=5), ZIP, refused, "cat/x.png"),
+        Attack("other local "
+            "name", _zip_with(b"cat/x.png", local_name=b"dog/x.png"), ZIP, refused, "cat/x.png"),
+        Attack("other local "
+            "size", _zip_with(b"cat/x.png", local_size=5), ZIP, refused, "cat/x.png"),
+        Attack("other local "
+            "method", _zip_with(b"cat/x.png", local_method=8), ZIP, refused, "cat/x.png"),
+        Attack("other local "
+            "checksum", _zip_with(b"cat/x.png", local_crc=5), ZIP, refused, "cat/x.png"),
         Attack("encrypted", _zip_with(b"cat/x.png", flags=1), ZIP, refused, "cat/x.png"),
         Attack("unknown packing", _zip_with(b"cat/x.png", method=14), ZIP, refused, "cat/x.png"),
-        Attack("two zip64 fields", _zip_with(b"cat/x.png", extra=struct.pack("<2H", 1, 0) * 2), ZIP, refused, "x.png"),
-        Attack("zip64 field too short", _zip_with(b"cat/x.png", size=0xFFFFFFFF, extra=struct.pack("<2H", 1, 0)), ZIP,
+        Attack("two zip64 "
+            "fields", _zip_with(b"cat/x.png", extra=struct.pack("<2H", 1, 0) * 2), ZIP, refused, "x.png"),
+        Attack("zip64 field too "
+            "short", _zip_with(b"cat/x.png", size=0xFFFFFFFF, extra=struct.pack("<2H", 1, 0)), ZIP,
                refused, "x.png"),
-        Attack("extra field too long", _zip_with(b"cat/x.png", extra=struct.pack("<2H", 9, 99)), ZIP, refused, "x.png"),
+        Attack("extra field too "
+            "long", _zip_with(b"cat/x.png", extra=struct.pack("<2H", 9, 99)), ZIP, refused, "x.png"),
         Attack("folder with bytes", _zip_with(b"cat/sub/"), ZIP, refused, "cat/sub"),
         Attack("a million empty entries", million_empty, ZIP, large, "1000000"),
         Attack("a million entries hidden", million_hidden, ZIP, refused + "|" + large, "director"),
-        Attack("too few entries declared", lambda: raw_zip(good_entries(), count=3), ZIP, refused, "entries"),
-        Attack("too many entries declared", lambda: raw_zip(good_entries(), count=9), ZIP, refused, "entries"),
-        Attack("directory elsewhere", lambda: raw_zip(good_entries(), directory_shift=5), ZIP, refused, "directory"),
+        Attack("too few entries "
+            "declared", lambda: raw_zip(good_entries(), count=3), ZIP, refused, "entries"),
+        Attack("too many entries "
+            "declared", lambda: raw_zip(good_entries(), count=9), ZIP, refused, "entries"),
+        Attack("directory "
+            "elsewhere", lambda: raw_zip(good_entries(), directory_shift=5), ZIP, refused, "directory"),
         Attack("second end record", lambda: raw_zip(good_entries(), comment=raw_zip([])), ZIP,
                refused + "|" + invalid, "end-of-directory|no labelled"),
         Attack("zip64 locator astray", lambda: zip64(where_shift=-9), ZIP, refused, "locator"),
@@ -377,8 +438,10 @@ def hostile() -> list[Attack]:
                                         "labels": np.zeros(2000, np.int64)}, 8), NPZ, refused, "images.npy"),
         Attack("tar traversal", tar_with(tar_entry(b"cat/../../evil", b"x")), TAR, refused, "evil"),
         Attack("tar absolute", tar_with(tar_entry(b"/etc/passwd", b"x")), TAR, refused, "/etc/passwd"),
-        Attack("tar symbolic link", tar_with(header(b"cat/l", 0, b"2", b"/etc/passwd")), TAR, refused, "cat/l"),
-        Attack("tar hard link", tar_with(header(b"cat/l", 0, b"1", b"cat/0.png")), TAR, refused, "cat/l"),
+        Attack("tar symbolic "
+            "link", tar_with(header(b"cat/l", 0, b"2", b"/etc/passwd")), TAR, refused, "cat/l"),
+        Attack("tar hard "
+            "link", tar_with(header(b"cat/l", 0, b"1", b"cat/0.png")), TAR, refused, "cat/l"),
         Attack("tar device", tar_with(header(b"cat/dev", 0, b"3")), TAR, refused, "cat/dev"),
         Attack("tar pipe", tar_with(header(b"cat/fifo", 0, b"6")), TAR, refused, "cat/fifo"),
         Attack("tar sparse", tar_with(header(b"cat/s", 0, b"S")), TAR, refused, "cat/s"),
@@ -390,27 +453,37 @@ def hostile() -> list[Attack]:
             "cat/s",
         ),
         Attack("pax path", tar_with(pax({"path": "../../evil"}), tar_entry(b"cat/ok", b"x")), TAR, refused, "evil"),
-        Attack("pax huge header", tar_with(header(b"pax", 1 << 33, b"x")), TAR, refused, "8589934592"),
+        Attack("pax huge "
+            "header", tar_with(header(b"pax", 1 << 33, b"x")), TAR, refused, "8589934592"),
         Attack("pax global path", tar_with(pax({"path": "x"}, b"g")), TAR, refused, "global"),
-        Attack("tar negative size", tar_with(header(b"cat/n", 0, raw_size=b"\xff" * 12)), TAR, refused, "negative"),
+        Attack("tar negative "
+            "size", tar_with(header(b"cat/n", 0, raw_size=b"\xff" * 12)), TAR, refused, "negative"),
         Attack("tar lying size", tar_with(header(b"cat/lie", 1 << 30)), TAR, refused, "cat/lie"),
-        Attack("tar huge size", tar_with(header(b"cat/huge", 0, raw_size=b"\x80" + bytes(5) + b"\x10" + bytes(5))),
+        Attack("tar huge "
+            "size", tar_with(header(b"cat/huge", 0, raw_size=b"\x80" + bytes(5) + b"\x10" + bytes(5))),
                TAR, large + "|" + refused, "cat/huge"),
         Attack("tar duplicate", tar_with(tar_entry(b"./cat/0.png", png(3))), TAR, refused, "cat/0.png"),
         Attack("tar nested", tar_with(tar_entry(b"cat/i.png", honest_zip(pictures(1)))), TAR, refused, "cat/i.png"),
         Attack("tar damaged", lambda: tar(pictures())[:512] + b"y" * 5000, TAR, invalid + "|" + refused, "cat/0.png"),
-        Attack("tar after a tar", lambda: tar(pictures()) + tar({"../evil.png": png()}), TAR, refused, "evil"),
+        Attack("tar after a "
+            "tar", lambda: tar(pictures()) + tar({"../evil.png": png()}), TAR, refused, "evil"),
         Attack("tar twice", lambda: tar(pictures()) * 2, TAR, refused, "cat/0.png"),
-        Attack("tar and something else", lambda: tar(pictures()) + bytes(9000) + b"x" * 512, TAR, invalid, "no tar"),
-        Attack("gzip of zeros after a tar", lambda: gzip.compress(tar(pictures(1)) + bytes(32 << 20), 9), GZIP, refused,
+        Attack("tar and something "
+            "else", lambda: tar(pictures()) + bytes(9000) + b"x" * 512, TAR, invalid, "no tar"),
+        Attack("gzip of zeros after a "
+            "tar", lambda: gzip.compress(tar(pictures(1)) + bytes(32 << 20), 9), GZIP, refused,
                "unpacks to more"),
         Attack("gzip bomb", gzip_bomb, GZIP, refused, "cat/bomb.png"),
-        Attack("gzip cut off", lambda: gzip.compress(tar(pictures()))[:-500], GZIP, invalid, "early"),
-        Attack("gzip of tiny streams", lambda: gzip.compress(tar(pictures())[:100]) + gzip.compress(b"") * 5000, GZIP,
+        Attack("gzip cut "
+            "off", lambda: gzip.compress(tar(pictures()))[:-500], GZIP, invalid, "early"),
+        Attack("gzip of tiny "
+            "streams", lambda: gzip.compress(tar(pictures())[:100]) + gzip.compress(b"") * 5000, GZIP,
                refused + "|" + invalid, "tiny"),
-        Attack("gzip of something else", lambda: gzip.compress(b"hello" * 500), GZIP, invalid, "tar"),
+        Attack("gzip of something "
+            "else", lambda: gzip.compress(b"hello" * 500), GZIP, invalid, "tar"),
         Attack("empty body", lambda: b"", ZIP, invalid, "empty"),
-        Attack("wrong content type", lambda: honest_zip(pictures()), TAR, "unsupported-type", "zip"),
+        Attack("wrong content "
+            "type", lambda: honest_zip(pictures()), TAR, "unsupported-type", "zip"),
         Attack("no archive", lambda: b"GIF89a" + bytes(600), ZIP, "unsupported-type", "first bytes"),
         Attack("a picture", lambda: png(), "image/png", "unsupported-type", "image/png"),
     ]  # fmt: skip

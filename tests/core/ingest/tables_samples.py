@@ -1,4 +1,6 @@
-"""Label tables as other tools write them, made here: eight images of two classes, and the labels that are expected."""
+"""Label tables as other tools write them, made here: eight images of two classes, and the labels
+that are expected.
+"""
 
 import json
 from typing import Any
@@ -28,7 +30,12 @@ def _with(table: str, content: Any, **options: Any) -> Sample:
 def _task(number: int, image: str) -> dict[str, Any]:
     upload = f"3ac2082b-{_base(image)}"
     result = [
-        {"value": {"choices": [LABELS[image]]}, "from_name": "choice", "to_name": "image", "type": "choices"}
+        {
+            "value": {"choices": [LABELS[image]]},
+            "from_name": "choice",
+            "to_name": "image",
+            "type": "choices",
+        }
     ]
     return {
         "id": number,
@@ -53,7 +60,9 @@ def _by_tool(image: str) -> dict[str, Any]:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    return "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n"
+    return (
+        "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n"
+    )
 
 
 def _lines(values: list[Any]) -> str:
@@ -82,7 +91,11 @@ def _vertex(image: str) -> dict[str, Any]:
 
 
 def _manifest(image: str, key: str) -> dict[str, Any]:
-    about = {"confidence": 0.9, "class-name": LABELS[image], "type": "groundtruth/image-classification"}
+    about = {
+        "confidence": 0.9,
+        "class-name": LABELS[image],
+        "type": "groundtruth/image-classification",
+    }
     return {"source-ref": f"s3://bucket/{image}", key: 0, f"{key}-metadata": about}
 
 
@@ -94,7 +107,12 @@ def _edge_impulse() -> Sample:
         path = f"{part}/{name}.jpg.{number}.ingestion.jpg"
         files[path], labels[path] = "", name[:3]
         entries.append(
-            {"path": path, "name": name, "category": part, "label": {"type": "label", "label": name[:3]}}
+            {
+                "path": path,
+                "name": name,
+                "category": part,
+                "label": {"type": "label", "label": name[:3]},
+            }
         )
     files["info.labels"] = json.dumps({"version": 1, "files": entries}, indent=4)
     return files, labels, {}
@@ -107,7 +125,9 @@ def _synsets(mapping: str, text: str) -> Sample:
 
 
 def _teachable() -> Sample:
-    labels = {f"Class {1 + number % 2}-!-{number}.jpg": f"Class {1 + number % 2}" for number in range(8)}
+    labels = {
+        f"Class {1 + number % 2}-!-{number}.jpg": f"Class {1 + number % 2}" for number in range(8)
+    }
     return (
         {**dict.fromkeys(labels, ""), "manifest.json": '{"type": "image", "version": "2.4.10"}'},
         labels,
@@ -124,7 +144,9 @@ def _named() -> Sample:
 SAMPLES: dict[str, Sample] = {
     "labels.csv of Perennial": _with("labels.csv", _rows("path,label")),
     "CSV": _with("annotations.csv", _rows("file_name,category")),
-    "CSV, semicolons, byte order mark": _with("t.csv", _rows("Bild;label", ";").encode("utf-8-sig")),
+    "CSV, semicolons, byte order mark": _with(
+        "t.csv", _rows("Bild;label", ";").encode("utf-8-sig")
+    ),
     "TSV in UTF-16": _with("t.tsv", _rows("image\tlabel", "\t").encode("utf-16")),
     "CSV, bars": _with("t.csv", _rows("image|label", "|")),
     "CSV without a header": _with("list.csv", _rows("")),
@@ -142,21 +164,32 @@ SAMPLES: dict[str, Sample] = {
     "CSV in a folder beside the images": _with("meta/t.csv", _rows("path,label", name="../{}")),
     "JSON list": _with("t.json", [{"file": _base(i), "label": LABELS[i]} for i in IMAGES]),
     "JSON object": _with("t.json", {_base(i): LABELS[i] for i in IMAGES}),
-    "JSONL": _with("t.jsonl", _lines([{"file_name": i, "label": LABELS[i], "width": 8} for i in IMAGES])),
-    "Kaggle": _with("train.csv", "id,label\n" + "".join(f"{_base(i)[:-4]},{LABELS[i]}\n" for i in IMAGES)),
+    "JSONL": _with(
+        "t.jsonl", _lines([{"file_name": i, "label": LABELS[i], "width": 8} for i in IMAGES])
+    ),
+    "Kaggle": _with(
+        "train.csv", "id,label\n" + "".join(f"{_base(i)[:-4]},{LABELS[i]}\n" for i in IMAGES)
+    ),
     "Label Studio JSON": _with("project-1.json", [_task(n, i) for n, i in enumerate(IMAGES)]),
     "Label Studio JSON-MIN": _with("project-1.json", [_by_tool(i) for i in IMAGES]),
     "Label Studio CSV": _with("project-1.csv", _csv([_by_tool(i) for i in IMAGES])),
     "Roboflow": _roboflow(),
-    "Vertex CSV": _with("v.csv", "".join(f"TRAINING,gs://bucket/{i},{LABELS[i]}\n" for i in IMAGES)),
+    "Vertex CSV": _with(
+        "v.csv", "".join(f"TRAINING,gs://bucket/{i},{LABELS[i]}\n" for i in IMAGES)
+    ),
     "Vertex JSONL": _with("v.jsonl", _lines([_vertex(i) for i in IMAGES])),
-    "SageMaker manifest": _with("output.manifest", _lines([_manifest(i, "animals") for i in IMAGES])),
+    "SageMaker manifest": _with(
+        "output.manifest", _lines([_manifest(i, "animals") for i in IMAGES])
+    ),
     "Rekognition manifest": _with(
         "train.manifest", _lines([_manifest(i, f"set_{LABELS[i]}") for i in IMAGES])
     ),
     "FiftyOne": _with(
         "labels.json",
-        {"classes": ["cat", "owl"], "labels": {_base(i)[:-4]: int(LABELS[i] == "owl") for i in IMAGES}},
+        {
+            "classes": ["cat", "owl"],
+            "labels": {_base(i)[:-4]: int(LABELS[i] == "owl") for i in IMAGES},
+        },
     ),
     "FiftyOne with names": _with(
         "labels.json", {"classes": None, "labels": {_base(i)[:-4]: LABELS[i] for i in IMAGES}}
@@ -172,7 +205,9 @@ SAMPLES: dict[str, Sample] = {
     "ImageNet, LOC_synset_mapping.txt": _synsets(
         "LOC_synset_mapping.txt", "n01621127 owl, bird of Minerva\nn02121620 cat, true cat\n"
     ),
-    "ImageNet, words.txt": _synsets("words.txt", "n01621127\towl, hooter\nn02121620\tcat, true cat\n"),
+    "ImageNet, words.txt": _synsets(
+        "words.txt", "n01621127\towl, hooter\nn02121620\tcat, true cat\n"
+    ),
     "names of files": _named(),
 }
 """By the name of the source."""

@@ -30,7 +30,9 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
 
 @pytest.mark.parametrize("classes", [1, 7, 300, 40_000])
 def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: int) -> None:
-    scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(decimals=1)
+    scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(
+        decimals=1
+    )
     answers = open_ranked_answers(write_answers(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
@@ -51,12 +53,16 @@ def test_scores_that_are_no_numbers_lead_as_they_win() -> None:
 
 def test_a_file_from_before_is_read_and_has_no_ranking(tmp_path: Path) -> None:
     rows = np.array([2, 0], np.int32)
-    save_file({"rows": rows, "probabilities": np.ones(2, np.float16)}, path := tmp_path / "a.safetensors")
+    save_file(
+        {"rows": rows, "probabilities": np.ones(2, np.float16)}, path := tmp_path / "a.safetensors"
+    )
     assert open_answers(path)[0].tolist() == [2, 0]
     assert open_ranked_answers(path) is None
 
 
-@pytest.mark.parametrize("broken", [{"leader_counts": [1, 2]}, {"leader_counts": [2, 0]}, {"targets": [0]}])
+@pytest.mark.parametrize(
+    "broken", [{"leader_counts": [1, 2]}, {"leader_counts": [2, 0]}, {"targets": [0]}]
+)
 def test_rankings_that_do_not_fit_the_images_are_refused(
     tmp_path: Path, broken: dict[str, list[int]]
 ) -> None:

@@ -1,4 +1,6 @@
-"""The digest of what a batch holds: containers, names and order do not count; images, labels and parts do."""
+"""The digest of what a batch holds: containers, names and order do not count; images, labels and
+parts do.
+"""
 
 import io
 import tarfile
@@ -50,7 +52,9 @@ def as_tar(files: Files, mode: str = "w") -> bytes:
     return out.getvalue()
 
 
-def as_npz(images: "np.typing.NDArray[np.uint8]", labels: list[str], *, packed: bool = True) -> bytes:
+def as_npz(
+    images: "np.typing.NDArray[np.uint8]", labels: list[str], *, packed: bool = True
+) -> bytes:
     out = io.BytesIO()
     save = np.savez_compressed if packed else np.savez
     save(out, images=images, labels=np.array(labels))
@@ -90,7 +94,9 @@ SAME = {
     "a label table": as_zip(
         {
             "labels.csv": b"file,label\n"
-            + b"".join(b"%s,%s\n" % (f"{i}.png".encode(), n[:3].encode()) for i, n in enumerate(BATCH)),
+            + b"".join(
+                b"%s,%s\n" % (f"{i}.png".encode(), n[:3].encode()) for i, n in enumerate(BATCH)
+            ),
             **{f"{i}.png": data for i, data in enumerate(BATCH.values())},
         }
     ),
@@ -98,7 +104,9 @@ SAME = {
 
 
 @pytest.mark.parametrize("how", SAME)
-def test_the_same_images_and_labels_have_one_digest_in_any_container(how: str, digest_of: Digest) -> None:
+def test_the_same_images_and_labels_have_one_digest_in_any_container(
+    how: str, digest_of: Digest
+) -> None:
     assert digest_of(SAME[how]) == digest_of(as_zip(BATCH))
 
 
@@ -131,11 +139,15 @@ def test_options_of_reading_count_by_what_they_change(digest_of: Digest) -> None
     assert digest_of(data, options=ReadingOptions(layout="folders")) == digest_of(data)
     assert digest_of(data, options=ReadingOptions(max_bad=0.2)) == digest_of(data)
     deep = as_zip({"cat/in/1.png": A, "cat/out/2.png": B, "dog/in/3.png": C, "dog/out/4.png": D})
-    first, second = (digest_of(deep, options=read_options({"classes": f"level:{at}"})) for at in (1, 2))
+    first, second = (
+        digest_of(deep, options=read_options({"classes": f"level:{at}"})) for at in (1, 2)
+    )
     assert first == digest_of(data) != second
 
 
-def test_rows_of_arrays_have_one_digest_however_they_are_packed_and_ordered(digest_of: Digest) -> None:
+def test_rows_of_arrays_have_one_digest_however_they_are_packed_and_ordered(
+    digest_of: Digest,
+) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 9, 7, 3), np.uint8)
     labels = ["a", "b", "a", "b", "a", "b"]
     known = digest_of(as_npz(images, labels))
@@ -147,7 +159,9 @@ def test_rows_of_arrays_have_one_digest_however_they_are_packed_and_ordered(dige
 
 
 def test_large_arrays_are_hashed_in_blocks_row_by_row(digest_of: Digest) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (7, 500, 333, 3), np.uint8)  # rows of half a block
+    images = np.random.default_rng(0).integers(
+        0, 256, (7, 500, 333, 3), np.uint8
+    )  # rows of half a block
     labels = ["a", "b"] * 3 + ["a"]
     order = [6, 5, 4, 3, 2, 1, 0]
     known = digest_of(as_npz(images, labels, packed=False))
@@ -157,7 +171,9 @@ def test_large_arrays_are_hashed_in_blocks_row_by_row(digest_of: Digest) -> None
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_file_that_is_damaged_is_another_image(method: int, digest_of: Digest) -> None:
     files = {
-        f"{label}/{i}.png": png(100 * at + i) for at, label in enumerate(("cat", "dog")) for i in range(40)
+        f"{label}/{i}.png": png(100 * at + i)
+        for at, label in enumerate(("cat", "dog"))
+        for i in range(40)
     }
     data = bytearray(as_zip(files, method))
     at = data.index(b"IDAT") if method == zipfile.ZIP_STORED else data.index(b"cat/0.png") + 60

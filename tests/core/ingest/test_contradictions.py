@@ -1,4 +1,6 @@
-"""Images under two labels: found as comparing all with all finds them, in a batch and beside earlier tasks."""
+"""Images under two labels: found as comparing all with all finds them, in a batch and beside
+earlier tasks.
+"""
 
 import tracemalloc
 from pathlib import Path
@@ -54,7 +56,9 @@ def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[
         is_first_of_label = members.index((number, label)) == row
         if label != labels[first] and is_first_of_label:
             expected.add(((f"{first}.png", f"{row}.png"), (labels[first], label)))
-    found = contradictions.find_within(make_traces(images, labels), lambda row: images[row]).to_report()
+    found = contradictions.find_within(
+        make_traces(images, labels), lambda row: images[row]
+    ).to_report()
     assert set(pairs_of(found["conflicts"])) == expected  # type: ignore[arg-type]
     assert found["conflicts_count"] == len(expected)
 
@@ -70,7 +74,10 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
     half = len(earlier) // 2
     parts = (earlier[:half], earlier[half:])
     tasks = [
-        (number, make_traces(draw([n for n, _ in part]), [label for _, label in part], f"{number}/"))
+        (
+            number,
+            make_traces(draw([n for n, _ in part]), [label for _, label in part], f"{number}/"),
+        )
         for number, part in enumerate(parts, 3)
         if part
     ]
@@ -86,7 +93,11 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
     for one in found["conflicts"]:
         task, _, place = one["paths"][0][:-4].partition("/")
         before, after = parts[int(task) - 3][int(place)], members[int(one["paths"][1][:-4])]
-        assert before[0] == after[0] and one["labels"] == [before[1], after[1]] and one["task"] == int(task)
+        assert (
+            before[0] == after[0]
+            and one["labels"] == [before[1], after[1]]
+            and one["task"] == int(task)
+        )
 
 
 def near_by(hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows) -> set[int]:
@@ -107,7 +118,9 @@ def draw_hashes(seed: int, count: int) -> tuple[Hashes, Rows]:
 
 @given(st.integers(0, 2**31), st.integers(0, 30))
 @settings(deadline=None)
-def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(seed: int, count: int) -> None:
+def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(
+    seed: int, count: int
+) -> None:
     hashes, labels = draw_hashes(seed, count)
     found = near.find_contradictions(hashes, labels)
     later = {
@@ -158,7 +171,9 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
 
 @pytest.fixture(scope="module")
 def burst() -> Hashes:
-    """300 distinct hashes, each with three bits of 128, so all are near duplicates of each other."""
+    """300 distinct hashes, each with three bits of 128, so all are near duplicates of each
+    other.
+    """
     random = np.random.default_rng(0)
     found = np.zeros((400, 2), np.uint64)
     for row in range(len(found)):
@@ -182,7 +197,9 @@ def test_the_memory_for_a_burst_does_not_grow_with_its_pairs(
     assert peak < 1000 * len(burst), "the pairs of this burst take some megabytes"
 
 
-def test_hashes_of_one_label_are_not_compared(burst: Hashes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_of_one_label_are_not_compared(
+    burst: Hashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared = 0
 
     def count(one: Hashes, other: Hashes) -> np.ndarray:
@@ -199,28 +216,42 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
     image = np.zeros((3, 16, 16, 3), np.uint8)
     image[:] = np.arange(16, dtype=np.uint8)[None, None, :, None] * 16
     image[2, 0, 0] += 1  # hardly another picture
-    found = contradictions.find_within(make_traces(image, ["good", "bad", "bad"]), lambda row: image[row])
+    found = contradictions.find_within(
+        make_traces(image, ["good", "bad", "bad"]), lambda row: image[row]
+    )
     report = found.to_report()
     assert pairs_of(report["conflicts"]) == [(("0.png", "1.png"), ("good", "bad"))]  # type: ignore[arg-type]
     assert pairs_of(report["near_conflicts"]) == [(("0.png", "2.png"), ("good", "bad"))]  # type: ignore[arg-type]
-    assert all(one["picture"].startswith("data:image/jpeg;base64,") for one in report["near_conflicts"])
+    assert all(
+        one["picture"].startswith("data:image/jpeg;base64,") for one in report["near_conflicts"]
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_first_ten_have_a_picture(channels: int) -> None:
     image = np.concatenate([draw(list(range(24)))] * 2)[..., :channels]
     labels = ["a"] * 24 + ["b"] * 24
-    report = contradictions.find_within(make_traces(image, labels), lambda row: image[row]).to_report()
+    report = contradictions.find_within(
+        make_traces(image, labels), lambda row: image[row]
+    ).to_report()
     assert report["conflicts_count"] == 24
     assert ["picture" in one for one in report["conflicts"]] == [True] * 10 + [False] * 14
 
 
-def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(tmp_path: Path) -> None:
+def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
+    tmp_path: Path,
+) -> None:
     traces = make_traces(draw([1, 2, 1]), ["ä", "b", "b"])
     write_traces(tmp_path / "new", traces)
     read = read_traces(tmp_path / "new")
-    assert read.pixels is not None and traces.pixels is not None and (read.pixels == traces.pixels).all()
-    assert read.labels is not None and read.labels.tolist() == [1, 0, 0] and read.classes == ["b", "ä"]
+    assert (
+        read.pixels is not None
+        and traces.pixels is not None
+        and (read.pixels == traces.pixels).all()
+    )
+    assert (
+        read.labels is not None and read.labels.tolist() == [1, 0, 0] and read.classes == ["b", "ä"]
+    )
     write_traces(tmp_path / "old", Traces(traces.train, traces.held_out, traces.names))
     assert read_traces(tmp_path / "old").pixels is None
 
@@ -229,7 +260,14 @@ def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
     traces = make_traces(draw([1, 2]), ["a", "b"])
     write_traces(
         tmp_path / "one",
-        Traces(traces.train, traces.held_out, traces.names, traces.pixels, np.array([0, 2]), traces.classes),
+        Traces(
+            traces.train,
+            traces.held_out,
+            traces.names,
+            traces.pixels,
+            np.array([0, 2]),
+            traces.classes,
+        ),
     )
     with pytest.raises(ValueError, match="labels do not fit"):
         read_traces(tmp_path / "one")
@@ -260,9 +298,10 @@ def test_a_rejection_names_both_images_and_what_to_do() -> None:
     with pytest.raises(Rejected) as raised:
         contradictions.require_none(report)
     assert raised.value.detail == (
-        "The same image has two classes: “cat/1.png” is “cat” in task 2 and “dog/2.png” is “dog”. What contradicts "
-        "itself cannot be learned. Correct the batch and send it again; to learn it as it is, send it with "
-        "?conflicts=keep. Where task 2 had the wrong label, roll back to the version before "
-        "it, discard it, and send it again with the right one (“Correct a label” in the how-tos)."
+        "The same image has two classes: “cat/1.png” is “cat” in task 2 and “dog/2.png” is “dog”. "
+        "What contradicts itself cannot be learned. Correct the batch and send it again; to learn "
+        "it as it is, send it with ?conflicts=keep. Where task 2 had the wrong label, roll back to "
+        "the version before it, discard it, and send it again with the right one (“Correct a "
+        "label” in the how-tos)."
     )
     assert raised.value.extra["report"] is report

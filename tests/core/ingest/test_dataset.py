@@ -1,4 +1,6 @@
-"""The dataset file: deterministic safetensors that the reference library reads, mapped without torch."""
+"""The dataset file: deterministic safetensors that the reference library reads, mapped without
+torch.
+"""
 
 from pathlib import Path
 

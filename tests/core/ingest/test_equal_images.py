@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from core.ingest.equal_images import find_equal
 
-ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans(), st.booleans()), max_size=14)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans(), st.booleans()), max_size=14
+)
 
 
 @given(ROWS)

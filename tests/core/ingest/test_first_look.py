@@ -1,4 +1,6 @@
-"""Files that cannot be read by their kind or size are named before a batch is accepted; nothing is decoded."""
+"""Files that cannot be read by their kind or size are named before a batch is accepted; nothing is
+decoded.
+"""
 
 import contextlib
 import gzip
@@ -51,7 +53,9 @@ def look(path: Path, data: bytes) -> Directory:
 
 def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:
     files = {
-        f"{label}/{i:03}.png": png(2 * i + at) for at, label in enumerate(("cat", "dog")) for i in range(good)
+        f"{label}/{i:03}.png": png(2 * i + at)
+        for at, label in enumerate(("cat", "dog"))
+        for i in range(good)
     }
     return {**files, **bad}
 
@@ -63,12 +67,14 @@ FORMS = {"zip": zipped, "tar": tarred, "tar.gz": lambda files: gzip.compress(tar
 def test_images_that_cannot_be_read_are_named_at_the_check(
     tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
 ) -> None:
-    found = look(tmp_path / "batch", pack(batch({"cat/a.png": RAW, "dog/big.png": huge_png(30_000, 30_000)})))
+    found = look(
+        tmp_path / "batch", pack(batch({"cat/a.png": RAW, "dog/big.png": huge_png(30_000, 30_000)}))
+    )
     assert [row["path"] for row in found.seen.first] == ["cat/a.png", "dog/big.png"]
     assert found.seen.first[1]["reason"] == "30000×30000 pixels, more than 50000000"
     assert found.warnings[-1] == (
-        "2 of 82 images cannot be read and will be left out; the first is “cat/a.png”: a camera RAW file, not a PNG, "
-        "JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image; export it as JPEG."
+        "2 of 82 images cannot be read and will be left out; the first is “cat/a.png”: a camera "
+        "RAW file, not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image; export it as JPEG."
     )
 
 
@@ -87,11 +93,15 @@ def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_look, "MOST_IMAGES", 80)
-    found = look(tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400)))
+    found = look(
+        tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400))
+    )
     assert (found.seen.images, found.seen.looked, found.seen.unreadable) == (830, 80, 2)
     assert "2 of 80 images looked at cannot be read" in found.warnings[-1]
     with pytest.raises(ArchiveInvalid, match="of 80 images looked at cannot be read"):
-        look(tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(250)}, good=300)))
+        look(
+            tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(250)}, good=300))
+        )
 
 
 def test_there_is_an_end_to_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""Files that hold images and are not read: what they are said to be, and that the lines convert them."""
+"""Files that hold images and are not read: what they are said to be, and that the lines convert
+them.
+"""
 
 import gzip
 import struct
@@ -40,9 +42,14 @@ def test_a_file_is_known_by_its_first_bytes_or_its_name(name: str, first: bytes,
     assert len(kind.lines) == 2 and all(line.isprintable() for line in kind.lines)
 
 
-@pytest.mark.parametrize("name", ["1.png", "1.heic", "cat", "photos.zip", "photos.tar.gz", "labels.csv"])
+@pytest.mark.parametrize(
+    "name", ["1.png", "1.heic", "cat", "photos.zip", "photos.tar.gz", "labels.csv"]
+)
 def test_what_is_read_is_not_foreign(name: str) -> None:
-    assert what_is(name, b"\0\0\0\x18ftypheic"[:FIRST_BYTES] if name == "1.heic" else b"\x89PNG") is None
+    assert (
+        what_is(name, b"\0\0\0\x18ftypheic"[:FIRST_BYTES] if name == "1.heic" else b"\x89PNG")
+        is None
+    )
 
 
 def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() -> None:
@@ -77,10 +84,14 @@ def idx(images: int, side: int = 28) -> bytes:
     return struct.pack(">HBBIII", 0, 8, 3, images, side, side) + pixels.tobytes()
 
 
-def test_the_lines_for_idx_files_make_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_for_idx_files_make_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train-images-idx3-ubyte").write_bytes(idx(20))
-    Path("train-labels-idx1-ubyte").write_bytes(struct.pack(">HBBI", 0, 8, 1, 20) + bytes([3, 7] * 10))
+    Path("train-labels-idx1-ubyte").write_bytes(
+        struct.pack(">HBBI", 0, 8, 1, 20) + bytes([3, 7] * 10)
+    )
     kind = what_is("train-images-idx3-ubyte")
     assert kind is not None
     exec("\n".join(kind.lines), {})

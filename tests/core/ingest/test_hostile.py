@@ -107,7 +107,9 @@ def test_half_a_million_entries_fit_in_256_mb(tmp_path: Path) -> None:
     ]
     plain = hostile_corpus.raw_zip(entries)
     size, offset = int.from_bytes(plain[-10:-6], "little"), int.from_bytes(plain[-6:-2], "little")
-    records = hostile_corpus.zip64_records(total=count, size=size, offset=offset, where=offset + size)
+    records = hostile_corpus.zip64_records(
+        total=count, size=size, offset=offset, where=offset + size
+    )
     end = plain[-22:-14] + b"\xff" * 12 + b"\0\0"
     path = tmp_path / "many.zip"
     path.write_bytes(plain[:-22] + records + end)

@@ -1,4 +1,6 @@
-"""One function turns any accepted image into a square: formats, modes, orientation, geometry, refusals."""
+"""One function turns any accepted image into a square: formats, modes, orientation, geometry,
+refusals.
+"""
 
 import io
 import struct
@@ -29,7 +31,9 @@ def noise(width: int, height: int, channels: int = 3) -> np.ndarray:
 
 def huge_png(width: int, height: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
@@ -46,13 +50,18 @@ def test_an_image_of_the_wanted_size_keeps_its_pixels(kind: str) -> None:
     options = {"lossless": True} if kind == "WEBP" else {}
     if kind == "GIF":
         pixels = np.asarray(Image.fromarray(pixels).quantize(200).convert("RGB"))
-    assert np.array_equal(decode_image(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels)
+    assert np.array_equal(
+        decode_image(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels
+    )
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "AVIF"])
 def test_what_is_packed_with_losses_is_read(kind: str) -> None:
     flat = Image.new("RGB", (64, 48), (200, 100, 50))
-    assert np.abs(decode_image(encoded(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
+    assert (
+        np.abs(decode_image(encoded(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]).max()
+        <= 4
+    )
 
 
 @pytest.mark.parametrize("kind", ["PPM", "ICO", "PCX"])
@@ -65,9 +74,19 @@ def test_other_formats_are_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
 def test_orientation_is_applied(turn: int, kind: str) -> None:
     upright = np.zeros((32, 32), np.uint8)
-    upright[:16, :16] = 255  # the bright quarter must end at the top left, the grey one at the top right
+    upright[:16, :16] = (
+        255  # the bright quarter must end at the top left, the grey one at the top right
+    )
     upright[:16, 16:] = 128
-    undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Image.Transpose that stores it as `turn` says
+    undo = {
+        2: 0,
+        3: 3,
+        4: 1,
+        5: 5,
+        6: 2,
+        7: 6,
+        8: 4,
+    }  # Image.Transpose that stores it as `turn` says
     stored = Image.fromarray(upright).convert("RGB")
     if turn > 1:
         stored = stored.transpose(Image.Transpose(undo[turn]))
@@ -116,13 +135,17 @@ def by_resizing_first(pixels: np.ndarray, size: int) -> np.ndarray:
     height, width = pixels.shape[:2]
     target = size if size <= 96 else round(size * 256 / 224)
     short = min(width, height)
-    new = tuple(target if side == short else round(side * target / short) for side in (width, height))
+    new = tuple(
+        target if side == short else round(side * target / short) for side in (width, height)
+    )
     image = Image.fromarray(pixels).resize(new, Image.Resampling.BILINEAR)
     left, top = (new[0] - size) // 2, (new[1] - size) // 2
     return np.asarray(image.crop((left, top, left + size, top + size)))
 
 
-@pytest.mark.parametrize(("width", "height"), [(50, 40), (40, 51), (33, 32), (32, 45), (20, 31), (300, 200)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(50, 40), (40, 51), (33, 32), (32, 45), (20, 31), (300, 200)]
+)
 @pytest.mark.parametrize("size", [32, 112])
 def test_geometry_is_that_of_resizing_the_shorter_side_and_cropping(
     width: int, height: int, size: int
@@ -152,7 +175,10 @@ def test_truncated_files_are_refused(keep: int) -> None:
 def test_the_first_frame_is_taken() -> None:
     frames = [Image.new("RGB", (8, 8), c) for c in ((255, 0, 0), (0, 255, 0))]
     for kind in ("TIFF", "PNG", "GIF", "WEBP", "AVIF"):
-        options = {"WEBP": {"lossless": True}, "AVIF": {"quality": 100, "subsampling": "4:4:4"}}.get(kind, {})
+        options = {
+            "WEBP": {"lossless": True},
+            "AVIF": {"quality": 100, "subsampling": "4:4:4"},
+        }.get(kind, {})
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
         image, more, *_ = open_square(data, 8, 3, MAX)
         assert np.abs(np.asarray(image)[0, 0].astype(int) - [255, 0, 0]).max() <= 2 and more
@@ -183,10 +209,15 @@ def test_a_gif_whose_frame_is_larger_than_its_screen_is_measured_by_the_frame() 
 
 @pytest.mark.parametrize(
     "data",
-    [gif_bytes(before=b"!\xfe" + b"\1x" * 600_000 + b"\0"), gif_bytes(blocks=b"\1x" * 600_000 + b"\0")],
+    [
+        gif_bytes(before=b"!\xfe" + b"\1x" * 600_000 + b"\0"),
+        gif_bytes(blocks=b"\1x" * 600_000 + b"\0"),
+    ],
     ids=["of a comment", "of pixels"],
 )
-def test_a_gif_of_hundreds_of_thousands_of_blocks_is_refused_before_it_is_decoded(data: bytes) -> None:
+def test_a_gif_of_hundreds_of_thousands_of_blocks_is_refused_before_it_is_decoded(
+    data: bytes,
+) -> None:
     with pytest.raises(ImageInvalid, match=f"more than {gif.MAX_BLOCKS} blocks"):
         decode_image(data, 8, 3, MAX)
 
@@ -196,7 +227,10 @@ def test_nothing_behind_the_first_frame_of_a_gif_is_looked_at() -> None:
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     cut, more = gif.first_frame(data, MAX)
     assert more and len(cut) < len(data) and cut.endswith(b"\0;")
-    assert gif.first_frame(data[: len(cut) - 1] + b"!\xfe" + b"\1x" * 99 + b"\0", MAX) == (cut, False)
+    assert gif.first_frame(data[: len(cut) - 1] + b"!\xfe" + b"\1x" * 99 + b"\0", MAX) == (
+        cut,
+        False,
+    )
 
 
 @pytest.mark.parametrize("kind", ["GIF", "AVIF"])
@@ -241,14 +275,20 @@ def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.M
 @pytest.mark.parametrize("decoding", [FIRST, LATEST])
 def test_a_jpeg_may_have_four_times_the_pixels_of_others(decoding: int) -> None:
     large, resizing = Image.new("L", (2000, 2000), 77), Resizing(decoding=decoding)
-    assert np.unique(decode_image(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [77]
+    assert np.unique(decode_image(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [
+        77
+    ]
     for kind, most in (("JPEG", 999_999), ("PNG", 3_999_999), ("WEBP", 3_999_999)):
         with pytest.raises(ImageInvalid, match="2000×2000 pixels, more than"):
             decode_image(encoded(large, kind), 32, 1, most, resizing)
 
 
-def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 64 coefficients of two bytes: of a picture of 320 × 320 pixels at half the colours 300 kB."""
+def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks of 64 coefficients of two bytes: of a picture of 320 × 320 pixels at half the colours
+    300 kB.
+    """
     image = Image.fromarray(noise(320, 320))
     data = encoded(image, "JPEG", progressive=True, subsampling=2)
     frame = jpeg.frame_of(data)
@@ -256,14 +296,23 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: py
     monkeypatch.setattr(jpeg, "MAX_COEFFICIENT_BYTES", 320 * 320 * 2 * 3 // 2)
     assert decode_image(data, 32, 3, MAX, Resizing(decoding=LATEST)).shape == (32, 32, 3)
     larger = encoded(image, "JPEG", progressive=True, subsampling=0)
-    with pytest.raises(ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"):
+    with pytest.raises(
+        ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"
+    ):
         decode_image(larger, 32, 3, MAX, Resizing(decoding=LATEST))
-    assert decode_image(encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)).any()
+    assert decode_image(
+        encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)
+    ).any()
 
 
 def test_of_many_profiles_in_a_png_few_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b"name\0\0" + zlib.compress(bytes(1 << 20))
-    chunk = struct.pack(">I", len(body)) + b"iCCP" + body + struct.pack(">I", zlib.crc32(b"iCCP" + body))
+    chunk = (
+        struct.pack(">I", len(body))
+        + b"iCCP"
+        + body
+        + struct.pack(">I", zlib.crc32(b"iCCP" + body))
+    )
     whole = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(whole, "PNG")
     data = whole.getvalue()

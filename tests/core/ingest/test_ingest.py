@@ -61,7 +61,13 @@ def test_the_result_is_the_same_with_any_number_of_decoders_and_in_any_container
 ) -> None:
     files = pictures(20)
     stored = honest_zip(files)
-    forms = [stored, stored, honest_zip(files, zipfile.ZIP_DEFLATED), tar(files), gzip.compress(tar(files))]
+    forms = [
+        stored,
+        stored,
+        honest_zip(files, zipfile.ZIP_DEFLATED),
+        tar(files),
+        gzip.compress(tar(files)),
+    ]
     seen = set()
     for i, form in enumerate(forms):
         result = take(form, processes=1 + i % 3)
@@ -70,7 +76,11 @@ def test_the_result_is_the_same_with_any_number_of_decoders_and_in_any_container
 
 
 def test_fifteen_percent_of_each_class_are_held_out(take: Take) -> None:
-    files = pictures(40) | {f"rare/{i}.png": png(900 + i) for i in range(3)} | {"single/0.png": png(999)}
+    files = (
+        pictures(40)
+        | {f"rare/{i}.png": png(900 + i) for i in range(3)}
+        | {"single/0.png": png(999)}
+    )
     result = take(honest_zip(files))
     labels = open_dataset(result.held_out)[1]
     assert np.bincount(labels, minlength=4).tolist() == [6, 6, 1, 0]
@@ -98,7 +108,11 @@ def test_every_class_keeps_a_training_image() -> None:
 
 
 def test_bad_images_among_good_ones_are_rows_of_the_report(take: Take) -> None:
-    files = {"cat/huge.png": huge_png(30_000, 30_000), "dog/cut.jpg": truncated_jpeg(), "dog/empty.png": b""}
+    files = {
+        "cat/huge.png": huge_png(30_000, 30_000),
+        "dog/cut.jpg": truncated_jpeg(),
+        "dog/empty.png": b"",
+    }
     result = take(mixed(files), size=32)
     assert {row["path"]: row["reason"] for row in result.report["rejected"]} == {
         "cat/huge.png": "30000×30000 pixels, more than 50000000",
@@ -131,7 +145,9 @@ def test_a_class_without_a_usable_image_rejects_the_batch(take: Take, tmp_path: 
 def test_a_wrong_checksum_is_a_row(take: Take) -> None:
     entries = [Entry(k.encode(), v) for k, v in pictures(30).items()]
     result = take(raw_zip([*entries, Entry(b"cat/x.png", png(3), crc=1)]))
-    assert result.report["rejected"] == [{"path": "cat/x.png", "reason": "its checksum does not match"}]
+    assert result.report["rejected"] == [
+        {"path": "cat/x.png", "reason": "its checksum does not match"}
+    ]
 
 
 def test_a_size_that_lies_beyond_the_trial_is_found_while_decoding(
@@ -141,7 +157,12 @@ def test_a_size_that_lies_beyond_the_trial_is_found_while_decoding(
     data = b"".join(png(i, (40, 40)) for i in range(2))
     with pytest.raises(ArchiveHostile, match="cat/lie"):
         take(
-            raw_zip([Entry(b"cat/0.png", png()), Entry(b"cat/lie.png", data, method=8, size=len(data) - 50)])
+            raw_zip(
+                [
+                    Entry(b"cat/0.png", png()),
+                    Entry(b"cat/lie.png", data, method=8, size=len(data) - 50),
+                ]
+            )
         )
 
 
@@ -160,7 +181,9 @@ def test_duplicates_and_frames_are_counted(take: Take, tmp_path: Path) -> None:
     assert report["notes"] == ["1 image has several frames; the first was taken"]
 
 
-@pytest.mark.parametrize(("sides", "small"), [((47, 47), 4), ((48, 20), 0), ((20, 48), 0), ((1, 47), 4)])
+@pytest.mark.parametrize(
+    ("sides", "small"), [((47, 47), 4), ((48, 20), 0), ((20, 48), 0), ((1, 47), 4)]
+)
 def test_images_whose_longer_side_is_short_are_counted(
     take: Take, sides: tuple[int, int], small: int
 ) -> None:
@@ -173,7 +196,10 @@ def test_rows_of_an_npz_are_small_where_their_array_is(take: Take) -> None:
 
 
 def test_files_that_are_no_images_by_their_name_are_ignored_with_their_reason(take: Take) -> None:
-    notes = {f"cat/{i}.txt": b"words" for i in range(8)} | {"notes/a.md": b"words", "dog/Thumbs.db": b"x"}
+    notes = {f"cat/{i}.txt": b"words" for i in range(8)} | {
+        "notes/a.md": b"words",
+        "dog/Thumbs.db": b"x",
+    }
     result = take(mixed(notes))
     assert result.report["rejected_count"] == 0 and result.report["ignored"] == 10
     reasons = {row["path"]: row["reason"] for row in result.report["ignored_files"]}
@@ -194,7 +220,9 @@ def test_ignored_files_are_listed_up_to_a_hundred_and_counted_whole(take: Take) 
 def test_a_heic_file_is_a_row_that_says_what_to_do(take: Take) -> None:
     data = (24).to_bytes(4) + b"ftypheic" + bytes(4) + b"mif1heic" + bytes(90)
     row = take(mixed({"cat/photo.HEIC": data})).report["rejected"][0]
-    assert row["path"] == "cat/photo.HEIC" and ("a HEIC image" in row["reason"] or "damaged" in row["reason"])
+    assert row["path"] == "cat/photo.HEIC" and (
+        "a HEIC image" in row["reason"] or "damaged" in row["reason"]
+    )
 
 
 def test_equal_images_are_named_by_path(take: Take) -> None:
@@ -226,7 +254,10 @@ def test_dropping_keeps_the_first_of_equal_images_of_a_class(take: Take) -> None
     extra = {"cat/a.png": png(77), "cat/b.png": png(77), "cat/c.png": png(77), "dog/a.png": png(77)}
     kept, dropped = take(mixed(extra)), take(mixed(extra), duplicates="drop")
     assert (kept.report["duplicates_policy"], kept.report["duplicates_dropped"]) == ("keep", 0)
-    assert (dropped.report["duplicates_policy"], dropped.report["duplicates_dropped"]) == ("drop", 2)
+    assert (dropped.report["duplicates_policy"], dropped.report["duplicates_dropped"]) == (
+        "drop",
+        2,
+    )
     assert (kept.classes, dropped.classes) == ({"cat": 33, "dog": 31}, {"cat": 31, "dog": 31})
     assert dropped.n_train + dropped.n_held_out == 62
     assert kept.report["duplicates"] == dropped.report["duplicates"] == 3
@@ -234,7 +265,9 @@ def test_dropping_keeps_the_first_of_equal_images_of_a_class(take: Take) -> None
 
 def test_dropping_leaves_an_image_in_both_parts_and_warns_of_it(take: Take) -> None:
     files = {"train/cat/a.png": png(1), "train/cat/b.png": png(1), "train/cat/c.png": png(2)}
-    result = take(honest_zip(files | {"test/cat/d.png": png(1), "test/cat/e.png": png(1)}), duplicates="drop")
+    result = take(
+        honest_zip(files | {"test/cat/d.png": png(1), "test/cat/e.png": png(1)}), duplicates="drop"
+    )
     assert (result.n_train, result.n_held_out, result.report["duplicates_dropped"]) == (2, 1, 2)
     assert "1 held-out image is in the training part too" in result.warnings[0]
 
@@ -245,7 +278,9 @@ def test_the_report_says_that_images_were_looked_at(take: Take) -> None:
 
 def test_held_out_images_that_are_trained_on_are_warned_about(take: Take) -> None:
     result = take(honest_zip(pictures(3, top="train/") | pictures(2, top="test/")))
-    assert result.warnings == ["4 held-out images are in the training part too: accuracy there is flattered."]
+    assert result.warnings == [
+        "4 held-out images are in the training part too: accuracy there is flattered."
+    ]
 
 
 def test_allowed_classes_number_the_labels(take: Take) -> None:
@@ -261,7 +296,10 @@ def test_allowed_classes_number_the_labels(take: Take) -> None:
 @pytest.mark.parametrize(("size", "channels"), [(8, 3), (6, 3), (8, 1)])
 def test_npz_rows_are_read_in_order(take: Take, method: int, size: int, channels: int) -> None:
     arrays = good_arrays(300)
-    arrays |= {"test_images": arrays["images"][::-1][:40].copy(), "test_labels": arrays["labels"][:40]}  # type: ignore[index]
+    arrays |= {
+        "test_images": arrays["images"][::-1][:40].copy(),
+        "test_labels": arrays["labels"][:40],
+    }  # type: ignore[index]
     result = take(npz(arrays, method), size=size, channels=channels, processes=2)
     for path, name in ((result.train, "images"), (result.held_out, "test_images")):
         files = [np.asarray(image) for image in arrays[name]]
@@ -311,7 +349,9 @@ images.open_square = poisoned
 
 @pytest.fixture
 def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoders that die of files which end in KILL, HANG, SPIN or EAT; SLOW takes 0.1 s, SAYS prints."""
+    """Decoders that die of files which end in KILL, HANG, SPIN or EAT; SLOW takes 0.1 s, SAYS
+    prints.
+    """
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
     monkeypatch.setattr(helper_process, "ROOT", tmp_path)
@@ -319,7 +359,9 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("end", [b"KILL", b"HANG"])
-def test_an_image_that_ends_its_decoder_is_one_row(take: Take, poisonable: None, end: bytes) -> None:
+def test_an_image_that_ends_its_decoder_is_one_row(
+    take: Take, poisonable: None, end: bytes
+) -> None:
     files = pictures(30)
     poison = {"cat/poison.png": png(5) + end}
     names = list(files)
@@ -399,15 +441,23 @@ def test_a_decoder_killed_from_outside_costs_no_image(take: Take) -> None:
 
 def test_no_decoder_outlives_the_ingest(take: Take) -> None:
     take(mixed({}))
-    left = [p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())]
+    left = [
+        p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())
+    ]
     assert left == []
 
 
 def test_the_decoder_imports_neither_torch_nor_settings() -> None:
     import subprocess
 
-    code = "import sys, core.ingest.decoder; print({'torch', 'pydantic', 'numpy', 'sqlalchemy'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "set()"
+    code = (
+        "import sys, core.ingest.decoder; print({'torch', 'pydantic', 'numpy', 'sqlalchemy'} & "
+        "set(sys.modules))"
+    )
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip()
+        == "set()"
+    )
 
 
 def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -415,7 +465,9 @@ def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_p
     workers = pool.Pool(tmp_path, 1)
     try:
         workers.start_decoder()
-        child = next(p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline()))
+        child = next(
+            p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())
+        )
         assert "PERENNIAL_STORE_SECRET_KEY" not in child.environ()
     finally:
         workers.close()

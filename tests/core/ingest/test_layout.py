@@ -44,7 +44,9 @@ def test_a_zip_made_by_a_file_manager_is_accepted(look: Look) -> None:
         "My pets/train/cat/Thumbs.db",
         "My pets/train/.hidden/a",
     )
-    found = look(honest_zip(files | {"My pets/": b"", "My pets/train/": b""} | dict.fromkeys(junk, b"junk")))
+    found = look(
+        honest_zip(files | {"My pets/": b"", "My pets/train/": b""} | dict.fromkeys(junk, b"junk"))
+    )
     assert found.classes == {"cat": 3, "dog": 3}
     assert found.ignored == 4
 
@@ -66,7 +68,9 @@ def test_one_common_top_folder_is_stripped(names: list[str], classes: set[str]) 
 
 
 def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
-    found = look(honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "docs/cat/0.txt": b"x"}))
+    found = look(
+        honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "docs/cat/0.txt": b"x"})
+    )
     assert found.ignored == 2
     assert found.notes == (
         "the folder “train” was taken as the training part",
@@ -80,7 +84,9 @@ def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
     assert found.warnings == ()
 
 
-@pytest.mark.parametrize(("train", "test"), [("Train", "Test"), ("TRAIN", "TEST"), ("training", "Testing")])
+@pytest.mark.parametrize(
+    ("train", "test"), [("Train", "Test"), ("TRAIN", "TEST"), ("training", "Testing")]
+)
 @pytest.mark.parametrize("top", ["", "My clothes/", "Test/"])
 def test_train_and_test_folders_in_any_case_are_parts_and_no_classes(
     look: Look, train: str, test: str, top: str
@@ -95,21 +101,31 @@ def test_train_and_test_folders_in_any_case_are_parts_and_no_classes(
 
 
 @pytest.mark.parametrize("name", ["val", "Val", "valid", "Validation"])
-def test_a_validation_folder_is_held_out_where_there_is_no_test_folder(look: Look, name: str) -> None:
+def test_a_validation_folder_is_held_out_where_there_is_no_test_folder(
+    look: Look, name: str
+) -> None:
     found = look(honest_zip(pictures(3, top="train/") | pictures(2, top=f"{name}/")))
     assert (found.n_train, found.n_test, found.has_test) == (6, 4, True)
-    assert f"the folder “{name}” was taken as the test part, since there is no test folder" in found.notes
+    assert (
+        f"the folder “{name}” was taken as the test part, since there is no test folder"
+        in found.notes
+    )
 
 
 def test_a_validation_folder_is_trained_on_where_there_is_a_test_folder(look: Look) -> None:
     parts = pictures(3, top="train/") | pictures(2, top="valid/") | pictures(1, top="Test/")
     found = look(honest_zip(parts))
     assert (found.n_train, found.n_test) == (10, 2)
-    assert "the folder “valid” was added to the training part, since there is a test folder" in found.notes
+    assert (
+        "the folder “valid” was added to the training part, since there is a test folder"
+        in found.notes
+    )
 
 
 def test_folders_of_one_part_in_several_spellings_join(look: Look) -> None:
-    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top="Train/") | pictures(1, top="TEST/")))
+    found = look(
+        honest_zip(pictures(3, top="train/") | pictures(2, top="Train/") | pictures(1, top="TEST/"))
+    )
     assert (found.n_train, found.n_test, found.classes) == (10, 2, {"cat": 6, "dog": 6})
 
 
@@ -136,14 +152,18 @@ def test_a_test_part_without_a_training_part_is_refused_with_what_to_do(names: l
         (["w/Train/1.png", "w/bus/2.png"], {"Train", "bus"}),
     ],
 )
-def test_a_class_may_be_called_like_a_part_and_is_warned_about(names: list[str], classes: set[str]) -> None:
+def test_a_class_may_be_called_like_a_part_and_is_warned_about(
+    names: list[str], classes: set[str]
+) -> None:
     layout = build_layout(names, Limits(), lambda i: b"")
     assert (layout.kind, set(layout.classes)) == ("folders", classes)
     assert all("was taken as a class" in text for text in layout.warnings) and layout.warnings
 
 
 def test_images_beside_the_parts_are_left_out_with_a_warning() -> None:
-    layout = build_layout(["train/cat/1.png", "bus/2.png", "test/3.png", "b.png"], Limits(), lambda i: b"")
+    layout = build_layout(
+        ["train/cat/1.png", "bus/2.png", "test/3.png", "b.png"], Limits(), lambda i: b""
+    )
     assert layout.classes == ["cat"]
     assert [row["path"] for row in layout.ignored_files] == ["bus/2.png", "test/3.png", "b.png"]
     assert "2 images in “bus”, “test” left out" in layout.warnings[1]
@@ -168,7 +188,9 @@ def test_arrays_that_are_not_read_are_named(look: Look) -> None:
 @given(
     st.lists(
         st.sampled_from(["train", "Train", "test", "val", "hat", "Hat"]).flatmap(
-            lambda top: st.sampled_from([f"{top}/{i}/x.png" for i in ("hat", "bus")] + [f"{top}/x.png"])
+            lambda top: st.sampled_from(
+                [f"{top}/{i}/x.png" for i in ("hat", "bus")] + [f"{top}/x.png"]
+            )
         ),
         min_size=1,
         unique=True,
@@ -205,7 +227,11 @@ def test_labels_csv_names_labels_and_parts(look: Look) -> None:
 
 
 def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
-    files = {"w/a.png": png(1), "w/b.png": png(2), "w/labels.csv": b"path,label\na.png,x\nb.png,y\n"}
+    files = {
+        "w/a.png": png(1),
+        "w/b.png": png(2),
+        "w/labels.csv": b"path,label\na.png,x\nb.png,y\n",
+    }
     assert look(honest_zip(files)).classes == {"x": 1, "y": 1}
     assert look(tar(files)).classes == {"x": 1, "y": 1}
 
@@ -213,7 +239,10 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("path\na.png\n", "is no table: it begins with “path”.*such as “path,label”.*\\?image=COLUMN"),
+        (
+            "path\na.png\n",
+            "is no table: it begins with “path”.*such as “path,label”.*\\?image=COLUMN",
+        ),
         ("\n", "is no table: it is empty"),
         (
             "foo,bar\nq,x\n",
@@ -224,9 +253,15 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
             "path,label\nmissing.png,x\n",
             "line 2 of labels.csv: names “missing.png”, which is not in the batch",
         ),
-        ("path,label\na.png,x\na.png,y\n", "names “a.png” with “y”; line 2 of labels.csv says the label “x”"),
+        (
+            "path,label\na.png,x\na.png,y\n",
+            "names “a.png” with “y”; line 2 of labels.csv says the label “x”",
+        ),
         ("path,label\na.png\n", "line 2 .* 1 cells"),
-        ("path,label,split\na.png,x,train\na.png,x,\nb.png,x,secret\nc/d.png,y,secret\n", "split “secret”"),
+        (
+            "path,label,split\na.png,x,train\na.png,x,\nb.png,x,secret\nc/d.png,y,secret\n",
+            "split “secret”",
+        ),
         ("path,label\na.png,\n", "“a.png” has no label"),
         (f"path,label\na.png,{'x' * 101}\n", "longer than 100"),
         ('path,label\na.png,"a\nb"\n', r"U\+000A at position 2"),
@@ -243,13 +278,18 @@ def test_a_wrong_labels_csv_is_refused_with_its_line(look: Look, text: str, erro
 
 def test_npz_integers_become_texts_unless_classes_names_them(look: Look) -> None:
     assert look(npz(good_arrays())).classes == {"0": 10, "1": 10}
-    assert look(npz(good_arrays() | {"classes": np.array(["cat", "Dog"])})).classes == {"Dog": 10, "cat": 10}
+    assert look(npz(good_arrays() | {"classes": np.array(["cat", "Dog"])})).classes == {
+        "Dog": 10,
+        "cat": 10,
+    }
     assert look(npz(good_arrays() | {"labels": np.array(["é"] * 20)}, 8)).classes == {"é": 20}
 
 
 def test_npz_test_arrays_are_the_test_part(look: Look) -> None:
     arrays = good_arrays()
-    found = look(npz(arrays | {"test_images": arrays["images"][:5], "test_labels": arrays["labels"][:5]}))  # type: ignore[index]
+    found = look(
+        npz(arrays | {"test_images": arrays["images"][:5], "test_labels": arrays["labels"][:5]})
+    )  # type: ignore[index]
     assert (found.n_train, found.n_test, found.classes) == (20, 5, {"0": 13, "1": 12})
 
 
@@ -290,7 +330,10 @@ def test_long_and_foreign_names_in_tar_are_read(look: Look) -> None:
 def test_tars_written_one_after_another_are_read_whole(
     look: Look, take: Callable[..., Ingested], pack: Callable[[bytes], bytes], zeros: int
 ) -> None:
-    one, two = tar(pictures(3, ["cat"])) + bytes(zeros), tar(pictures(2, ["dog", "owl"])) + bytes(zeros)
+    one, two = (
+        tar(pictures(3, ["cat"])) + bytes(zeros),
+        tar(pictures(2, ["dog", "owl"])) + bytes(zeros),
+    )
     whole = one + two if pack is bytes else pack(one) + pack(two)  # as `cat one two` makes them
     assert look(whole).classes == {"cat": 3, "dog": 2, "owl": 2}
     assert take(whole, held_out_share=0).classes == {"cat": 3, "dog": 2, "owl": 2}

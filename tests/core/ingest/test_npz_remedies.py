@@ -1,4 +1,6 @@
-"""The lines that a refused npz is answered with make one that is accepted, with the same images and labels."""
+"""The lines that a refused npz is answered with make one that is accepted, with the same images and
+labels.
+"""
 
 import re
 from collections.abc import Callable
@@ -45,7 +47,9 @@ def test_the_remedy_makes_an_npz_that_is_accepted(
     np.savez("old.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(PerennialError) as refused:
         look(Path("old.npz").read_bytes())
-    code = re.search(r"d = np\.load\(.*np\.savez\(.*?\)(?=[.; (]*$|; images| \()", refused.value.detail)
+    code = re.search(
+        r"d = np\.load\(.*np\.savez\(.*?\)(?=[.; (]*$|; images| \()", refused.value.detail
+    )
     assert code and refused.value.detail.endswith("."), refused.value.detail
     exec(code[0], {"np": np})
     assert look(Path("new.npz").read_bytes()).classes == classes

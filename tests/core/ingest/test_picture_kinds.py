@@ -1,7 +1,8 @@
-"""Pictures of many kinds become the pixels that other programs read in them, in every place that reads a picture.
+"""Pictures of many kinds become the pixels that other programs read in them, in every place that
+reads a picture.
 
-`tools/picture_kinds.py` wrote the pictures and what is right of each: by the definition of their format, or by libvips,
-tifffile, imagecodecs and pillow-heif.
+`tools/picture_kinds.py` wrote the pictures and what is right of each: by the definition of their
+format, or by libvips, tifffile, imagecodecs and pillow-heif.
 """
 
 import hashlib
@@ -31,7 +32,9 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Kind:
-    """A picture; `pixels`: what is right of it, or None and words of the reason why it is refused."""
+    """A picture; `pixels`: what is right of it, or None and words of the reason why it is
+    refused.
+    """
 
     name: str
     data: bytes
@@ -117,14 +120,18 @@ def test_the_first_decoding_leaves_colour_profiles_aside(name: str) -> None:
 
 
 def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
-    """Compare with the record of what the code read before there were numbers; the rest it refused."""
+    """Compare with the record of what the code read before there were numbers; the rest it
+    refused.
+    """
     recorded = json.loads((KINDS.parent / "picture-kinds-first.json").read_text())
     found = {}
     for kind in kinds():
         if kind.name in recorded:
             found[kind.name] = hashlib.sha256(pixels_of(kind, FIRST).tobytes()).hexdigest()[:32]
     assert found == recorded
-    read_now = [kind.name for kind in kinds() if kind.pixels is not None and kind.name not in recorded]
+    read_now = [
+        kind.name for kind in kinds() if kind.pixels is not None and kind.name not in recorded
+    ]
     assert all(pixels_of(named(name), FIRST).size for name in read_now)
 
 
@@ -134,14 +141,17 @@ def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
 def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
     data, whole = named(name).data, pixels_of(named(name))
     for missing in (1, 2):
-        assert np.array_equal(decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST)), whole)
+        assert np.array_equal(
+            decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST)), whole
+        )
     for missing in range(3, 60):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
             decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST))
 
 
 @pytest.mark.parametrize(
-    "name", ["png with a damaged profile", "png with a profile for inks", "jpeg with a damaged profile"]
+    "name",
+    ["png with a damaged profile", "png with a profile for inks", "jpeg with a damaged profile"],
 )
 def test_a_profile_that_cannot_be_used_is_said(name: str) -> None:
     assert open_square(named(name).data, SIDE, 3, MAX, Resizing(decoding=LATEST)).ignored_profile

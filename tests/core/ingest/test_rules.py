@@ -45,8 +45,18 @@ READ = {
     "what file managers leave": (
         [
             *files("ds/cat", "ds/dog"),
-            *("ds/.DS_Store", "Thumbs.db", "ds/cat/desktop.ini", "__MACOSX/ds/cat/._0.jpg", "ds/cat/._1.jpg"),
-            *("ds/cat/0.jpg:Zone.Identifier", "ds/dog/@eaDir/0.jpg/SYNOFILE_THUMB_M.jpg", "ds/dog/Icon␍"),
+            *(
+                "ds/.DS_Store",
+                "Thumbs.db",
+                "ds/cat/desktop.ini",
+                "__MACOSX/ds/cat/._0.jpg",
+                "ds/cat/._1.jpg",
+            ),
+            *(
+                "ds/cat/0.jpg:Zone.Identifier",
+                "ds/dog/@eaDir/0.jpg/SYNOFILE_THUMB_M.jpg",
+                "ds/dog/Icon␍",
+            ),
             *("ds/dog/Icon\r", "README.docx", "ds/cat/README.docx", "ds/cat/deep/.DS_Store"),
         ],
         CAT_DOG,
@@ -60,7 +70,10 @@ READ = {
         {"hat": 2, "shoes": 2},
     ),
     "a loose image beside the wrapping": ([*files("ds/cat", "ds/dog"), "cover.jpg"], CAT_DOG),
-    "a loose image in a container": ([*files("photos/cat", "photos/dog"), "photos/cover.jpg"], CAT_DOG),
+    "a loose image in a container": (
+        [*files("photos/cat", "photos/dog"), "photos/cover.jpg"],
+        CAT_DOG,
+    ),
     "annotations beside class folders": (
         [*files("cat", "dog"), "Annotations/0.xml", "Annotations/1.xml"],
         CAT_DOG,
@@ -82,11 +95,17 @@ READ = {
         files("n01443537/images", "n01629819/images"),
         {"n01443537": 2, "n01629819": 2},
     ),
-    "weeks": (files("week-01/cat", "week-01/dog", "week-02/cat", "week-02/dog"), {"cat": 4, "dog": 4}),
+    "weeks": (
+        files("week-01/cat", "week-01/dog", "week-02/cat", "week-02/dog"),
+        {"cat": 4, "dog": 4},
+    ),
     "weeks of other classes": (files("week-01/cat", "week-02/dog"), CAT_DOG),
     "dates": (files("2024-05-01/cat", "2024-05-01/dog", "2024-05-02/cat"), {"cat": 4, "dog": 2}),
     "years and months": (files("2023/11/cat", "2023/12/dog", "2024/01/cat"), {"cat": 4, "dog": 2}),
-    "days within classes": (files("cat/2023", "cat/2024", "dog/2023", "dog/2024"), {"cat": 4, "dog": 4}),
+    "days within classes": (
+        files("cat/2023", "cat/2024", "dog/2023", "dog/2024"),
+        {"cat": 4, "dog": 4},
+    ),
     "containers within classes": (
         files("cat/raw", "cat/images", "dog/raw", "dog/images"),
         {"cat": 4, "dog": 4},
@@ -122,7 +141,9 @@ PARTS = {
 @pytest.mark.parametrize("case", PARTS)
 def test_parts_are_known_by_their_words(case: str) -> None:
     train, test = PARTS[case]
-    plan = planned([*files(f"{train}/cat", f"{train}/dog"), *files(f"{test}/cat", f"{test}/dog", each=1)])
+    plan = planned(
+        [*files(f"{train}/cat", f"{train}/dog"), *files(f"{test}/cat", f"{test}/dog", each=1)]
+    )
     assert (plan.kind, read_as(plan)) == ("split", {"cat": 3, "dog": 3})
     assert sum(plan.test) == 2
 
@@ -147,7 +168,9 @@ def test_a_class_below_parts_is_the_folder_that_follows_them(case: str) -> None:
     assert read_as(planned(names)) == classes
 
 
-@pytest.mark.parametrize("names", [["ds/cover.jpg", "ds/test/cat/1.jpg"], ["ds/1.jpg", "ds/val/cat/1.jpg"]])
+@pytest.mark.parametrize(
+    "names", [["ds/cover.jpg", "ds/test/cat/1.jpg"], ["ds/1.jpg", "ds/val/cat/1.jpg"]]
+)
 def test_held_out_images_are_not_learned_for_a_loose_image_beside_them(names: list[str]) -> None:
     with pytest.raises(RuleError, match="but no training images"):
         planned(names)
@@ -157,19 +180,29 @@ STOPPED = {
     "one container": (files("images"), "4? ?images lie in one folder “images”"),
     "in the plural and another case": (files("JPEGImages"), "one folder “JPEGImages”"),
     "wrapped": (files("wrap/My Uploads"), "one folder “wrap/My Uploads”"),
-    "containers alone": (files("images", "raw"), r"whose names say where files lie.*“images” 2, “raw” 2"),
+    "containers alone": (
+        files("images", "raw"),
+        r"whose names say where files lie.*“images” 2, “raw” 2",
+    ),
     "parts without classes": (files("train", "test"), "“test” 2, “train” 2"),
     "a FiftyOne export": (
         [*files("data"), "labels.json"],
         "“data”; “labels.json” looks like a FiftyOne export",
     ),
-    "a Roboflow export": ([*files("train"), "train/_classes.csv"], "looks like a Roboflow table of classes"),
+    "a Roboflow export": (
+        [*files("train"), "train/_classes.csv"],
+        "looks like a Roboflow table of classes",
+    ),
     "a table beside one folder": (
         [*files("shoes-2024"), "things.tsv"],
         "“things.tsv” looks like a table of labels",
     ),
     "YOLO": (
-        [*files("train/images", "valid/images"), "data.yaml", *(f"train/labels/{i}.txt" for i in range(2))],
+        [
+            *files("train/images", "valid/images"),
+            "data.yaml",
+            *(f"train/labels/{i}.txt" for i in range(2)),
+        ],
         r"looks like the description of a YOLO data set.*“perennial submit MODEL FOLDER” reads it",
     ),
     "VOC": (
@@ -178,12 +211,13 @@ STOPPED = {
     ),
     "two levels": (
         files("cat/indoor", "cat/outdoor", "dog/indoor", "dog/outdoor"),
-        r"two ways: 2 classes by the first level of folders \(“cat” 4, “dog” 4\), or 2 classes by the second "
-        r"\(“indoor” 4, “outdoor” 4\).*-o classes=level:1 or -o classes=level:2",
+        r"two ways: 2 classes by the first level of folders \(“cat” 4, “dog” 4\), or 2 classes by "
+        r"the second \(“indoor” 4, “outdoor” 4\).*-o classes=level:1 or -o classes=level:2",
     ),
     "a class or a wrapping": (
         [*files("ds/cat", "ds/dog"), "ds/cover.jpg"],
-        r"\(“ds” 5\), or 2 classes by the second \(“cat” 2, “dog” 2, with 1 image outside of them left out\)",
+        r"\(“ds” 5\), or 2 classes by the second \(“cat” 2, “dog” 2, with 1 image outside of them "
+        r"left out\)",
     ),
     "numbered classes": (files("class1/a", "class1/b", "class2/a", "class2/b"), "two ways"),
     "WordNet ids": (files("n01443537/a", "n01443537/b", "n01629819/a"), "two ways"),
@@ -199,7 +233,9 @@ def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
     assert stopped.value.remedies
     for option, value, _ in stopped.value.remedies:
         assert f"-o {option}={value}" in str(stopped.value)
-        assert plan_batch(names, read_options({option: value}), lambda _: b"").classes  # it settles it
+        assert plan_batch(
+            names, read_options({option: value}), lambda _: b""
+        ).classes  # it settles it
 
 
 @pytest.mark.parametrize(
@@ -212,11 +248,17 @@ def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
         ([*files("data"), "labels.json"], {"layout": "folders"}, {"data": 2}),
         (files("cat/in", "cat/out", "dog/in"), {"class_level": 1}, {"cat": 4, "dog": 2}),
         (files("cat/in", "cat/out", "dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
-        (files("train/cat/in", "train/cat/out", "train/dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
+        (
+            files("train/cat/in", "train/cat/out", "train/dog/in"),
+            {"class_level": 2},
+            {"in": 4, "out": 2},
+        ),
         (files("week-1/cat", "week-2/cat"), {"class_level": 1}, {"week-1": 2, "week-2": 2}),
     ],
 )
-def test_an_option_settles_it(names: list[str], options: dict[str, Any], classes: dict[str, int]) -> None:
+def test_an_option_settles_it(
+    names: list[str], options: dict[str, Any], classes: dict[str, int]
+) -> None:
     assert read_as(planned(names, **options)) == classes
 
 
@@ -240,8 +282,14 @@ def test_the_classes_that_the_model_knows_decide(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"one_class": True}, "one_class=true was asked for, and the batch has 2 classes: “cat” 2, “dog” 2"),
-        ({"class_level": 2}, "classes=level:2 was asked for, and the folders of the batch have 1 level"),
+        (
+            {"one_class": True},
+            "one_class=true was asked for, and the batch has 2 classes: “cat” 2, “dog” 2",
+        ),
+        (
+            {"class_level": 2},
+            "classes=level:2 was asked for, and the folders of the batch have 1 level",
+        ),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any], said: str) -> None:
@@ -252,8 +300,8 @@ def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any], said: s
 def test_a_container_among_classes_is_said() -> None:
     said = planned(files("raw", "cooked", "test")).warnings
     assert said == [
-        "The folder “test” was taken as a class. For a training part and a test part, send train/<class>/… and "
-        "test/<class>/….",
+        "The folder “test” was taken as a class. For a training part and a test part, send "
+        "train/<class>/… and test/<class>/….",
         "The folder “raw” was taken as a class, like the folders beside.",
     ]
 
@@ -274,7 +322,9 @@ def test_a_hidden_folder_and_lost_images_are_said() -> None:
         ("cat/scan.pdf", "is a PDF.*pdftoppm"),
     ],
 )
-def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(name: str, said: str) -> None:
+def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
+    name: str, said: str
+) -> None:
     (warning,) = planned([*files("cat", "dog"), name]).lost
     assert re.search(said, warning)
 
@@ -282,16 +332,26 @@ def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(name
 @pytest.mark.parametrize(
     ("table", "labels", "said"),
     [
-        ("image,a,b\ncat/0.jpg,x,y\ncat/1.jpg,y,x\ndog/0.jpg,x,x\n", {"cat": 2, "dog": 2}, "-o label="),
+        (
+            "image,a,b\ncat/0.jpg,x,y\ncat/1.jpg,y,x\ndog/0.jpg,x,x\n",
+            {"cat": 2, "dog": 2},
+            "-o label=",
+        ),
         ("image,label\ncat/0.jpg,a\n", {"cat": 2, "dog": 2}, "has labels for 1 of 4 images"),
-        ("image,label\ncat/0.jpg,a\ncat/1.jpg,b\ndog/0.jpg,b\ndog/1.jpg,a\n", {"a": 2, "b": 2}, "^$"),
+        (
+            "image,label\ncat/0.jpg,a\ncat/1.jpg,b\ndog/0.jpg,b\ndog/1.jpg,a\n",
+            {"a": 2, "b": 2},
+            "^$",
+        ),
         ("width,height\n8,8\n", {"cat": 2, "dog": 2}, "“list.csv” looks like a table of labels"),
     ],
 )
 def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
     table: str, labels: dict[str, int], said: str
 ) -> None:
-    plan = plan_batch([*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode())
+    plan = plan_batch(
+        [*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode()
+    )
     assert read_as(plan) == labels
     assert re.search(said, " ".join(plan.warnings))
 
@@ -311,13 +371,19 @@ trainset test test_set testing val valid validation JPEGImages Annotations raw a
 def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
     assert [word for word in CONTAINERS.split() if not is_container(word)] == []
     assert all(map(is_container, ["New photos (2)", "my uploads", "images of the test set"]))
-    assert not any(map(is_container, ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"]))
+    assert not any(
+        map(is_container, ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"])
+    )
     assert part_of("train station") is None and part_of("Train-Set 2") == "training"
-    assert all(map(is_date, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]))
+    assert all(
+        map(is_date, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"])
+    )
     assert not any(map(is_date, ["5", "20245", "may", "class 2024"]))
     assert are_batches(["week-01", "week-02"]) and are_batches(["Batch 1", "batch 2"])
     assert (
-        not are_batches(["a1", "a2"]) and not are_batches(["week-01"]) and not are_batches(["cat1", "dog2"])
+        not are_batches(["a1", "a2"])
+        and not are_batches(["week-01"])
+        and not are_batches(["cat1", "dog2"])
     )
 
 
@@ -337,7 +403,9 @@ def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
 
 
 def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
-    options = ReadingOptions("folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk")
+    options = ReadingOptions(
+        "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
+    )
     reading = reading_of(stored_reading(options, ["cat"]), ["dog"])
     assert (reading.options, list(reading.known()), reading.is_old) == (options, ["cat"], False)
     assert stored_reading(ReadingOptions(), []) == {"options": {}, "known": []}
@@ -347,7 +415,9 @@ def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
     assert planned(files("images"), layout="folders").warnings == []
 
 
-@pytest.mark.parametrize("name", ["ann.json", "gt.json", "train.json", "x_test.json", "via/ann.json"])
+@pytest.mark.parametrize(
+    "name", ["ann.json", "gt.json", "train.json", "x_test.json", "via/ann.json"]
+)
 def test_json_that_may_be_labels_is_asked_about_where_there_is_one_class(name: str) -> None:
     with pytest.raises(RuleError, match=f"“{name}” looks like labels"):
         planned([*files("birds"), name])
@@ -358,7 +428,9 @@ def test_images_in_hidden_folders_alone_are_named() -> None:
         planned(files(".cache/cat", ".cache/dog"))
 
 
-@pytest.mark.parametrize("names", [("100APPLE", "101APPLE"), ("100CANON", "101_PANA"), ("100MSDCF",)])
+@pytest.mark.parametrize(
+    "names", [("100APPLE", "101APPLE"), ("100CANON", "101_PANA"), ("100MSDCF",)]
+)
 def test_folders_that_cameras_number_are_no_classes(names: tuple[str, ...]) -> None:
     with pytest.raises(RuleError, match="no labels that are sure"):
         planned(files(*(f"DCIM/{name}" for name in names)))

@@ -1,7 +1,8 @@
-"""The same file gives the same array in training, a check, a prediction, by a download's card and by its ONNX code.
+"""The same file gives the same array in training, a check, a prediction, by a download's card and
+by its ONNX code.
 
-All kinds of `test_picture_kinds` go through each of the five as they are in the service: the first three decode in
-processes of their own, the last two run what the download holds.
+All kinds of `test_picture_kinds` go through each of the five as they are in the service: the first
+three decode in processes of their own, the last two run what the download holds.
 """
 
 import hashlib
@@ -60,7 +61,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
     resizing = Resizing.from_json(IMAGE)
     made = ingest_archive(
-        archive, "zip", tmp_path, SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1
+        archive,
+        "zip",
+        tmp_path,
+        SIDE,
+        3,
+        Limits(),
+        resizing=resizing,
+        held_out_share=0.0,
+        processes=1,
     )
     assert np.array_equal(open_dataset(made.train)[0], right)
     assert "3 images have a colour profile that is damaged" in " ".join(made.report["notes"])
@@ -87,10 +96,14 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
     decoder = ImageDecoder(Settings(predict_turn_s=60))
     try:
         bodies = [kind.data for kind in GOOD]
-        found = decoder.decode(Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)).found
+        found = decoder.decode(
+            Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)
+        ).found
     finally:
         decoder.close()
-    wrong = [kind.name for kind, one, own in zip(GOOD, found, right, strict=True) if one != own.tobytes()]
+    wrong = [
+        kind.name for kind, one, own in zip(GOOD, found, right, strict=True) if one != own.tobytes()
+    ]
     assert not wrong
 
 
@@ -137,7 +150,9 @@ def test_onnx_code_has_these_pixels(
 
 BEFORE = {"size": SIDE, "channels": 3}
 """The images of a model that was made before its manifest named how files are decoded."""
-OF_PHONES = [kind for kind in GOOD if kind.name in ("jpeg Display P3", "webp Display P3", "png Display P3")]
+OF_PHONES = [
+    kind for kind in GOOD if kind.name in ("jpeg Display P3", "webp Display P3", "png Display P3")
+]
 
 
 def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
@@ -146,7 +161,9 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     """In all five places, and on a new model it is another picture."""
     before = np.stack([pixels_of(kind, FIRST) for kind in OF_PHONES])
     today = np.stack([pixels_of(kind, LATEST) for kind in OF_PHONES])
-    assert all(np.abs(one.astype(int) - two).max() > 20 for one, two in zip(before, today, strict=True))
+    assert all(
+        np.abs(one.astype(int) - two).max() > 20 for one, two in zip(before, today, strict=True)
+    )
     image = ImageSpec.from_json(BEFORE)
     assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
@@ -155,7 +172,9 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     made = ingest_archive(
         path, "zip", unpacked / "made", SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0
     )
-    assert np.array_equal(open_dataset(made.train)[0], before), "training, and a check: both call ingest"
+    assert np.array_equal(open_dataset(made.train)[0], before), (
+        "training, and a check: both call ingest"
+    )
     decoder = ImageDecoder(Settings(predict_turn_s=60))
     try:
         bodies = [kind.data for kind in OF_PHONES]
@@ -172,11 +191,15 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
         monkeypatch.setattr(sys, "argv", ["run.py", str(photo)])
         ran: dict[str, Any] = {}
         exec(compile(reads, "README.md", "exec"), ran)
-        assert np.array_equal(ran["pixels"][0].transpose(1, 2, 0), right), "code of an ONNX download"
+        assert np.array_equal(ran["pixels"][0].transpose(1, 2, 0), right), (
+            "code of an ONNX download"
+        )
 
 
 def test_a_download_holds_the_readers_own_lines() -> None:
-    """Beside its imports nothing of the service's code differs, and clients unpack plain names alone."""
+    """Beside its imports nothing of the service's code differs, and clients unpack plain names
+    alone.
+    """
     files = reader_files(ImageSpec.from_json(IMAGE))
     package = Path(image_file.__file__).parent
     assert len(files) == len(list(package.glob("*.py"))) and not any("/" in name for name in files)
@@ -186,11 +209,18 @@ def test_a_download_holds_the_readers_own_lines() -> None:
         assert [line for line in own if "import" not in line] == [
             line for line in copied if "import" not in line
         ]
-        assert "core." not in files[name].replace("`core.ingest.", "") and "from ." not in files[name]
+        assert (
+            "core." not in files[name].replace("`core.ingest.", "") and "from ." not in files[name]
+        )
 
 
 def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_path: Path) -> None:
-    given = {"scenario": "class", "architecture": {"name": "mlp"}, "classes": ["cat", "dog"], "version": 1}
+    given = {
+        "scenario": "class",
+        "architecture": {"name": "mlp"},
+        "classes": ["cat", "dog"],
+        "version": 1,
+    }
     made = tmp_path / "made"
     made.mkdir()
     (made / "model.onnx").write_bytes(b"a graph")
@@ -202,6 +232,6 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
             with open_package(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
                 assert json.loads(package.read("config.json"))["image"] == image
-                assert ("from image_file import read_array" in package.read("README.md").decode()) == bool(
-                    reads
-                )
+                assert (
+                    "from image_file import read_array" in package.read("README.md").decode()
+                ) == bool(reads)

@@ -1,4 +1,6 @@
-"""Label tables: every kind as its tool writes it, and what becomes of entries that cannot be read."""
+"""Label tables: every kind as its tool writes it, and what becomes of entries that cannot
+be read.
+"""
 
 import io
 import json
@@ -166,7 +168,9 @@ def test_a_bad_entry_costs_one_entry(entry: Any, reason: str) -> None:
 
 def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -> None:
     rows = "".join(f"{image},cat\n" for image in IMAGES) + "no1.jpg,cat\nno2.jpg,cat\n"
-    with pytest.raises(RuleError, match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \("):
+    with pytest.raises(
+        RuleError, match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \("
+    ):
         planned(table(rows))
     assert len(planned(table(rows), max_bad=0.2).bad_entries) == 2
 
@@ -181,7 +185,10 @@ def test_one_mistake_ends_no_batch_unless_none_is_allowed() -> None:
 def test_the_report_lists_what_was_left_out(look: Any) -> None:
     found = look(
         honest_zip(
-            {**dict.fromkeys(IMAGES, png(1)), "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n"}
+            {
+                **dict.fromkeys(IMAGES, png(1)),
+                "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n",
+            }
         )
     )
     assert found.bad_entries_count == 1
@@ -203,9 +210,11 @@ def test_the_report_lists_what_was_left_out(look: Any) -> None:
         ({"t.csv": "file,label\ncat0.jpg,a\n"}, {"label_column": "kind"},
          "No table has a column “kind” that fits -o label=kind: “t.csv” has “file”, “label”"),
         ({"t.csv": "file,label\ncat0.jpg,a\n"}, {"table": "u.csv"}, "There is no file “u.csv”"),
-        ({"t.csv": "file,note\n" + "".join(f"{i},word {n}\n" for n, i in enumerate(IMAGES * 3))}, {},
+        ({"t.csv": "file,note\n" + "".join(f"{i},word "
+            f"{n}\n" for n, i in enumerate(IMAGES * 3))}, {},
          "differs in each row"),
-        ({"labels.csv": "foo,bar\n1,2\n"}, {}, "“labels.csv” has the columns “foo”, “bar”; its first entry is “1,2”"),
+        ({"labels.csv": "foo,bar\n1,2\n"}, {}, "“labels.csv” has the columns “foo”, “bar”; its "
+            "first entry is “1,2”"),
         ({"labels.csv": "\x89PNG\r\n"}, {}, "“labels.csv” is no table: it begins with"),
     ],
 )  # fmt: skip
@@ -217,18 +226,28 @@ def test_what_is_unclear_is_asked_for_by_the_option_that_settles_it(
 
 
 def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_classes() -> None:
-    files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "sizes.csv": "file,width\n1.jpg,10\n2.jpg,20\n"}
+    files: Files = {
+        "cat/1.jpg": "",
+        "owl/2.jpg": "",
+        "sizes.csv": "file,width\n1.jpg,10\n2.jpg,20\n",
+    }
     found = planned(files)
     assert found.classes == ["cat", "owl"]
     assert [text.partition(":")[0] for text in found.warnings] == ["Labels were read from folders"]
     loose: Files = {"images/1.jpg": "", "raw/2.jpg": "", "sizes.csv": files["sizes.csv"]}
-    with pytest.raises(RuleError, match="-o label=width; to take folders as classes, -o layout=folders"):
+    with pytest.raises(
+        RuleError, match="-o label=width; to take folders as classes, -o layout=folders"
+    ):
         planned(loose)
 
 
 @pytest.mark.parametrize("column", ["width", "eyes"])
 def test_a_table_beside_class_folders_that_says_something_else_is_said_once(column: str) -> None:
-    files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "more.csv": f"file,{column}\n1.jpg,10\n2.jpg,20\n"}
+    files: Files = {
+        "cat/1.jpg": "",
+        "owl/2.jpg": "",
+        "more.csv": f"file,{column}\n1.jpg,10\n2.jpg,20\n",
+    }
     plan = planned(files)
     assert plan.classes == ["cat", "owl"]
     (said,) = plan.warnings
@@ -259,7 +278,11 @@ def test_a_mapping_of_ids_is_read_where_it_is_named() -> None:
 )
 def test_files_that_are_no_label_tables_change_nothing(beside: Files) -> None:
     files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "owl/3.jpg": "", **beside}
-    assert labels_of(planned(files), files) == {"cat/1.jpg": "cat", "owl/2.jpg": "owl", "owl/3.jpg": "owl"}
+    assert labels_of(planned(files), files) == {
+        "cat/1.jpg": "cat",
+        "owl/2.jpg": "owl",
+        "owl/3.jpg": "owl",
+    }
 
 
 @pytest.mark.parametrize(
@@ -304,7 +327,10 @@ def test_rows_after_a_broken_one_are_read() -> None:
 def test_a_table_has_no_more_entries_than_a_batch() -> None:
     with pytest.raises(RuleError, match="has more than 3 entries"):
         find_table(
-            [*FILES, "t.csv"], lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4, ReadingOptions(), most=3
+            [*FILES, "t.csv"],
+            lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4,
+            ReadingOptions(),
+            most=3,
         )
 
 
@@ -330,25 +356,32 @@ ODD = {
     "annotations that are none": ("t.json", [{**task(), "annotations": 3}], "no list of results"),
     "choices in a cell": (
         "t.csv",
-        'image,id,choice,annotator,annotation_id,lead_time\ncat0.jpg,1,"{""choices"": [""a"", ""b""]}",1,1,1\n',
+        'image,id,choice,annotator,annotation_id,lead_time\ncat0.jpg,1,"{""choices"": [""a"", '
+        '""b""]}",1,1,1\n',
         "has several labels",
     ),
     "two ones": ("_classes.csv", "filename, cat, owl\ncat0.jpg, 1, 1\n", "has several labels"),
     "no one": ("_classes.csv", "filename, cat, owl\ncat0.jpg, 0, 0\n", "has no label"),
-    "Vertex, several": ("v.jsonl", VERTEX % '"classificationAnnotations": [{"displayName": "a"}, {"displayName": "b"}]',
+    "Vertex, several": ("v.jsonl", VERTEX % '"classificationAnnotations": [{"displayName": "a"}, '
+        '{"displayName": "b"}]',
                         "has several labels"),
     "Vertex, several in a row": ("v.csv", "gs://b/cat0.jpg,a,b\n", "has several labels"),
-    "Vertex, a use that is none": ("v.csv", "LATER,gs://b/cat0.jpg,a\n", "has “LATER” where TRAINING"),
+    "Vertex, a use that is none": ("v.csv", "LATER,gs://b/cat0.jpg,a\n", "has “LATER” where "
+        "TRAINING"),
     "a manifest of boxes": ("m.manifest", about(type="groundtruth/object-detection"), "no classes of whole images"),
     "a manifest of several": ("m.manifest", about(type="groundtruth/image-classification-multilabel",
                               **{"class-map": {"0": "a", "1": "b"}}), "has several labels"),
-    "a class beyond the names": ("labels.json", {"classes": ["a"], "labels": {"cat0": 7}}, "has the class 7"),
-    "a class of none": ("labels.json", {"classes": ["a"], "labels": {"cat0": None}}, "has no label"),
+    "a class beyond the "
+    "names": ("labels.json", {"classes": ["a"], "labels": {"cat0": 7}}, "has the class 7"),
+    "a class of "
+    "none": ("labels.json", {"classes": ["a"], "labels": {"cat0": None}}, "has no label"),
     "a class of -1": ("labels.json", {"classes": ["a"], "labels": {"cat0": -1}}, "has no label"),
-    "a label with its confidence": ("labels.json", {"classes": ["a"], "labels": {"cat0": {"label": "a"}}}, "a"),
+    "a label with its "
+    "confidence": ("labels.json", {"classes": ["a"], "labels": {"cat0": {"label": "a"}}}, "a"),
     "make-sense, several": ("l.csv", 'cat0.jpg,"[a,b]"\n', "has several labels"),
     "Edge Impulse, none": ("info.labels", EDGE % '{"type": "unlabeled"}', "has no label"),
-    "Edge Impulse, over time": ("info.labels", EDGE % '{"type": "multi-label"}', "a label of the type 'multi-label'"),
+    "Edge Impulse, over time": ("info.labels", EDGE % '{"type": "multi-label"}', "a label of the "
+        "type 'multi-label'"),
 }  # fmt: skip
 """A file, and the label or the reason of its one entry."""
 
@@ -360,7 +393,9 @@ def test_what_a_tool_writes_of_one_image_is_a_label_or_a_reason(case: str) -> No
     names = [*FILES, name]
     found = find_table(names, lambda _: text.encode(), ReadingOptions())
     assert found is not None
-    said = [row.label for row in found.rows] or [entry.reason for entry in (*found.bad, *found.unlabelled)]
+    said = [row.label for row in found.rows] or [
+        entry.reason for entry in (*found.bad, *found.unlabelled)
+    ]
     assert len(said) == 1 and (said[0] == expected or expected in said[0])
 
 
@@ -391,7 +426,10 @@ def test_utf_16_without_its_mark_is_read() -> None:
 
 def test_a_task_of_a_hundred_thousand_choices_is_one_bad_entry() -> None:
     choices = [str(number) for number in range(100_000)]
-    task = {"data": {"image": "cat0.jpg"}, "annotations": [{"result": [{"value": {"choices": choices}}]}]}
+    task = {
+        "data": {"image": "cat0.jpg"},
+        "annotations": [{"result": [{"value": {"choices": choices}}]}],
+    }
     good = json.loads(str(SAMPLES["Label Studio JSON"][0]["project-1.json"]))
     plan = planned({**FILES, "t.json": json.dumps([*good, task])})
     assert [bad.where for bad in plan.bad_entries] == ["entry 9 of t.json"]
@@ -409,7 +447,9 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
     file = TableFile(
         0,
         "t.csv",
-        "\n".join([",".join(f"c{n}" for n in range(5000)), *[",".join(["x"] * 5000)] * 500]).encode(),
+        "\n".join(
+            [",".join(f"c{n}" for n in range(5000)), *[",".join(["x"] * 5000)] * 500]
+        ).encode(),
     )
     records = open_records(file, "cells")
     assert records is not None
@@ -457,7 +497,14 @@ def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(.+)_x", "{label}{label}", "{label}{any}", "{kind}_{label}", "{any}_{label}_{any}", "{" * 201],
+    [
+        "(.+)_x",
+        "{label}{label}",
+        "{label}{any}",
+        "{kind}_{label}",
+        "{any}_{label}_{any}",
+        "{" * 201,
+    ],
 )
 def test_a_wrong_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(RuleError, match="names_pattern"):
@@ -465,15 +512,17 @@ def test_a_wrong_pattern_is_refused(pattern: str) -> None:
 
 
 def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
-    names = [f"photos/{'great_owl' if n % 2 else 'cat'}_{n}.jpg" for n in range(40)] + ["photos/x.jpg"]
+    names = [f"photos/{'great_owl' if n % 2 else 'cat'}_{n}.jpg" for n in range(40)] + [
+        "photos/x.jpg"
+    ]
     assert suggest_pattern(names, range(41)) == "{label}_{number}"
     assert not suggest_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
         build_layout(names, Limits(), lambda _: b"")
-    assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra["remedies"][
-        -1
-    ].items()
+    assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
+        "remedies"
+    ][-1].items()
     reading = Reading(ReadingOptions(names_pattern="{label}_{number}"))
     assert build_layout(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
 
@@ -491,7 +540,9 @@ def test_case_counts_only_where_names_differ_by_it(name: str) -> None:
 
 @pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(first: str, encoding: str) -> None:
+def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(
+    first: str, encoding: str
+) -> None:
     rows = "".join(f"{path};{label};a, b\n" for path, label in LABELS.items())
     files: Files = {
         **FILES,
@@ -533,7 +584,14 @@ def test_images_that_a_table_gives_no_label_are_said() -> None:
 def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> None:
     document = honest_zip({"[Content_Types].xml": b"<Types/>"})
     found = look(
-        pack({"cat/1.png": png(1), "owl/2.png": png(2), "README.docx": document, "cat/notes.xlsx": document})
+        pack(
+            {
+                "cat/1.png": png(1),
+                "owl/2.png": png(2),
+                "README.docx": document,
+                "cat/notes.xlsx": document,
+            }
+        )
     )
     assert {one["path"] for one in found.ignored_files} == {"README.docx", "cat/notes.xlsx"}
     with pytest.raises(ArchiveHostile, match="itself an archive"):
@@ -551,7 +609,9 @@ def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> No
         ),
     ],
 )
-def test_what_an_option_settles_is_a_remedy(rows: str, first: str, remedies: list[tuple[str, str]]) -> None:
+def test_what_an_option_settles_is_a_remedy(
+    rows: str, first: str, remedies: list[tuple[str, str]]
+) -> None:
     with pytest.raises(RuleError) as raised:
         planned(table(rows, first))
     assert [one[:2] for one in raised.value.remedies] == remedies

@@ -20,7 +20,14 @@ from core.ingest.zip_names import likely_encoding
 
 Look = Callable[..., Directory]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]
-JAPANESE = ["犬/1.jpg", "猫/写真.jpg", "ねこ/1.jpg", "イヌ/カラス.png", "表/1.png", "新しいフォルダー/鳥.png"]
+JAPANESE = [
+    "犬/1.jpg",
+    "猫/写真.jpg",
+    "ねこ/1.jpg",
+    "イヌ/カラス.png",
+    "表/1.png",
+    "新しいフォルダー/鳥.png",
+]
 GERMAN = ["Käfer/1.jpg", "Möwe/1.jpg", "Vögel/1.jpg", "Äpfel/2.jpg", "Größe/Frühstück.jpg"]
 FRENCH = ["été/1.jpg", "garçon/1.jpg", "Noël/1.jpg", "forêt/chêne.jpg"]
 
@@ -97,7 +104,9 @@ def test_the_field_of_the_unicode_path_names_an_entry(look: Look) -> None:
 def test_a_unicode_path_of_another_name_says_nothing(look: Look, change: str) -> None:
     raw = "Käfer/1.png".encode("cp437")
     version, of = (1, b"other") if change == "other name" else (2, raw)
-    assert look(zip_of([raw], extra=unicode_path("甲虫/1.png", of, version))).classes == {"Käfer": 1}
+    assert look(zip_of([raw], extra=unicode_path("甲虫/1.png", of, version))).classes == {
+        "Käfer": 1
+    }
 
 
 @pytest.mark.parametrize("path", ["../../etc/1.png", "/etc/1.png", "a\\b.png", "a\n/1.png"])
@@ -135,13 +144,17 @@ def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[s
         ("犬/1.png", "sjis", "shift_jis"),
     ],
 )
-def test_the_sender_can_name_the_encoding(name: str, encoding: str, said: str, tmp_path: Path) -> None:
+def test_the_sender_can_name_the_encoding(
+    name: str, encoding: str, said: str, tmp_path: Path
+) -> None:
     found, notes = named(tmp_path, zip_of([name.encode(encoding)]), encoding)
     assert found == [name]
     assert notes == [f"1 name says no encoding and was read as {said}, as the sender said"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-7", "zip", "idna", "hex", "unicode_escape", "nonsense", "../gbk"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-7", "zip", "idna", "hex", "unicode_escape", "nonsense", "../gbk"]
+)
 def test_an_encoding_that_is_none_is_refused(encoding: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveInvalid, match="is no encoding of names; possible are utf-8, gbk"):
         named(tmp_path, zip_of([b"a/1.png"]), encoding)
@@ -162,4 +175,6 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
     assert inspect_archive(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
     assert taken.classes == {"жук": 3}
-    assert taken.report["notes"] == ["3 names say no encoding and were read as cp866, as the sender said"]
+    assert taken.report["notes"] == [
+        "3 names say no encoding and were read as cp866, as the sender said"
+    ]

@@ -1,4 +1,6 @@
-"""Anytime deployment: when a state is validated and tested, which one is the best, and what is told of it."""
+"""Anytime deployment: when a state is validated and tested, which one is the best, and what is told
+of it.
+"""
 
 import json
 from itertools import accumulate
@@ -48,8 +50,12 @@ class Counter(nn.Module):
         self.step = nn.Parameter(torch.zeros(()))
 
 
-def walked(steps: int, right: dict[int, float], tested: dict[int, float], monkeypatch) -> Validation:
-    """`Validation` over made-up accuracies: of the validation part and of the test part, by step."""
+def walked(
+    steps: int, right: dict[int, float], tested: dict[int, float], monkeypatch
+) -> Validation:
+    """`Validation` over made-up accuracies: of the validation part and of the test part,
+    by step.
+    """
     network, measured = Counter(), []
 
     def correct_predictions(net: Counter, *_: object) -> torch.Tensor:
@@ -110,7 +116,9 @@ def test_a_tie_keeps_the_earlier_state(monkeypatch) -> None:
 
 @pytest.mark.parametrize("steps", [4, 8])
 def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, steps) -> None:
-    """The cadence has neither step; ADP has a checkpoint at 8, where the state of step 6 is the best by its rule."""
+    """The cadence has neither step; ADP has a checkpoint at 8, where the state of step 6 is the
+    best by its rule.
+    """
     found = walked(steps, {**RIGHT, steps: 0.60}, TESTED, monkeypatch)
     assert found.best.step == int(found._ctx.network.step) == steps
     whole = walked(13, RIGHT, TESTED, monkeypatch).curve.points
@@ -165,7 +173,9 @@ def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None
     bench = Bench(tmp_path, scenario, recipe=ANYTIME)
     first, learned = bench.learn_tasks(2)
     kept = first.cell("new", 1)
-    assert points(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]  # nothing is trained yet
+    assert (
+        points(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]
+    )  # nothing is trained yet
     assert all(set(point["accuracy"]) == {"1", "2"} for point in points(learned))
     assert set(learned.result["adp"]["mean"]) == {"1", "2"}
 
@@ -175,7 +185,9 @@ def test_looking_changes_nothing_of_the_training(tmp_path) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11)
     plain = bench.learn_task(1, validation=0.25)
     looked = bench.learn_task(1, validation=0.25, anytime=True)
-    losses = [[e["loss"] for e in run.events if e["event"] == "progress"] for run in (plain, looked)]
+    losses = [
+        [e["loss"] for e in run.events if e["event"] == "progress"] for run in (plain, looked)
+    ]
     assert losses[0] == losses[1]
 
 
@@ -232,7 +244,11 @@ def test_testing_gives_a_sign_of_life_for_each_task(tmp_path) -> None:
         (20, {"validation": 0.2, "anytime": True}, "4 images of 2 classes are few"),
         (20, {"validation": 0.2}, "4 images of 2 classes are few"),
         (6, {"validation": 0.05}, "too few images for a validation part of 0.05"),
-        (80, {"validation": 0.5, "anytime": True, "batch_size": 1}, "40 images after every 10 steps"),
+        (
+            80,
+            {"validation": 0.5, "anytime": True, "batch_size": 1},
+            "40 images after every 10 steps",
+        ),
     ],
 )
 def test_what_a_validation_part_of_that_size_means_is_said(tmp_path, n, recipe, said) -> None:
@@ -246,7 +262,9 @@ def test_nothing_is_said_of_a_validation_part_that_will_do(tmp_path) -> None:
     assert bench.learn_task(1).result["warnings"] == []
 
 
-def test_without_a_validation_part_there_is_no_curve_and_a_resumed_run_says_nothing_twice(tmp_path) -> None:
+def test_without_a_validation_part_there_is_no_curve_and_a_resumed_run_says_nothing_twice(
+    tmp_path,
+) -> None:
     bench = Bench(tmp_path, n=6, recipe={"validation": 0.05, "anytime": True})
     learned = bench.learn_task(1)
     assert learned.warns("too few images") and learned.result["adp"] is None
@@ -278,7 +296,9 @@ def test_the_best_state_that_is_asked_for_is_written_beside_the_training(bench) 
     assert early["steps"] == max(s for s in announced if s <= 2)
     folder, facts = state_at(learned, 1)
     assert facts["steps"] == announced[-1]
-    for part in facts["parts"]:  # nothing was better after step 16: what is deployed is what was handed out
+    for part in facts[
+        "parts"
+    ]:  # nothing was better after step 16: what is deployed is what was handed out
         ours, final = (load_tensors(f / part["file"]) for f in (folder, learned.folder))
         assert all(torch.equal(tensor, final[name]) for name, tensor in ours.items())
 
@@ -288,7 +308,11 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     learned = bench.learn(spec, Asking(12))
     folder, facts = state_at(learned, 0)
     stored = [{**part, "sha256": "", "bytes": 0} for part in facts["parts"]]
-    manifest = {**{key: spec[key] for key in ("architecture", "image", "scenario")}, **facts, "parts": stored}
+    manifest = {
+        **{key: spec[key] for key in ("architecture", "image", "scenario")},
+        **facts,
+        "parts": stored,
+    }
     network = predicting.load_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
@@ -298,7 +322,10 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     right = validation.correct_predictions(
         network, data.images[part], data.labels[part], None, type(network).forward, run._inputs
     )
-    assert (int(right.sum()), len(part)) == (facts["validation"]["correct"], facts["validation"]["total"])
+    assert (int(right.sum()), len(part)) == (
+        facts["validation"]["correct"],
+        facts["validation"]["total"],
+    )
 
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:

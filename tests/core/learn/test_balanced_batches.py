@@ -1,4 +1,6 @@
-"""Balanced batches: the classes of each step's images, new and remembered, and what stays as it was without them."""
+"""Balanced batches: the classes of each step's images, new and remembered, and what stays as it was
+without them.
+"""
 
 from typing import Any
 
@@ -83,7 +85,9 @@ def test_known_classes_alone_take_their_share_of_a_step(
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.replays])
-def test_an_update_of_one_known_class_takes_as_many_steps_as_its_images_fill(tmp_path, name) -> None:
+def test_an_update_of_one_known_class_takes_as_many_steps_as_its_images_fill(
+    tmp_path, name
+) -> None:
     bench = Bench(tmp_path, METHODS[name].scenarios[-1], classes=(*TASKS, ("ant",)))
     last = learn_known(bench, [36], method=name, **BALANCED)[-1]
     assert last.result["steps"] == BALANCED["epochs"] * 5
@@ -108,14 +112,19 @@ def test_in_der_new_images_weigh_as_their_classes_share(tmp_path, monkeypatch) -
         plain = functional.cross_entropy(ctx.scratch["logits"].double(), batch.y)
         return ctx.share, float(terms["task"].detach()), float(plain)
 
-    bench, seen = Bench(tmp_path, classes=(*TASKS, ("ant",))), spied(monkeypatch, DerPlusPlus, compare)
+    bench, seen = (
+        Bench(tmp_path, classes=(*TASKS, ("ant",))),
+        spied(monkeypatch, DerPlusPlus, compare),
+    )
     steps = learn_known(bench, [40], method="der++", **BALANCED)[-1].result["steps"]
     for number, (share, term, plain) in enumerate(seen, 1):
         assert share == (0.25 if number > len(seen) - steps else 1)
         assert term == pytest.approx(share * plain, rel=1e-5)
 
 
-def test_without_balanced_batches_a_one_sided_batch_is_taken_as_it_is(tmp_path, monkeypatch) -> None:
+def test_without_balanced_batches_a_one_sided_batch_is_taken_as_it_is(
+    tmp_path, monkeypatch
+) -> None:
     bench, batches = Bench(tmp_path, classes=(*TASKS, ("ant", "dog"))), classes_of(monkeypatch, Er)
     steps = learn_known(bench, [40, 2], method="er", batch_size=BATCH)[-1].result["steps"]
     seen = [label for batch in batches[-steps:] for label in batch]

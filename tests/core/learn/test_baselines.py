@@ -1,11 +1,20 @@
-"""Classifiers in closed form on a version's features, beside a slow version with a loop for each image."""
+"""Classifiers in closed form on a version's features, beside a slow version with a loop for each
+image.
+"""
 
 import numpy as np
 import pytest
 import torch
 from streams import Bench, Learned
 
-from core.learn.baselines import FOLDS, assign_folds, evaluate_baselines, find_usable, first_better, five_fold
+from core.learn.baselines import (
+    FOLDS,
+    assign_folds,
+    evaluate_baselines,
+    find_usable,
+    first_better,
+    five_fold,
+)
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.probe import Sample
 
@@ -20,7 +29,9 @@ def examples(n: int = 60, width: int = 8, classes: int = 3) -> tuple[torch.Tenso
     return means[labels] + 1.5 * torch.randn(n, width, generator=generator), labels
 
 
-def slowly(features: torch.Tensor, labels: torch.Tensor, fold: list[int]) -> tuple[list[int], list[int]]:
+def slowly(
+    features: torch.Tensor, labels: torch.Tensor, fold: list[int]
+) -> tuple[list[int], list[int]]:
     """The answers of both classifiers: all is summed anew for each image, in float64."""
     x, y = features.double().numpy(), labels.numpy()
     n, width = x.shape
@@ -52,7 +63,9 @@ def test_both_classifiers_answer_as_when_all_is_summed_anew_for_each_image() -> 
     found = five_fold(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
-    assert found.lda.tolist() == [a == b for a, b in zip(by_discriminant, labels.tolist(), strict=True)]
+    assert found.lda.tolist() == [
+        a == b for a, b in zip(by_discriminant, labels.tolist(), strict=True)
+    ]
     assert 0.4 < found.ncm.float().mean() < 1 and found.ncm.tolist() != found.lda.tolist()
 
 
@@ -88,7 +101,9 @@ def test_classes_with_one_image_are_left_out_up_to_a_tenth(labels, classes, kept
 
 
 def sampled(scenario: str, n: int = 30):
-    """A network with two tasks of two classes, a sample of each, and what the version answers rightly."""
+    """A network with two tasks of two classes, a sample of each, and what the version answers
+    rightly.
+    """
     heads = HeadSpec(("a", "b", "c", "d"), ((1, ("a", "b")), (2, ("c", "d"))))
     network = build_network({"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), scenario, heads, 1)
     features, labels = examples(2 * n, classes=4)
@@ -148,7 +163,9 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
     first = five_fold(every, labels).first
     assert first is not None
     alone = int((first[:30] >= 2).sum())
-    assert alone == found.lda.tasks["1"][0] + sum(found.later["1"].values()) > found.lda.tasks["1"][0]
+    assert (
+        alone == found.lda.tasks["1"][0] + sum(found.later["1"].values()) > found.lda.tasks["1"][0]
+    )
 
 
 def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
@@ -176,7 +193,9 @@ def test_they_stand_in_the_result_and_among_the_metrics_of_a_job(tmp_path) -> No
     new = [row for row in learned.result["results"] if row["version"] == "new"]
     assert own == [sum(r["correct"] for r in new), sum(r["total"] for r in new)]
     assert ncm[1] == own[1] > 250 and ncm[0] / ncm[1] > own[0] / own[1] + 0.3
-    assert [sum(c) for c in zip(*learned.result["baseline_ncm"]["tasks"].values(), strict=True)] == ncm
+    assert [
+        sum(c) for c in zip(*learned.result["baseline_ncm"]["tasks"].values(), strict=True)
+    ] == ncm
     told = {e["name"]: e["value"] for e in learned.events if e["event"] == "metric"}
     assert told["baseline_ncm"] == ncm[0] / ncm[1] and 0.5 < told["baseline_lda"] < 1
     later = learned.result["baseline_later"]

@@ -1,4 +1,6 @@
-"""How a job process reports: its last event says how it ended, and a sentence for a person stays one."""
+"""How a job process reports: its last event says how it ended, and a sentence for a person stays
+one.
+"""
 
 import json
 import os
@@ -39,7 +41,9 @@ def test_work_that_ends_well_tells_its_events_alone() -> None:
         (MemoryError("1 GB"), "memory", "MemoryError: 1 GB"),
     ],
 )
-def test_a_failure_is_the_last_event_with_its_kind(error: Exception, kind: str, message: str) -> None:
+def test_a_failure_is_the_last_event_with_its_kind(
+    error: Exception, kind: str, message: str
+) -> None:
     status, lines, _ = told(error)
     assert status == EXIT_ERROR
     assert (lines[-1]["event"], lines[-1]["kind"], lines[-1]["message"]) == ("error", kind, message)

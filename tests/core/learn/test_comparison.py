@@ -1,4 +1,6 @@
-"""What one task changed: answers image by image, weights and features, as the job's result tells it."""
+"""What one task changed: answers image by image, weights and features, as the job's result tells
+it.
+"""
 
 from typing import ClassVar
 
@@ -50,17 +52,23 @@ def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> No
 
     def backbone(learned) -> torch.Tensor:
         parts = [p["name"] for p in learned.result["parts"] if p["type"] == "backbone"]
-        return torch.cat([t.flatten() for p in parts for _, t in sorted(learned.tensors(p).items())]).double()
+        return torch.cat(
+            [t.flatten() for p in parts for _, t in sorted(learned.tensors(p).items())]
+        ).double()
 
     base = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), seed=5).backbone
     start = torch.cat([t.detach().flatten() for _, t in sorted(base.named_parameters())]).double()
-    assert second.result["drift"] == pytest.approx(float((backbone(second) - start).norm()), rel=1e-6)
+    assert second.result["drift"] == pytest.approx(
+        float((backbone(second) - start).norm()), rel=1e-6
+    )
     step = float((backbone(second) - backbone(first)).norm())
     assert second.result["update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
 
 
 def test_drift_counts_frozen_parameters_and_no_head() -> None:
-    network = build_network({"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(("a",)), 1)
+    network = build_network(
+        {"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(("a",)), 1
+    )
     base = {name: p.detach().clone() for name, p in network.named_parameters()}
     with torch.no_grad():
         network.head.weight += 5

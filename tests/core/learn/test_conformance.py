@@ -11,7 +11,9 @@ import pytest
 from core.learn.methods import registry
 
 IN_ONE_SCENARIO = (conformance.gives_the_same_bits_in_processes_of_its_own,)
-"""Whether the bits are the same in another process depends on what is stored, which is the same in all scenarios."""
+"""Whether the bits are the same in another process depends on what is stored, which is the same in
+all scenarios.
+"""
 
 STORED_ALIKE = {
     "a-gem": "er",
@@ -22,7 +24,9 @@ STORED_ALIKE = {
     "lwf": "finetune",
     "mas": "ewc",
 }
-"""Method → another that stores the same kinds of parts: each run of CI takes that one to other processes."""
+"""Method → another that stores the same kinds of parts: each run of CI takes that one to other
+processes.
+"""
 
 ONLY_IN_THE_CAMPAIGN = (
     conformance.resumes_with_convolutions_too,
@@ -33,7 +37,9 @@ ONLY_IN_THE_CAMPAIGN = (
 
 def cases() -> Iterator[object]:
     for name, method in registry.METHODS.items():
-        home = min(method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario))
+        home = min(
+            method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario)
+        )
         for scenario in method.scenarios:
             for check in conformance.CHECKS:
                 if scenario == home or check not in IN_ONE_SCENARIO:

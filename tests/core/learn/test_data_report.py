@@ -1,4 +1,6 @@
-"""What a job tells of its images before it learns them, and that it learns the same with and without telling."""
+"""What a job tells of its images before it learns them, and that it learns the same with and
+without telling.
+"""
 
 import json
 
@@ -50,7 +52,9 @@ def test_the_report_draws_nothing_from_the_global_generator_and_is_the_same_twic
     assert told(twice[0]) == told(twice[1])
 
 
-def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_the_same_bits(bench) -> None:
+def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_the_same_bits(
+    bench,
+) -> None:
     whole = bench.learn_task(1, data_report="warn")
     again = bench.learn(bench.killed(bench.spec(1, None, data_report="warn"), Script([8], 9)))
     assert again.digests == whole.digests
@@ -85,7 +89,10 @@ def test_classes_of_few_images_are_not_judged() -> None:
 
 
 def test_wide_features_are_narrowed() -> None:
-    assert reduce_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (2, suspecting.WIDEST)
+    assert reduce_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
+        2,
+        suspecting.WIDEST,
+    )
 
 
 def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
@@ -124,7 +131,10 @@ def test_light_is_mean_and_deviation_of_each_channel() -> None:
 def test_other_shares_of_the_same_classes_are_no_shift() -> None:
     many = sample(200, 0.0, ["cat", "cat", "cat", "cat", "dog"], 3)
     found = measure_shift(
-        many, sample(200, 0.0, ["cat", "dog"], 4), by_class=True, generator=torch.Generator().manual_seed(0)
+        many,
+        sample(200, 0.0, ["cat", "dog"], 4),
+        by_class=True,
+        generator=torch.Generator().manual_seed(0),
     )
     assert found is not None and found["p"] > 0.05
     assert max(c["outside"] for c in found["per_class"]) < 0.2

@@ -7,7 +7,9 @@ from streams import Bench
 from core.learn.methods import registry
 
 IMAGES = {"buffer", "exemplars"}
-KEEPERS = sorted(name for name, method in registry.METHODS.items() if IMAGES & set(method.inherited_state))
+KEEPERS = sorted(
+    name for name, method in registry.METHODS.items() if IMAGES & set(method.inherited_state)
+)
 
 
 def without_images(spec):

@@ -20,7 +20,9 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
     before = network.state_dict()
     for learned in (first, second):
         after = learned.weights
-        moved = {n for n in before if n.startswith("backbone.") and not torch.equal(before[n], after[n])}
+        moved = {
+            n for n in before if n.startswith("backbone.") and not torch.equal(before[n], after[n])
+        }
         assert moved & parameters == moving
         assert not (moved - parameters) & frozen
         before = after
@@ -39,7 +41,10 @@ def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
 def test_filtering_equals_masked_gradients_without_weight_decay_only(
     bench, monkeypatch, optimizer, decay, same
 ) -> None:
-    recipe = {"method": "finetune", "optimizer": {"name": optimizer, "lr": 0.01, "weight_decay": decay}}
+    recipe = {
+        "method": "finetune",
+        "optimizer": {"name": optimizer, "lr": 0.01, "weight_decay": decay},
+    }
     parent = bench.learn_task(1, method="finetune")
     filtered = bench.learn_task(2, parent, depth=1, **recipe)
 
@@ -60,8 +65,15 @@ SGD, ADAM = ({"name": name, "lr": 0.01} for name in ("sgd", "adam"))
 @pytest.mark.parametrize(
     ("method", "scenario", "optimizer"),
     [
-        *[("finetune", scenario, optimizer) for scenario in ("class", "task") for optimizer in (SGD, ADAM)],
-        *[(WITH_STATISTICS, scenario, optimizer) for scenario, optimizer in (("class", SGD), ("task", ADAM))],
+        *[
+            ("finetune", scenario, optimizer)
+            for scenario in ("class", "task")
+            for optimizer in (SGD, ADAM)
+        ],
+        *[
+            (WITH_STATISTICS, scenario, optimizer)
+            for scenario, optimizer in (("class", SGD), ("task", ADAM))
+        ],
         ("finetune", "class", {**SGD, "olor": {"iota1": 0.5, "anchor_old_head_rows": True}}),
         *[
             (method, scenario, optimizer)
@@ -74,7 +86,9 @@ SGD, ADAM = ({"name": name, "lr": 0.01} for name in ("sgd", "adam"))
 def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     tmp_path, method, scenario, optimizer
 ) -> None:
-    """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old tasks."""
+    """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old
+    tasks.
+    """
     architecture = {"name": "resnet20"} if method == WITH_STATISTICS else MLP
     bench = Bench(tmp_path, scenario, architecture, size=8, n=10)
     method = "finetune" if method == WITH_STATISTICS else method
@@ -85,14 +99,19 @@ def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     before, after = first.weights, last.weights
     for name, old in before.items():
         assert torch.equal(after[name][: len(old)] if old.dim() else after[name], old), name
-    assert last.network_digests["head" if scenario == "class" else "head.3"] not in first.digests.values()
+    assert (
+        last.network_digests["head" if scenario == "class" else "head.3"]
+        not in first.digests.values()
+    )
     if scenario == "task":  # its own head answers, so that equal logits are equal answers
         new = {row["task"]: row for row in last.result["results"] if row["version"] == "new"}
         learned = next(row for row in first.result["results"] if row["version"] == "new")
         assert new[1]["per_class"] == learned["per_class"]
 
 
-@pytest.mark.parametrize(("method", "most"), [("lwf", 1e-6), ("er", None), ("der", None), ("der++", None)])
+@pytest.mark.parametrize(
+    ("method", "most"), [("lwf", 1e-6), ("er", None), ("der", None), ("der++", None)]
+)
 def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> None:
     """Distillation on features that stand still has no gradient but for rounding."""
     bench = Bench(tmp_path, "task", MLP)
@@ -114,7 +133,9 @@ def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> Non
     ],
     ids=["none", "global", "decay", "carried"],
 )
-def test_a_global_loss_weight_decay_or_carried_momentum_moves_old_rows(bench, change, moves) -> None:
+def test_a_global_loss_weight_decay_or_carried_momentum_moves_old_rows(
+    bench, change, moves
+) -> None:
     recipe = {"method": "finetune", "train_ce": "masked", "optimizer": {**SGD, "carry_state": True}}
     first = bench.learn_task(1, **recipe)
     second = bench.learn_task(2, first, **{**recipe, "optimizer": SGD, **change}, depth=1)

@@ -1,4 +1,6 @@
-"""A method that lives in one file passes the conformance kit by registering itself, with no other change."""
+"""A method that lives in one file passes the conformance kit by registering itself, with no other
+change.
+"""
 
 import ast
 from functools import cache
@@ -17,7 +19,9 @@ class DummyHyper(Strict):
 
 
 class Dummy(Method):
-    """Pulls towards the weights of the last task's end, and draws noise from a generator of its own."""
+    """Pulls towards the weights of the last task's end, and draws noise from a generator of its
+    own.
+    """
 
     name = "dummy"
     description = "L2 towards the previous solution."
@@ -34,7 +38,9 @@ class Dummy(Method):
             anchor = self.state["own"].tensors.get(name)
             if anchor is not None and parameter.grad is not None:
                 rows = anchor.shape[0]
-                parameter.grad[:rows] += self.hyper.strength * noise * (parameter.detach()[:rows] - anchor)
+                parameter.grad[:rows] += (
+                    self.hyper.strength * noise * (parameter.detach()[:rows] - anchor)
+                )
 
     def penalty(self, ctx):
         held = self.state["own"].tensors
@@ -68,9 +74,13 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
 
     @cache
     def names() -> list[tuple[str, str, str]]:
-        """(path, "import" or "use", module or name) of each import from a module and each name in the product."""
+        """(path, "import" or "use", module or name) of each import from a module and each name in
+        the product.
+        """
         found, classes = [], {method.__name__ for method in registry.METHODS.values()}
-        for path in sorted(p for folder in ("api", "core", "worker") for p in (ROOT / folder).rglob("*.py")):
+        for path in sorted(
+            p for folder in ("api", "core", "worker") for p in (ROOT / folder).rglob("*.py")
+        ):
             at, text = path.relative_to(ROOT).as_posix(), path.read_text()
             if "core.learn.methods" not in text and not any(name in text for name in classes):
                 continue
@@ -83,14 +93,20 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
         return found
 
     def named(method: type[Method]) -> list[tuple[str, str]]:
-        """(path, "import" or "use") of each place in the product that names a method, its own file left out."""
+        """(path, "import" or "use") of each place in the product that names a method, its own file
+        left out.
+        """
         meant = {("import", method.__module__), ("use", method.__name__)}
-        return [(at, what) for at, what, name in names() if (what, name) in meant and at != own(method)]
+        return [
+            (at, what) for at, what, name in names() if (what, name) in meant and at != own(method)
+        ]
 
     def own(method: type[Method]) -> str:
         return method.__module__.replace(".", "/") + ".py"
 
-    NOT_DERIVED_FROM = sorted(name for name, m in registry.METHODS.items() if len(m.__subclasses__()) == 0)
+    NOT_DERIVED_FROM = sorted(
+        name for name, m in registry.METHODS.items() if len(m.__subclasses__()) == 0
+    )
 
     @pytest.mark.parametrize("name", NOT_DERIVED_FROM)
     def test_a_method_touches_its_own_file_and_its_line_in_the_registry(name: str) -> None:
@@ -107,7 +123,10 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
         )
         for check in conformance.CHECKS
     ]
-    SCENARIOS = ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task"))]
+    SCENARIOS = [
+        "class",
+        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")),
+    ]
 
     @pytest.mark.parametrize("scenario", SCENARIOS)
     @pytest.mark.parametrize("check", CHECKS)

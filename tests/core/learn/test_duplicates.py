@@ -1,4 +1,6 @@
-"""Bursts: frames of one scene are judged together, so that a figure says what holds for new images."""
+"""Bursts: frames of one scene are judged together, so that a figure says what holds for
+new images.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +24,9 @@ CLASSES, FRAMES, WIDTH = 3, 8, 256
 
 
 class Bursts(NamedTuple):
-    """images: uint8 [N, 32, 32, 3]; labels, scenes: int64 [N]; features: float32 [N, 256], by random weights."""
+    """images: uint8 [N, 32, 32, 3]; labels, scenes: int64 [N]; features: float32 [N, 256], by
+    random weights.
+    """
 
     images: np.ndarray
     labels: torch.Tensor
@@ -34,10 +38,15 @@ class Bursts(NamedTuple):
 
 
 def photograph(scenes: int, frames: int, seed: int) -> Bursts:
-    """Scenes of three classes that a tint alone tells apart, in some frames each: the light and the noise differ."""
+    """Scenes of three classes that a tint alone tells apart, in some frames each: the light and the
+    noise differ.
+    """
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (scenes, 6, 6, 3), dtype=np.uint8)
-    still = [np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC)) for one in coarse]
+    still = [
+        np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC))
+        for one in coarse
+    ]
     scene = np.repeat(np.arange(scenes), frames)
     images = np.stack([still[one] for one in scene]) + rng.normal(0, 4, (len(scene), 32, 32, 3))
     images += rng.integers(-6, 7, (len(scene), 1, 1, 1))
@@ -62,7 +71,9 @@ def truth(bursts: Bursts) -> float:
     return float((answers == new.labels).float().mean())
 
 
-def test_folds_of_single_frames_promise_what_new_images_do_not_keep(bursts: Bursts, truth: float) -> None:
+def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
+    bursts: Bursts, truth: float
+) -> None:
     leaking = five_fold(bursts.features, bursts.labels).lda
     grouped = five_fold(bursts.features, bursts.labels, groups=bursts.groups()).lda
     assert leaking is not None and grouped is not None
@@ -75,7 +86,9 @@ def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
     assert leave_one_out(bursts.features, bursts.labels, k).float().mean() > 0.95
     found = leave_one_out(bursts.features, bursts.labels, k, bursts.groups())
     units = bursts.features / bursts.features.norm(dim=1, keepdim=True)
-    near_each = (units @ units.T).masked_fill(bursts.scenes[:, None] == bursts.scenes, -1).topk(k).indices
+    near_each = (
+        (units @ units.T).masked_fill(bursts.scenes[:, None] == bursts.scenes, -1).topk(k).indices
+    )
     votes = [torch.bincount(bursts.labels[row], minlength=CLASSES).argmax() for row in near_each]
     assert found.tolist() == (torch.stack(votes) == bursts.labels).tolist()
 
@@ -107,7 +120,9 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
     assert ((found[:, None] == found) == (slowly[:, None] == slowly)).all()
 
 
-def test_near_duplicates_of_a_class_share_a_fold_and_single_images_keep_theirs(bursts: Bursts) -> None:
+def test_near_duplicates_of_a_class_share_a_fold_and_single_images_keep_theirs(
+    bursts: Bursts,
+) -> None:
     fold = assign_folds(bursts.labels, bursts.groups())
     assert {len(set(fold[bursts.scenes == scene].tolist())) for scene in range(30)} == {1}
     assert torch.bincount(fold, minlength=FOLDS).tolist() == [48] * FOLDS
@@ -138,7 +153,9 @@ def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:
     assert set(alone).isdisjoint(range(FRAMES)) and set(together) == set(range(FRAMES))
 
 
-def test_hashes_are_those_of_the_task_else_those_of_the_images(tmp_path: Path, bursts: Bursts) -> None:
+def test_hashes_are_those_of_the_task_else_those_of_the_images(
+    tmp_path: Path, bursts: Bursts
+) -> None:
     data = Dataset(torch.from_numpy(bursts.images[:9]), bursts.labels[:9], ["a", "b", "c"])
     kept = np.arange(18, dtype=np.uint64).reshape(9, 2)
     path = tmp_path / "traces.safetensors"
@@ -150,7 +167,10 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(tmp_path: Path, b
         found = read_hashes(traces, part, data)
         assert found is not None and (found == own).all()
     assert (
-        read_hashes(None, "train", FeatureDataset(bursts.features[:9], bursts.labels[:9], data.names)) is None
+        read_hashes(
+            None, "train", FeatureDataset(bursts.features[:9], bursts.labels[:9], data.names)
+        )
+        is None
     )
 
 

@@ -15,10 +15,15 @@ from core.learn.failures import kind_of, measure_memory
     [
         (MemoryError(), "memory"),
         (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "memory"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+            "memory",
+        ),
         (RuntimeError("CUDA error: out of memory"), "memory"),
         (
-            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
             "memory",
         ),
         *(
@@ -26,8 +31,10 @@ from core.learn.failures import kind_of, measure_memory
             for text in (
                 "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
                 "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-                'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":1090',
-                "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+                "NVML_SUCCESS == r INTERNAL ASSERT FAILED at "
+                '"c10/cuda/CUDACachingAllocator.cpp":1090',
+                "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling "
+                "`cusolverDnCreate(handle)`",
             )
         ),
         *(

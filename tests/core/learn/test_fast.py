@@ -1,4 +1,6 @@
-"""FAST (Varno et al. 2020): what a zero head and two learning rates do, in float64 against the formulas."""
+"""FAST (Varno et al. 2020): what a zero head and two learning rates do, in float64 against the
+formulas.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +24,9 @@ Y = torch.arange(BATCH) % CLASSES
 
 def fresh() -> Network:
     heads = HeadSpec(classes=tuple(map(str, range(CLASSES))))
-    network = build_network({"name": "mlp", "hidden": [12]}, ImageSpec(4, 1), "class", heads, seed=2)
+    network = build_network(
+        {"name": "mlp", "hidden": [12]}, ImageSpec(4, 1), "class", heads, seed=2
+    )
     return network.double()
 
 
@@ -40,7 +44,9 @@ def steps(network: Network, **optimizer: object) -> Iterator[Tensor]:
 
 
 def body(network: Network) -> dict[str, Tensor]:
-    return {n: p.detach().clone() for n, p in network.named_parameters() if n.startswith("backbone.")}
+    return {
+        n: p.detach().clone() for n, p in network.named_parameters() if n.startswith("backbone.")
+    }
 
 
 def displacement(**optimizer: object) -> Tensor:
@@ -84,7 +90,9 @@ def test_the_first_step_makes_rows_of_class_sums_minus_the_mean() -> None:
     assert float(weight.sum(0).abs().max()) < 1e-17
 
 
-@pytest.mark.parametrize("labels", [Y, torch.zeros(BATCH, dtype=torch.int64)], ids=["even", "one class"])
+@pytest.mark.parametrize(
+    "labels", [Y, torch.zeros(BATCH, dtype=torch.int64)], ids=["even", "one class"]
+)
 def test_the_first_error_has_mean_square_one_minus_one_over_n_in_any_batch(labels) -> None:
     with torch.no_grad():
         delta = functional.one_hot(labels, CLASSES) - fresh()(X).softmax(1)
@@ -92,7 +100,9 @@ def test_the_first_error_has_mean_square_one_minus_one_over_n_in_any_batch(label
 
 
 def test_the_second_step_of_the_backbone_is_linear_in_its_rate() -> None:
-    one, two = (displacement(lr=lr) for lr in (1e6, 2e6))  # steps much larger than the weights: all digits
+    one, two = (
+        displacement(lr=lr) for lr in (1e6, 2e6)
+    )  # steps much larger than the weights: all digits
     moved = one.abs() > 1
     assert int(moved.sum()) > 50
     assert float((two / one)[moved].sub(2).abs().max()) < 5e-14
@@ -108,7 +118,9 @@ def test_the_second_step_of_the_backbone_is_linear_in_the_heads_rate_only_near_z
 
 
 def test_with_adam_the_zero_head_protects_one_step_only() -> None:
-    """The second step is 0.7441 · beta for every element, however small its gradient, by bias correction alone."""
+    """The second step is 0.7441 · beta for every element, however small its gradient, by bias
+    correction alone.
+    """
     beta = 1e-4
     moved = displacement(name="adam", lr=beta, head_lr=1.0).abs() / beta
     corrected = 0.1 / (1 - 0.9**2) / math.sqrt(0.001 / (1 - 0.999**2))
@@ -118,7 +130,9 @@ def test_with_adam_the_zero_head_protects_one_step_only() -> None:
     assert torch.allclose(far, torch.full_like(far, corrected), rtol=1e-3)
 
 
-def test_a_job_with_the_preset_starts_so_and_keeps_its_backbone_for_one_step(tmp_path: Path) -> None:
+def test_a_job_with_the_preset_starts_so_and_keeps_its_backbone_for_one_step(
+    tmp_path: Path,
+) -> None:
     bench = Bench(tmp_path, recipe={"preset": "fast", "validation": 0.2})
     start = bench.learn_task(1, epochs=1, optimizer={"lr": 1e-30, "head_lr": 1e-30})
     again = bench.killed(bench.spec(1, None), Script([1], 2))

@@ -1,4 +1,6 @@
-"""Features of small networks that really learn: what training wrecks has collapsed, and what it keeps has not."""
+"""Features of small networks that really learn: what training wrecks has collapsed, and what it
+keeps has not.
+"""
 
 from itertools import combinations
 from pathlib import Path

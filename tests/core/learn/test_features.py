@@ -1,4 +1,6 @@
-"""Cached features: learned from as from images, in one pass, and never where the backbone or its input changes."""
+"""Cached features: learned from as from images, in one pass, and never where the backbone or its
+input changes.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ CACHED = {"features": "cached", "depth": 1, "augment": "none", "batch_size": 8}
 
 
 def learned(bench: Bench, **recipe: object) -> Learned:
-    """One task with n = 32, so that no batch is a small remainder, for which kernels round otherwise."""
+    """One task with n = 32, so that no batch is a small remainder, for which kernels round
+    otherwise.
+    """
     return bench.learn_task(1, **{**CACHED, **recipe})
 
 
@@ -37,7 +41,9 @@ def test_epochs_after_the_first_pass_do_not_touch_the_backbone(tmp_path, monkeyp
     assert passes["cached", 5] == passes["cached", 1] == passes["computed", 1]
 
 
-def test_in_a_scratch_file_features_are_the_same_and_nothing_is_left_of_it(tmp_path, monkeypatch) -> None:
+def test_in_a_scratch_file_features_are_the_same_and_nothing_is_left_of_it(
+    tmp_path, monkeypatch
+) -> None:
     bench = Bench(tmp_path, n=32)
     in_memory = learned(bench, method="er")
     monkeypatch.setattr(features, "MEMORY_BYTES", 0)
@@ -65,22 +71,32 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(tmp_path) -> None:
 )
 def test_the_log_says_whether_features_are_cached_and_why_not(tmp_path, recipe, words) -> None:
     bench = Bench(tmp_path, n=32, size=8)
-    assert any(words in line for line in learned(bench, method="finetune", epochs=1, **recipe).logged())
+    assert any(
+        words in line for line in learned(bench, method="finetune", epochs=1, **recipe).logged()
+    )
 
 
 def test_features_that_would_take_too_much_room_are_not_cached(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(features, "FILE_BYTES", 100)
     assert any(
-        "100 are allowed" in line for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
+        "100 are allowed" in line
+        for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
     )
 
 
 def test_a_backbone_in_training_mode_moves_by_its_statistics(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("core.learn.loop.set_modes", lambda network, on, fixed_norm: network.train(on))
-    assert any("training mode" in line for line in learned(Bench(tmp_path, n=32), method="finetune").logged())
+    monkeypatch.setattr(
+        "core.learn.loop.set_modes", lambda network, on, fixed_norm: network.train(on)
+    )
+    assert any(
+        "training mode" in line
+        for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
+    )
 
 
-def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(tmp_path, monkeypatch) -> None:
+def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(
+    tmp_path, monkeypatch
+) -> None:
     found: dict[bytes, torch.Tensor] = {}
     call = features.StoredFeatures.__call__
 
@@ -91,13 +107,17 @@ def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(tm
         return out
 
     monkeypatch.setattr(features.StoredFeatures, "__call__", compared)
-    monkeypatch.setattr(features, "MEMORY_BYTES", 0)  # nothing is kept: each is computed at every draw
+    monkeypatch.setattr(
+        features, "MEMORY_BYTES", 0
+    )  # nothing is kept: each is computed at every draw
     learned(Bench(tmp_path, n=32), method="er")
     assert len(found) > 8
 
 
 def test_features_stand_in_for_images_in_a_plain_network() -> None:
-    network = build_network({"name": "mlp", "hidden": [5]}, ImageSpec(4, 1), "class", HeadSpec(("a", "b")))
+    network = build_network(
+        {"name": "mlp", "hidden": [5]}, ImageSpec(4, 1), "class", HeadSpec(("a", "b"))
+    )
     nn.init.normal_(network.head.weight)  # type: ignore[union-attr]
     x = torch.randn(7, 1, 4, 4)
     assert torch.equal(network(network.features(x)), network(x))

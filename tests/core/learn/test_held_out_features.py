@@ -12,7 +12,15 @@ from core.learn import held_out_features
 from core.learn.evaluator import Evaluator
 from core.learn.networks.mlp import Mlp
 
-FIGURES = ("changes", "knn_probe", "baseline_ncm", "baseline_lda", "calibration", "drift", "temperature")
+FIGURES = (
+    "changes",
+    "knn_probe",
+    "baseline_ncm",
+    "baseline_lda",
+    "calibration",
+    "drift",
+    "temperature",
+)
 
 
 @pytest.fixture
@@ -51,7 +59,9 @@ def told(learned: Learned) -> dict[str, Any]:
 
 
 def answered(learned: Learned) -> dict[str, dict[str, torch.Tensor]]:
-    return {one["file"]: load_file(learned.folder / one["file"]) for one in learned.result["answers"]}
+    return {
+        one["file"]: load_file(learned.folder / one["file"]) for one in learned.result["answers"]
+    }
 
 
 @pytest.mark.parametrize("method", ["er", pytest.param("icarl", marks=pytest.mark.campaign)])
@@ -66,9 +76,13 @@ def test_stored_answers_of_the_parent_stand_for_its_pass(
     read = bench.learn(with_answers(bench.spec(3, parent, method=method), parent))
     assert told(read) == told(measured)
     all_answers, new_ones = answered(measured), answered(read)
-    assert all_answers.keys() - new_ones.keys() == {f"answers/parent.{task}.safetensors" for task in (1, 2)}
+    assert all_answers.keys() - new_ones.keys() == {
+        f"answers/parent.{task}.safetensors" for task in (1, 2)
+    }
     assert all(
-        torch.equal(all_answers[file][name], new_ones[file][name]) for file in new_ones for name in ("rows",)
+        torch.equal(all_answers[file][name], new_ones[file][name])
+        for file in new_ones
+        for name in ("rows",)
     )
     held_out = bench.n_held_out
     # The new version on three tasks; base and parent on the new one, for the probe.
@@ -106,14 +120,17 @@ def test_without_room_for_features_the_images_are_passed(
 def with_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
     """The spec with the features of held-out images that earlier jobs have left."""
     left = {
-        one["task"]: run.folder / one["file"] for run in learned for one in run.result["held_out_features"]
+        one["task"]: run.folder / one["file"]
+        for run in learned
+        for one in run.result["held_out_features"]
     }
     history = [{**task, "features": str(left[task["number"]])} for task in spec["history"]]
     return {**spec, "history": history}
 
 
 @pytest.mark.parametrize(
-    "scenario", ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("task", "data"))]
+    "scenario",
+    ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("task", "data"))],
 )
 def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     bench: Bench, passes: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch, scenario: str
@@ -123,7 +140,9 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     measured = bench.learn_task(3, second, method="analytic")
     read_images: list[torch.Tensor] = []
     forward = Mlp.forward
-    monkeypatch.setattr(Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1])
+    monkeypatch.setattr(
+        Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
+    )
     kept = bench.learn(with_features(bench.spec(3, second, method="analytic"), first, second))
     assert told(kept) == told(measured)
     by_pass, by_features = answered(measured), answered(kept)
@@ -140,11 +159,15 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     assert sum(map(len, read_images)) == bench.n + bench.n_held_out
 
 
-def test_features_of_other_images_or_another_width_are_not_used(bench: Bench, tmp_path: Path) -> None:
+def test_features_of_other_images_or_another_width_are_not_used(
+    bench: Bench, tmp_path: Path
+) -> None:
     first, second = bench.learn_tasks(2, method="analytic")
     measured = bench.learn_task(3, second, method="analytic")
     spec = with_features(bench.spec(3, second, method="analytic"), first, second)
-    for task, cut in zip(spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True):
+    for task, cut in zip(
+        spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True
+    ):
         rows = load_file(task["features"])["features"]
         task["features"] = str(tmp_path / f"{task['number']}.safetensors")
         save_file({"features": rows[cut].contiguous()}, task["features"])

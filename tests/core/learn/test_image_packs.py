@@ -1,4 +1,6 @@
-"""Images of a memory are stored once: what a version adds, what it shares, and what older code has stored."""
+"""Images of a memory are stored once: what a version adds, what it shares, and what older code has
+stored.
+"""
 
 import hashlib
 import json
@@ -26,7 +28,11 @@ HEADER_BYTES = 200
 
 def memory(pixels: list[int], tasks: list[int]) -> dict[str, torch.Tensor]:
     """A memory of images [2, 2, 1] of one value each."""
-    images = torch.tensor(pixels, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1).contiguous()
+    images = (
+        torch.tensor(pixels, dtype=torch.uint8)[:, None, None, None]
+        .expand(-1, 2, 2, 1)
+        .contiguous()
+    )
     return {"images": images, "tasks": torch.tensor(tasks), "labels": torch.arange(len(tasks))}
 
 
@@ -125,12 +131,16 @@ def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(vers
     assert came < added <= 1.05 * came
 
 
-def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times_its_size(versions) -> None:
+def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times_its_size(
+    versions,
+) -> None:
     held, capacity, came, added = Section(), 60, 0, 0
     before: set[tuple[int, bytes]] = set()
     for task in range(1, 31):
         images = torch.randint(0, 256, (60, 3, 3, 1), dtype=torch.uint8)
-        Reservoir(held, capacity, seed=0).add(images.__getitem__, torch.zeros(60, dtype=torch.int64), task)
+        Reservoir(held, capacity, seed=0).add(
+            images.__getitem__, torch.zeros(60, dtype=torch.int64), task
+        )
         added += sum(versions.store(held.to_tensors()).values())
         tasks = held.tensors["tasks"].tolist()
         now = {(t, i.numpy().tobytes()) for t, i in zip(tasks, held.tensors["images"], strict=True)}
@@ -182,7 +192,10 @@ def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> No
         (kind,) = {p["type"] for p in learned.result["parts"]} & {"buffer", "exemplars"}
         brought = learned.tensors(kind)["images"][learned.tensors(kind)["tasks"] == number]
         packs = {n: d for n, d in learned.digests.items() if n.startswith(f"{kind}.images.")}
-        sizes = {d: (learned.folder / "parts" / f"{n}.safetensors").stat().st_size for n, d in packs.items()}
+        sizes = {
+            d: (learned.folder / "parts" / f"{n}.safetensors").stat().st_size
+            for n, d in packs.items()
+        }
         new = sum(size for digest, size in sizes.items() if digest not in known)
         assert 0 < new <= len(brought.flatten(1).unique(dim=0)) * IMAGE_BYTES + HEADER_BYTES
         assert learned.tensors(kind)["images"].shape[0] > len(brought) or number == 1
@@ -200,9 +213,13 @@ def before(tmp_path_factory) -> Path:
 STORED_BEFORE = [("der++", "buffer"), ("gem", "buffer"), ("icarl", "exemplars")]
 
 
-@pytest.mark.parametrize("resumed", [False, True], ids=["from its start", "from a snapshot of before"])
+@pytest.mark.parametrize(
+    "resumed", [False, True], ids=["from its start", "from a snapshot of before"]
+)
 @pytest.mark.parametrize(("name", "kind"), STORED_BEFORE)
-def test_a_memory_that_older_code_stored_goes_on_row_by_row(tmp_path, before, name, kind, resumed) -> None:
+def test_a_memory_that_older_code_stored_goes_on_row_by_row(
+    tmp_path, before, name, kind, resumed
+) -> None:
     bench = Bench(tmp_path, recipe={"method": _method(before / name)})
     second = Learned(bench.spec(2, None), [], before / name / "task-2")
     assert list(image_packs.packs_of(kind, parts_of(second))) == []

@@ -1,4 +1,6 @@
-"""The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about failure."""
+"""The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about
+failure.
+"""
 
 import fcntl
 import json
@@ -59,7 +61,9 @@ def test_in_the_data_scenario_base_and_parent_are_measured_before(tmp_path) -> N
 
 
 @pytest.mark.parametrize(("init", "moved"), [("zero", False), ("default", True)])
-def test_in_the_data_scenario_training_starts_from_rows_of_the_recipes_init(tmp_path, init, moved) -> None:
+def test_in_the_data_scenario_training_starts_from_rows_of_the_recipes_init(
+    tmp_path, init, moved
+) -> None:
     bench = Bench(tmp_path, "data")
     frozen = {"depth": 1, "optimizer": {"lr": 1e-12}, "epochs": 1, "head": {"init": init}}
     learned = bench.learn_task(1, **frozen)
@@ -102,7 +106,11 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
         {"optimizer": {"name": "adam", "lr": 0.01, "clip": 0.5, "warmup_steps": 3}},
         {"optimizer": {"name": "adamw", "weight_decay": 0.1, "carry_state": True, "head_lr": 0.01}},
         {"optimizer": {"carry_state": True}},
-        {"method": {"name": "lwf", "warmup_epochs": 2}, "epochs": 1, "optimizer": {"carry_state": True}},
+        {
+            "method": {"name": "lwf", "warmup_epochs": 2},
+            "epochs": 1,
+            "optimizer": {"carry_state": True},
+        },
         {"sampler": "stratified", "augment": "rand-augment"},
         {"depth": 2, "head": {"init": "default"}},
     ],
@@ -138,7 +146,9 @@ def test_a_task_is_learned_anew_where_the_snapshot_is_of_another_recipe(bench) -
     assert learned.network_digests == bench.learn_task(1, epochs=7).network_digests
 
 
-@pytest.mark.parametrize("damage", ["missing tensor", "other shape", "no field", "unknown part of state"])
+@pytest.mark.parametrize(
+    "damage", ["missing tensor", "other shape", "no field", "unknown part of state"]
+)
 def test_a_task_is_learned_anew_where_the_snapshot_does_not_fit_the_code(bench, damage) -> None:
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     tensors_path = Path(again["snapshot"]) / "tensors.safetensors"
@@ -172,14 +182,20 @@ def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> 
     assert learned.digests == bench.learn_task(1).digests
 
 
-@pytest.mark.parametrize(("before", "devices"), [(["cuda"], ["cuda", "cpu"]), (["cpu"], None), ([], None)])
-def test_a_run_that_goes_on_on_another_kind_of_device_says_so_and_names_both(bench, before, devices) -> None:
+@pytest.mark.parametrize(
+    ("before", "devices"), [(["cuda"], ["cuda", "cpu"]), (["cpu"], None), ([], None)]
+)
+def test_a_run_that_goes_on_on_another_kind_of_device_says_so_and_names_both(
+    bench, before, devices
+) -> None:
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     path = Path(again["snapshot"]) / "snapshot.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "devices": before}))
     learned = bench.learn(again)
     assert learned.result["environment"].get("devices") == devices
-    warned = any("started on cuda and continues on cpu" in text for text in learned.result["warnings"])
+    warned = any(
+        "started on cuda and continues on cpu" in text for text in learned.result["warnings"]
+    )
     assert warned is (devices is not None)
 
 
@@ -274,13 +290,17 @@ IN_CI = "replay of logits"
 @pytest.mark.parametrize(
     "recipe",
     [
-        pytest.param(recipe, id=name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign)
+        pytest.param(
+            recipe, id=name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign
+        )
         for name, recipe in FAMILIES.items()
     ],
 )
 def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
     recipe = {"epochs": 40, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
-    bench = Bench(tmp_path, **({"architecture": SMALL["vit"]} if recipe.get("method") == "vpt" else {}))
+    bench = Bench(
+        tmp_path, **({"architecture": SMALL["vit"]} if recipe.get("method") == "vpt" else {})
+    )
     first = bench.learn_task(1, **{**recipe, "epochs": 2})
     undisturbed = bench.learn_task(2, first, **recipe)
     spec = bench.spec(2, first, **recipe)
@@ -377,9 +397,15 @@ def test_snapshots_count_epochs_as_progress_does_through_all_stages(bench) -> No
 def test_the_log_tells_what_is_measured_trained_and_kept(bench) -> None:
     first = bench.learn_task(1, method="finetune")
     said = bench.learn_task(2, first, method="finetune", data_report="warn").logged()
-    assert said[0] == "Measuring version 1, which the task starts from, on the held-out images of this task."
+    assert (
+        said[0]
+        == "Measuring version 1, which the task starts from, on the held-out images of this task."
+    )
     assert said[1].startswith("Looking through the images before they are learned")
-    said = [said[0], *[line for line in said[2:] if "near" not in line and "wrong label" not in line]]
+    said = [
+        said[0],
+        *[line for line in said[2:] if "near" not in line and "wrong label" not in line],
+    ]
     assert said[1].startswith(
         "Training by finetune with sgd at depth 5: 2 epochs, 12 steps, on 22 images of 2 classes; "
     )

@@ -16,11 +16,15 @@ CPU = torch.device("cpu")
 
 def network_of(seed: int) -> Network:
     architecture = {"name": "mlp", "hidden": [5]}
-    return build_network(architecture, ImageSpec(4, 1), "class", HeadSpec(("cat", "dog")), seed=seed)
+    return build_network(
+        architecture, ImageSpec(4, 1), "class", HeadSpec(("cat", "dog")), seed=seed
+    )
 
 
 def images_of(n: int) -> torch.Tensor:
-    return torch.randint(0, 256, (n, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(n))
+    return torch.randint(
+        0, 256, (n, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(n)
+    )
 
 
 def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownFeatures:
@@ -50,7 +54,10 @@ def test_a_job_passes_each_image_of_its_task_and_each_held_out_one_once(
     passes.clear()
     bench.learn_task(2, first, method="analytic")
     parts = [(2, "train"), (1, "held_out"), (2, "held_out")]
-    read = [Dataset.read(bench.dataset(task, part), bench.task_classes(task)).images for task, part in parts]
+    read = [
+        Dataset.read(bench.dataset(task, part), bench.task_classes(task)).images
+        for task, part in parts
+    ]
     different = torch.unique(torch.cat(read).flatten(1), dim=0)
     assert len(different) <= sum(passes) <= sum(map(len, read))
 

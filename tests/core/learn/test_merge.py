@@ -1,4 +1,6 @@
-"""Merging with the weights of the start: the average, what it leaves out, and the rule of the grid."""
+"""Merging with the weights of the start: the average, what it leaves out, and the rule of
+the grid.
+"""
 
 from typing import Any
 
@@ -37,7 +39,9 @@ def test_the_line_is_the_weighted_mean_and_exact_at_both_ends() -> None:
 def test_what_one_end_lacks_stays() -> None:
     start, end = {"w": torch.ones(3, 2), "new": torch.ones(1)}, {"w": torch.zeros(2, 2)}
     found = on_the_line(start, end, 0.5)
-    assert found["w"].tolist() == [[0.5, 0.5], [0.5, 0.5], [1, 1]] and torch.equal(found["new"], start["new"])
+    assert found["w"].tolist() == [[0.5, 0.5], [0.5, 0.5], [1, 1]] and torch.equal(
+        found["new"], start["new"]
+    )
     assert start["w"].eq(1).all()
 
 
@@ -66,7 +70,10 @@ def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not
         torch.testing.assert_close(old, slow, rtol=1e-6, atol=1e-7)
     assert torch.equal(merged["head.weight"][2:], trained["head.weight"][2:])
     assert metric(half)["value"] == 0.25
-    assert any("Merged: 0.25 of what was trained and 0.75 of the version before" in m for m in half.logged())
+    assert any(
+        "Merged: 0.25 of what was trained and 0.75 of the version before" in m
+        for m in half.logged()
+    )
 
 
 def test_the_first_task_merges_nothing_with_random_weights_and_says_so(tmp_path) -> None:
@@ -89,12 +96,16 @@ def test_the_grid_is_told_and_its_choice_is_what_a_fixed_weight_gives(tmp_path) 
     assert fixed.network_digests == by_rule.network_digests
 
 
-def test_statistics_of_layers_that_moved_are_those_of_the_images_under_the_merged_weights(tmp_path) -> None:
+def test_statistics_of_layers_that_moved_are_those_of_the_images_under_the_merged_weights(
+    tmp_path,
+) -> None:
     bench = Bench(tmp_path, architecture=RESNET, size=8, n=9, recipe={"epochs": 1})
     first = bench.learn_task(1, method="finetune")
     run = bench.learn_task(2, first, method="finetune", depth=2, merge={"weight": 0.5})
     before, after = first.weights, run.weights
-    moved = {n for n in before if n.endswith("running_mean") and not torch.equal(before[n], after[n])}
+    moved = {
+        n for n in before if n.endswith("running_mean") and not torch.equal(before[n], after[n])
+    }
     of_last_stage = {
         n
         for n in run.tensors(max(n for n in run.network_digests if "backbone" in n))
@@ -117,7 +128,9 @@ def test_estimated_statistics_are_means_over_batches_in_float64() -> None:
     torch.testing.assert_close(first.running_var, slow_variance)
 
 
-def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(tmp_path, monkeypatch) -> None:
+def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
+    tmp_path, monkeypatch
+) -> None:
     checked = []
     after_merge = Der.after_merge
 

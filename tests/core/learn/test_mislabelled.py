@@ -38,7 +38,11 @@ def make_part(*groups: tuple[str, str, int]) -> Dataset:
     names = sorted({label for label, _, _ in groups})
     values = [BRIGHTNESS[KNOWN.index(shown)] for _, shown, count in groups for _ in range(count)]
     labels = [names.index(label) for label, _, count in groups for _ in range(count)]
-    images = torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1).contiguous()
+    images = (
+        torch.tensor(values, dtype=torch.uint8)[:, None, None, None]
+        .expand(-1, 2, 2, 1)
+        .contiguous()
+    )
     return Dataset(images, torch.tensor(labels), names)
 
 
@@ -66,10 +70,16 @@ SCATTERED = [("sock", name, 5) for name in KNOWN]
     ],
     ids=["swapped", "rotated", "half of a class"],
 )
-def test_labels_that_contradict_earlier_tasks_are_doubted(parent: Parent, groups: Any, counts: Any) -> None:
+def test_labels_that_contradict_earlier_tasks_are_doubted(
+    parent: Parent, groups: Any, counts: Any
+) -> None:
     found = find(parent, make_part(*groups))
-    assert [(one["label"], one["said"], one["images"], one["of"]) for one in found.classes] == counts
-    assert {(one["right"], one["held_out"], one["version"]) for one in found.classes} == {(10, 10, 7)}
+    assert [
+        (one["label"], one["said"], one["images"], one["of"]) for one in found.classes
+    ] == counts
+    assert {(one["right"], one["held_out"], one["version"]) for one in found.classes} == {
+        (10, 10, 7)
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,10 @@ def test_labels_that_contradict_earlier_tasks_are_doubted(parent: Parent, groups
         ([(name, name, 20) for name in KNOWN], [EARLIER]),
         ([("cap", "shoe", 20)], [make_part(("cap", "cap", 6), ("cap", "shoe", 4))]),
         ([(name, "cap", 20) for name in KNOWN], [EARLIER]),
-        ([("cap", "shoe", 12), *[("cap", name, 4) for name in ("bag", "sock")], *SCATTERED], [EARLIER]),
+        (
+            [("cap", "shoe", 12), *[("cap", name, 4) for name in ("bag", "sock")], *SCATTERED],
+            [EARLIER],
+        ),
         ([("cap", "shoe", 4)], [EARLIER]),
         ([("cap", "shoe", 9), ("cap", "cap", 11)], [EARLIER]),
         ([("hat", "shoe", 20)], [EARLIER]),
@@ -114,8 +127,9 @@ def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
     (told,) = build_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
-        "Version 7 predicts shoe for 20 of 20 images labelled cap, cap for 16 of 20 images labelled shoe, though of 20 "
-        "held-out images of these classes in earlier tasks it gets 20 right: are the labels swapped or wrong?"
+        "Version 7 predicts shoe for 20 of 20 images labelled cap, cap for 16 of 20 images "
+        "labelled shoe, though of 20 held-out images of these classes in earlier tasks it gets 20 "
+        "right: are the labels swapped or wrong?"
     )
 
 

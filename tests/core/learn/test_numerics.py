@@ -28,7 +28,10 @@ def flags() -> dict[str, Any]:
         "filled": torch.utils.deterministic.fill_uninitialized_memory,
         "cudnn": (cudnn.deterministic, cudnn.benchmark),
         "formats": (matmul.fp32_precision, cudnn.conv.fp32_precision),
-        "attention": (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()),
+        "attention": (
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cuda.math_sdp_enabled(),
+        ),
     }
 
 
@@ -80,7 +83,8 @@ NO_KERNEL = (
             "Memory Efficient attention",
         ),
         (
-            "Deterministic behavior was enabled, but this operation is not deterministic because it uses CuBLAS",
+            "Deterministic behavior was enabled, but this operation is not deterministic because "
+            "it uses CuBLAS",
             "cuBLAS",
         ),
         ("lr_scheduler.step() was called too early", None),
@@ -110,7 +114,9 @@ def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None
         ("bfloat16", CPU, "bfloat16"),
     ],
 )
-def test_auto_is_float32_on_a_cpu_and_bfloat16_on_cuda(precision: Any, device: Any, format_: str) -> None:
+def test_auto_is_float32_on_a_cpu_and_bfloat16_on_cuda(
+    precision: Any, device: Any, format_: str
+) -> None:
     assert Numerics(Recipe(precision=precision), device).format == format_
 
 
@@ -140,7 +146,9 @@ def test_a_job_in_bfloat16_trains_in_it_and_measures_in_float32(
         "forward",
         lambda y, network, x: (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), y.dtype),
     )
-    learned = bench.stream(2, method="der++", precision="bfloat16", data_report="warn", validation=0.25)
+    learned = bench.stream(
+        2, method="der++", precision="bfloat16", data_report="warn", validation=0.25
+    )
     assert set(seen) == {(True, True, torch.bfloat16), (False, False, torch.float32)}
     assert learned.result["environment"]["precision"] == "bfloat16"
     assert any("bfloat16" in line for line in learned.logged())

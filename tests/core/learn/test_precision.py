@@ -41,7 +41,9 @@ PATHS: dict[str, Callable[[Network], object]] = {
         n, known().images, known().labels, None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_features(n, known().images, INPUTS),
-    "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(n, known().images, lambda: None),
+    "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(
+        n, known().images, lambda: None
+    ),
     "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
     "data report": lambda n: would_say(Parent(n, Network.forward, INPUTS, 1.0, 1, None), data()),
 }
@@ -61,7 +63,9 @@ def precisions() -> Iterator[Callable[[], tuple[str, str]]]:
 def test_evaluation_has_full_precision_where_cuda_would_use_tf32(
     path: str, precisions: Callable[[], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = build_network({"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1)
+    network = build_network(
+        {"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
+    )
     seen: list[tuple[str, str]] = []
     forward = Mlp.forward
 
@@ -80,6 +84,8 @@ def test_neighbours_are_compared_in_full_precision(
 ) -> None:
     seen: list[tuple[str, str]] = []
     topk = torch.Tensor.topk
-    monkeypatch.setattr(torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1])
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1]
+    )
     probe.leave_one_out(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
     assert seen == [("ieee", "ieee")]

@@ -64,7 +64,9 @@ def test_a_missing_part_is_refused(tmp_path: Path) -> None:
 
 def test_heads_of_tasks_come_back(tmp_path: Path) -> None:
     network = trained("task")
-    described = manifest(scenario="task", classes=[], heads=[{"task": 2, "classes": ["b", "a", "c"]}])
+    described = manifest(
+        scenario="task", classes=[], heads=[{"task": 2, "classes": ["b", "a", "c"]}]
+    )
     again = load_network(described, written(tmp_path, network.copy_parts()))
     assert predict_images(again, IMAGES, task=2)[0] == predict_images(network, IMAGES, task=2)[0]
     with pytest.raises(ValueError, match="task"):
@@ -80,7 +82,9 @@ def test_version_0_of_a_random_base_is_rebuilt_from_its_seed() -> None:
 def test_version_0_of_an_upload_holds_the_uploaded_tensors(tmp_path: Path) -> None:
     state = trained().backbone.state_dict()
     network = load_network(manifest(version=0, classes=["x"]), written(tmp_path, {"base": state}))
-    assert all(torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items())
+    assert all(
+        torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items()
+    )
     assert not network.state_dict()["head.weight"].any()
 
 
@@ -111,10 +115,14 @@ def test_normalisation_comes_from_the_manifest() -> None:
     network = trained()
     statistics = {"mean": [0.4, 0.5, 0.6], "std": [0.1, 0.2, 0.3]}
     x = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
-    x = (x - torch.tensor(statistics["mean"])[:, None, None]) / torch.tensor(statistics["std"])[:, None, None]
+    x = (x - torch.tensor(statistics["mean"])[:, None, None]) / torch.tensor(statistics["std"])[
+        :, None, None
+    ]
     expected = network(x).softmax(1).detach().numpy()
     np.testing.assert_allclose(
-        predict_images(network, IMAGES, normalise=Normalisation.from_json(statistics))[1], expected, atol=1e-5
+        predict_images(network, IMAGES, normalise=Normalisation.from_json(statistics))[1],
+        expected,
+        atol=1e-5,
     )
 
 
@@ -171,9 +179,13 @@ def icarl(means: torch.Tensor | None, folder: Path) -> Any:
     return method_of(manifest(method=made), written(folder, parts))
 
 
-def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_scores(tmp_path: Path) -> None:
+def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_scores(
+    tmp_path: Path,
+) -> None:
     network = trained()
-    means = torch.nn.functional.normalize(torch.randn(3, 32, generator=torch.Generator().manual_seed(3)))
+    means = torch.nn.functional.normalize(
+        torch.randn(3, 32, generator=torch.Generator().manual_seed(3))
+    )
     method = icarl(means, tmp_path)
     labels, probabilities = predict_images(network, IMAGES, scores=method.predict_logits)
     x = (torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25

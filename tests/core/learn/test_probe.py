@@ -8,7 +8,14 @@ import torch
 from core.learn.dataset import Dataset
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
-from core.learn.probe import ALL_IMAGES, Probe, compute_features, evenly_spaced, leave_one_out, num_neighbours
+from core.learn.probe import (
+    ALL_IMAGES,
+    Probe,
+    compute_features,
+    evenly_spaced,
+    leave_one_out,
+    num_neighbours,
+)
 
 MLP = {"name": "mlp", "hidden": [7]}
 IMAGE = ImageSpec(4, 1)
@@ -103,7 +110,9 @@ def test_the_probe_leaves_modes_and_statistics_alone() -> None:
 
 
 def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
-    """The same images under the same name twice: each finds its twin, which is of its class or is not."""
+    """The same images under the same name twice: each finds its twin, which is of its class or is
+    not.
+    """
     parts = {1: data(8, ("ant", "bee")), 2: data(8, ("ant", "bee"))}
     counts = {}
     for scenario in ("class", "task"):

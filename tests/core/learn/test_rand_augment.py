@@ -1,4 +1,6 @@
-"""RandAugment on batches: each operation against torchvision's on one image, and what the table decides."""
+"""RandAugment on batches: each operation against torchvision's on one image, and what the table
+decides.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +20,9 @@ SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0])
 
 @cache
 def tv() -> Any:
-    """The functions of torchvision, whose import takes seconds that only a process of these tests pays."""
+    """The functions of torchvision, whose import takes seconds that only a process of these tests
+    pays.
+    """
     torchvision_models()
     from torchvision.transforms import functional
 
@@ -28,7 +32,13 @@ def tv() -> Any:
 def moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
     size = image.shape[-1]
     return tv().affine(
-        image.float(), angle, [x * size, y * size], 1.0, [0.0, 0.0], tv().InterpolationMode.BILINEAR, [128.0]
+        image.float(),
+        angle,
+        [x * size, y * size],
+        1.0,
+        [0.0, 0.0],
+        tv().InterpolationMode.BILINEAR,
+        [128.0],
     )
 
 
@@ -55,13 +65,16 @@ def images() -> Tensor:
     """Four smooth images uint8 [4, 3, 16, 16] of different ranges."""
     generator = torch.Generator().manual_seed(0)
     coarse = (
-        torch.rand(4, 3, 4, 4, generator=generator) * torch.tensor([255, 200, 120, 60])[:, None, None, None]
+        torch.rand(4, 3, 4, 4, generator=generator)
+        * torch.tensor([255, 200, 120, 60])[:, None, None, None]
     )
     return torch.nn.functional.interpolate(coarse, 16, mode="bilinear").to(torch.uint8)
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_an_operation_is_torchvisions_for_each_image_with_its_own_level(name: str, images: Tensor) -> None:
+def test_an_operation_is_torchvisions_for_each_image_with_its_own_level(
+    name: str, images: Tensor
+) -> None:
     found = OPERATIONS[name](images.float(), LEVELS, SIGNS).clamp(0, 255).floor()
     for at, image in enumerate(images):
         wanted = ORACLES[name](image, float(LEVELS[at]), float(SIGNS[at])).float().floor()
@@ -69,7 +82,9 @@ def test_an_operation_is_torchvisions_for_each_image_with_its_own_level(name: st
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_a_move_is_torchvisions_where_the_image_is_seen_and_grey_elsewhere(name: str, images: Tensor) -> None:
+def test_a_move_is_torchvisions_where_the_image_is_seen_and_grey_elsewhere(
+    name: str, images: Tensor
+) -> None:
     found = OPERATIONS[name](images.float(), LEVELS, SIGNS)
     seen = OPERATIONS[name](torch.full_like(found, 255), LEVELS, SIGNS)
     for at, image in enumerate(images):

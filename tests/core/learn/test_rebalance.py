@@ -1,4 +1,6 @@
-"""The stage that rebalances the head: what it draws, what it moves, and the same steps written out in float64."""
+"""The stage that rebalances the head: what it draws, what it moves, and the same steps written out
+in float64.
+"""
 
 import math
 from typing import Any
@@ -46,7 +48,9 @@ def test_the_head_ends_where_a_slow_loop_in_float64_does(tmp_path, monkeypatch) 
     seen = Watched(monkeypatch)
     bench = Bench(tmp_path)
     run, _ = second(
-        bench, rebalance={"epochs": EPOCHS, "lr": 0.2}, optimizer={"momentum": 0.9, "weight_decay": 0.01}
+        bench,
+        rebalance={"epochs": EPOCHS, "lr": 0.2},
+        optimizer={"momentum": 0.9, "weight_decay": 0.01},
     )
     weight, bias = (seen.head[name].double() for name in ("weight", "bias"))
     speed = [torch.zeros_like(weight), torch.zeros_like(bias)]
@@ -56,7 +60,10 @@ def test_the_head_ends_where_a_slow_loop_in_float64_does(tmp_path, monkeypatch) 
         phi, labels = seen.features[rows].double(), seen.pool.labels[rows]
         error = (phi @ weight.T + bias).softmax(1)
         error[torch.arange(len(rows)), labels] -= 1
-        gradients = [error.T @ phi / len(rows) + 0.01 * weight, error.sum(0) / len(rows) + 0.01 * bias]
+        gradients = [
+            error.T @ phi / len(rows) + 0.01 * weight,
+            error.sum(0) / len(rows) + 0.01 * bias,
+        ]
         speed = [0.9 * v + g for v, g in zip(speed, gradients, strict=True)]
         weight, bias = weight - rate * speed[0], bias - rate * speed[1]
     found = run.tensors("head")
@@ -68,7 +75,9 @@ def test_every_batch_has_an_equal_share_of_each_class_however_few_are_remembered
     tmp_path, monkeypatch
 ) -> None:
     seen = Watched(monkeypatch)
-    second(Bench(tmp_path), method={"name": "er", "buffer": 8}, rebalance={"epochs": 2}, batch_size=8)
+    second(
+        Bench(tmp_path), method={"name": "er", "buffer": 8}, rebalance={"epochs": 2}, batch_size=8
+    )
     assert int((seen.pool.labels < 2).sum()) < 8  # some places of the buffer are of the new task
     for rows in seen.rows:
         counts = torch.bincount(seen.pool.labels[rows], minlength=4)[seen.pool.labels.unique()]

@@ -64,7 +64,11 @@ def test_a_method_that_does_not_accept_olor_is_refused_with_it() -> None:
 
 def test_fast_is_fine_tuning_from_a_zero_head_at_two_rates_deployed_at_any_time() -> None:
     recipe = resolve({"preset": "fast"})
-    assert (recipe.method["name"], recipe.head.init, recipe.sampler) == ("finetune", "zero", "stratified")
+    assert (recipe.method["name"], recipe.head.init, recipe.sampler) == (
+        "finetune",
+        "zero",
+        "stratified",
+    )
     optimizer = recipe.optimizer
     assert (optimizer.name, optimizer.momentum, optimizer.schedule) == ("sgd", 0.9, "constant")
     assert (optimizer.lr, optimizer.head_lr) == (0.001, 0.01)

@@ -1,4 +1,6 @@
-"""Batches: every image once when shuffled; every class its share, from one endless cycle, when stratified."""
+"""Batches: every image once when shuffled; every class its share, from one endless cycle, when
+stratified.
+"""
 
 import pytest
 import torch
@@ -19,7 +21,11 @@ def stream(labels: list[int], size: int, epochs: int, seed: int = 3) -> list[lis
     every = torch.tensor(labels)
     rows = torch.arange(len(labels))
     rows = rows[rows % 3 != 0]
-    return [b.tolist() for epoch in range(epochs) for b in stratify_batches(seed, epoch, rows, every, size)]
+    return [
+        b.tolist()
+        for epoch in range(epochs)
+        for b in stratify_batches(seed, epoch, rows, every, size)
+    ]
 
 
 LABELS = [0] * 12 + [1] * 3 + [2] * 7 + [4] * 40
@@ -27,7 +33,9 @@ LABELS = [0] * 12 + [1] * 3 + [2] * 7 + [4] * 40
 
 @pytest.mark.parametrize("size", [4, 7, 11, 3, 1, 100])
 def test_shares_and_rotation_are_those_of_a_count_by_hand(size) -> None:
-    """floor(M / N) of each class and M mod N classes in rotation, running on from epoch to epoch."""
+    """floor(M / N) of each class and M mod N classes in rotation, running on from epoch to
+    epoch.
+    """
     batches = stream(LABELS, size, epochs=4)
     classes, turn = [0, 1, 2, 4], 0
     for batch in batches:
@@ -59,7 +67,9 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
     n = sum(1 for i in range(len(LABELS)) if i % 3)
     for size in (1, 4, 7, 100):
         assert (
-            len(stream(LABELS, size, epochs=1)) == batches_per_epoch("stratified", n, size) == -(-n // size)
+            len(stream(LABELS, size, epochs=1))
+            == batches_per_epoch("stratified", n, size)
+            == -(-n // size)
         )
 
 
@@ -69,6 +79,9 @@ def test_an_epoch_can_be_drawn_without_those_before_it() -> None:
     again = stratify_batches(5, 3, rows, labels, 7)
     for epoch in range(3):
         stratify_batches(5, epoch, rows, labels, 7)
-    assert all(torch.equal(a, b) for a, b in zip(again, stratify_batches(5, 3, rows, labels, 7), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(again, stratify_batches(5, 3, rows, labels, 7), strict=True)
+    )
     other = stratify_batches(6, 3, rows, labels, 7)
     assert not all(torch.equal(a, b) for a, b in zip(again, other, strict=True))

@@ -21,7 +21,8 @@ from core.learn.methods import registry
 
 SHARDABLE = sorted(name for name, method in registry.METHODS.items() if not method.no_shards)
 OFTEN = {"finetune", "er", "der++"}
-"""Each run of CI takes these: no memory, one loss over batch and memory, logits that are gathered."""
+"""Each run of CI takes these: no memory, one loss over batch and memory, logits that are gathered.
+"""
 ON_RANKS = {"der++"}
 """The same on several processes."""
 
@@ -45,7 +46,9 @@ class RankServer:
         snapshot_at: tuple[int, ...] = (),
         kill: tuple[int, int] | None = None,
     ) -> tuple[Learned, list[int]]:
-        """Return what rank 0 left behind, and the exit statuses. kill: a rank, and the step in which it is killed."""
+        """Return what rank 0 left behind, and the exit statuses. kill: a rank, and the step in
+        which it is killed.
+        """
         out = Path(spec["out"])
         out.mkdir(parents=True, exist_ok=True)
         model = {key: spec[key] for key in ("architecture", "image", "scenario")}
@@ -54,7 +57,12 @@ class RankServer:
             for name in ("parent", "base")
         }
         (out / "spec.json").write_text(json.dumps({**spec, **versions}))
-        request = {"spec": str(out / "spec.json"), "ranks": ranks, "snapshot_at": snapshot_at, "kill": kill}
+        request = {
+            "spec": str(out / "spec.json"),
+            "ranks": ranks,
+            "snapshot_at": snapshot_at,
+            "kill": kill,
+        }
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -79,10 +87,14 @@ def often(names: set[str]) -> list[object]:
 
 
 def in_scenarios(first: str, *others: str) -> list[object]:
-    """Methods that take slices with the scenarios that they work in; the campaign alone takes `others`."""
+    """Methods that take slices with the scenarios that they work in; the campaign alone takes
+    `others`.
+    """
     return [
         pytest.param(
-            name, scenario, marks=() if name in OFTEN and scenario == first else pytest.mark.campaign
+            name,
+            scenario,
+            marks=() if name in OFTEN and scenario == first else pytest.mark.campaign,
         )
         for name in SHARDABLE
         for scenario in (first, *others)
@@ -113,15 +125,23 @@ def streams_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("of", "count", "sizes"),
     [(1, 5, [5]), (2, 5, [3, 2]), (3, 5, [2, 2, 1]), (3, 2, [1, 1, 0]), (4, 0, [0] * 4)],
 )
-def test_slices_are_contiguous_and_cover_every_row_once(of: int, count: int, sizes: list[int]) -> None:
+def test_slices_are_contiguous_and_cover_every_row_once(
+    of: int, count: int, sizes: list[int]
+) -> None:
     slices = [Slice(number, of, 8) for number in range(of)]
     assert [part.count_rows(count) for part in slices] == sizes
-    assert [row for part in slices for row in range(count)[part.row_range(count)]] == list(range(count))
-    assert sum(part.weight * part.mean_factor(part.count_rows(5), 5) for part in slices) == pytest.approx(1)
+    assert [row for part in slices for row in range(count)[part.row_range(count)]] == list(
+        range(count)
+    )
+    assert sum(
+        part.weight * part.mean_factor(part.count_rows(5), 5) for part in slices
+    ) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("shards", "images", "slices"), [(1, 9, 1), (4, 4, 4), (4, 3, 1)])
-def test_a_batch_of_fewer_images_than_shards_is_not_cut(shards: int, images: int, slices: int) -> None:
+def test_a_batch_of_fewer_images_than_shards_is_not_cut(
+    shards: int, images: int, slices: int
+) -> None:
     assert count_slices(shards, images) == slices
 
 
@@ -129,7 +149,9 @@ def test_a_batch_of_fewer_images_than_shards_is_not_cut(shards: int, images: int
     ("shards", "devices", "ranks"),
     [(1, 8, 1), (2, 1, 1), (2, 2, 2), (6, 4, 3), (4, 3, 2), (5, 4, 1), (2, 0, 1)],
 )
-def test_the_ranks_are_the_most_that_divide_the_shards(shards: int, devices: int, ranks: int) -> None:
+def test_the_ranks_are_the_most_that_divide_the_shards(
+    shards: int, devices: int, ranks: int
+) -> None:
     assert choose_ranks(shards, devices) == ranks
 
 
@@ -180,7 +202,9 @@ def test_ranks_resume_to_the_same_bits_after_one_was_killed(
     spec = bench.spec(2, first)
     cut, statuses = ranks.run(spec, snapshot_at=(7,), kill=(killed, 9))
     assert statuses == [-9 if rank == killed else EXIT_RANK_LOST for rank in (0, 1)]
-    assert [event["event"] for event in cut.events][-1] in ("snapshot", "progress"), "no rank says an error"
+    assert [event["event"] for event in cut.events][-1] in ("snapshot", "progress"), (
+        "no rank says an error"
+    )
     (path,) = [event["path"] for event in cut.events if event["event"] == "snapshot"]
     again, statuses = ranks.run({**spec, "snapshot": path})
     assert (again.digests, statuses) == (second.digests, [0, 0])
@@ -196,7 +220,9 @@ def test_a_method_whose_loss_is_no_mean_over_images_refuses_slices(name: str, be
     assert [error["field"] for error in refused.value.fields] == ["recipe.shards"]
 
 
-def test_a_first_task_from_random_weights_refuses_slices_where_there_is_batch_norm(deep: Bench) -> None:
+def test_a_first_task_from_random_weights_refuses_slices_where_there_is_batch_norm(
+    deep: Bench,
+) -> None:
     with pytest.raises(DataError, match=r"recipe\.shards is 2, and the network has BatchNorm"):
         deep.learn_task(1, shards=2)
 
@@ -204,4 +230,6 @@ def test_a_first_task_from_random_weights_refuses_slices_where_there_is_batch_no
 def test_a_later_task_of_a_network_with_batch_norm_takes_slices(deep: Bench) -> None:
     first = deep.learn_task(1, method="finetune", epochs=1)
     second = deep.learn_task(2, first, method="finetune", epochs=1, shards=2)
-    assert any("cut into 2 slices, computed one after the other" in line for line in second.logged())
+    assert any(
+        "cut into 2 slices, computed one after the other" in line for line in second.logged()
+    )

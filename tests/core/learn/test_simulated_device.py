@@ -1,4 +1,6 @@
-"""On an accelerator no method mixes devices, and steps do not wait for it (`kit/simulated_device.py`)."""
+"""On an accelerator no method mixes devices, and steps do not wait for it
+(`kit/simulated_device.py`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from conformance import SMALL
 from core.learn.methods import registry
 
 BLOCKING = {"a-gem": 1.0, "gem": 1.0}
-"""Calls for which a GPU waits, per training step after a task's first; of methods that are not named, none."""
+"""Calls for which a GPU waits, per training step after a task's first; of methods that are not
+named, none.
+"""
 
 OPERATIONS = {
     "torch.ones(6) + x": "raises",
@@ -69,7 +73,9 @@ Requests = Sequence[dict[str, Any]]
 def home(name: str) -> str:
     """The scenario that a method is made for."""
     method = registry.METHODS[name]
-    return min(method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario))
+    return min(
+        method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario)
+    )
 
 
 def environment() -> dict[str, str]:
@@ -78,8 +84,12 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Requests], list[dict[str, Any]]]]:
-    """Ask one process of its own: torch makes the threads of its devices at the first backward pass."""
+def answers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Requests], list[dict[str, Any]]]]:
+    """Ask one process of its own: torch makes the threads of its devices at the first backward
+    pass.
+    """
     command = [sys.executable, str(KIT / "blocking_calls.py"), str(tmp_path_factory.mktemp("sim"))]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
@@ -100,14 +110,18 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Requ
 
 
 def cases() -> Iterator[Any]:
-    """Every method in the scenario that it is made for; the campaign takes the other scenarios and networks."""
+    """Every method in the scenario that it is made for; the campaign takes the other scenarios and
+    networks.
+    """
     for name, method in registry.METHODS.items():
         accepted = method.accepts.architectures
         for scenario in method.scenarios:
             for family in FAMILIES if accepted is None else [accepted[0]]:
                 often = scenario == home(name) and family in ("mlp", accepted and accepted[0])
                 marks = () if often else pytest.mark.campaign
-                yield pytest.param(name, scenario, family, marks=marks, id=f"{name}-{scenario}-{family}")
+                yield pytest.param(
+                    name, scenario, family, marks=marks, id=f"{name}-{scenario}-{family}"
+                )
 
 
 @pytest.mark.parametrize(("method", "scenario", "family"), list(cases()))
@@ -139,10 +153,14 @@ def test_mixed_devices_raise_and_blocking_calls_are_counted() -> None:
         ({"method": {"name": "gem", "memory_batch": 4}}, 1),
         ({"method": {"name": "er"}, "shards": 2}, 1),
     ],
-    ids=lambda value: "-".join(map(str, value["method"].values())) if isinstance(value, dict) else str(value),
+    ids=lambda value: (
+        "-".join(map(str, value["method"].values())) if isinstance(value, dict) else str(value)
+    ),
 )
 def test_variants_of_a_method_wait_no_more(recipe: dict[str, Any], most: int, answers: Any) -> None:
-    (answer,) = answers([{"method": recipe["method"]["name"], "scenario": "class", "recipe": recipe}])
+    (answer,) = answers(
+        [{"method": recipe["method"]["name"], "scenario": "class", "recipe": recipe}]
+    )
     assert "error" not in answer, answer["error"]
     assert answer["per_step"] <= most, answer["places"]
 

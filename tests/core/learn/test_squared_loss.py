@@ -8,7 +8,9 @@ from core.learn.squared_loss import RIDGE, append_ones, ridge_head, squared_erro
 
 
 def outputs(n=5, classes=4, seed=0):
-    return torch.randn(n, classes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        n, classes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 Y = torch.tensor([1, 0, 3, 3, 2])

@@ -1,4 +1,6 @@
-"""The small pieces of training: augmentation, sampling, rates, optimizer state, files of tensors."""
+"""The small pieces of training: augmentation, sampling, rates, optimizer state, files of
+tensors.
+"""
 
 import json
 
@@ -41,8 +43,12 @@ def test_a_flip_mirrors_half_of_the_images() -> None:
     assert torch.equal(out[0], images[3].flip(1)) and torch.equal(out[1], images[1])
 
 
-def looked_up(images: torch.Tensor, index: torch.Tensor, table: torch.Tensor, name: str) -> torch.Tensor:
-    """Each pixel looked up by itself: what shifts and flips mean, and how they were made at first."""
+def looked_up(
+    images: torch.Tensor, index: torch.Tensor, table: torch.Tensor, name: str
+) -> torch.Tensor:
+    """Each pixel looked up by itself: what shifts and flips mean, and how they were made
+    at first.
+    """
     size = images.shape[1]
     shift = size // 8 if "shift" in name else 0
     offsets = (table[:, :2] * (2 * shift + 1)).floor().long() - shift
@@ -57,7 +63,9 @@ def looked_up(images: torch.Tensor, index: torch.Tensor, table: torch.Tensor, na
     size=st.sampled_from([1, 7, 8, 9, 16, 28, 33, 64, 80, 130]),
     channels=st.sampled_from([1, 3]),
     name=st.sampled_from(["shift", "flip", "shift-flip"]),
-    numbers=st.lists(st.tuples(*[st.floats(0, 1, exclude_max=True, width=32)] * 3), min_size=1, max_size=6),
+    numbers=st.lists(
+        st.tuples(*[st.floats(0, 1, exclude_max=True, width=32)] * 3), min_size=1, max_size=6
+    ),
 )
 def test_shifts_and_flips_give_the_bytes_of_a_lookup_of_each_pixel(
     size: int, channels: int, name: str, numbers: list[tuple[float, float, float]]
@@ -112,7 +120,9 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
     first = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
     steps(halves, first, range(3))
     second = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
-    second.load_state({key: t.clone(memory_format=torch.contiguous_format) for key, t in first.iter_state()})
+    second.load_state(
+        {key: t.clone(memory_format=torch.contiguous_format) for key, t in first.iter_state()}
+    )
     steps(halves, second, range(3, 6))
     for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -122,7 +132,9 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
 def test_a_parameter_that_gets_its_first_gradient_later_than_others_moves(name) -> None:
     """As the head of an old task does, when replay draws none of its items at first."""
     early, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = NamedOptimizer(OptimizerRecipe(name=name, lr=0.1), {"early": early, "late": late}, 2)
+    optimizer = NamedOptimizer(
+        OptimizerRecipe(name=name, lr=0.1), {"early": early, "late": late}, 2
+    )
     early.grad = torch.ones(2)
     optimizer.step()
     assert late.tolist() == [1, 1]

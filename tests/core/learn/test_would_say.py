@@ -1,4 +1,6 @@
-"""Answers of the version that a job starts from to new classes, as the report of the batch has them."""
+"""Answers of the version that a job starts from to new classes, as the report of the batch has
+them.
+"""
 
 import pytest
 import torch
@@ -13,8 +15,12 @@ KNOWN = ("cap", "shoe")
 
 
 def parent(temperature: float = 1.0, sure_from: float | None = None) -> Parent:
-    """A version that reads its answer in an image: bright is cap, dark shoe, and logits grow with brightness."""
-    network = build_network({"name": "mlp", "hidden": [2]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1)
+    """A version that reads its answer in an image: bright is cap, dark shoe, and logits grow with
+    brightness.
+    """
+    network = build_network(
+        {"name": "mlp", "hidden": [2]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
+    )
 
     def predict(network: object, x: torch.Tensor, task: int | None) -> torch.Tensor:
         return torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)
@@ -25,7 +31,11 @@ def parent(temperature: float = 1.0, sure_from: float | None = None) -> Parent:
 def batch() -> Dataset:
     """20 hats of which 15 are bright, 3 grey and 2 dark; 5 dark gloves; 5 caps."""
     values = [255] * 15 + [130] * 3 + [0] * 2 + [0] * 5 + [255] * 5
-    images = torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1).contiguous()
+    images = (
+        torch.tensor(values, dtype=torch.uint8)[:, None, None, None]
+        .expand(-1, 2, 2, 1)
+        .contiguous()
+    )
     labels = torch.tensor([0] * 20 + [1] * 5 + [2] * 5)
     return Dataset(images, labels, ["hat", "glove", "cap"])
 
@@ -39,7 +49,8 @@ def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "sure_from", "surely"), [(1.0, 0.5, [5, 18]), (1.0, 0.99, [0, 0]), (9.0, None, [0, 0])]
+    ("temperature", "sure_from", "surely"),
+    [(1.0, 0.5, [5, 18]), (1.0, 0.99, [0, 0]), (9.0, None, [0, 0])],
 )
 def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
     temperature, sure_from, surely
@@ -57,10 +68,18 @@ def test_a_person_reads_it() -> None:
     (told,) = build_findings({"would_say": would_say(parent(), batch())}, 30, 0)
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (
-        "Version 4 would have called 5 of 5 images of glove shoe, 15 of 20 images of hat cap, surely (with a "
-        "probability of at least 0.9): it does not know these classes yet."
+        "Version 4 would have called 5 of 5 images of glove shoe, 15 of 20 images of hat cap, "
+        "surely (with a probability of at least 0.9): it does not know these classes yet."
     )
-    few = {"label": "hat", "said": "cap", "images": 9, "surely": 4, "of": 100, "least": 0.9, "version": 4}
+    few = {
+        "label": "hat",
+        "said": "cap",
+        "images": 9,
+        "surely": 4,
+        "of": 100,
+        "least": 0.9,
+        "version": 4,
+    }
     assert build_findings({"would_say": [few]}, 100, 0) == []  # type: ignore[list-item]
 
 
@@ -71,5 +90,7 @@ def test_the_report_of_a_job_has_it(bench) -> None:
     assert {one["label"] for one in report["would_say"]} == {"cat", "dog"}
     for one in report["would_say"]:
         assert one["said"] in ("ant", "bee") and one["of"] == bench.n // 2 and one["version"] == 1
-    (alone,) = [e["report"] for e in bench.learn_task(1, data_report="warn").events if e["event"] == "data"]
+    (alone,) = [
+        e["report"] for e in bench.learn_task(1, data_report="warn").events if e["event"] == "data"
+    ]
     assert alone["would_say"] == []

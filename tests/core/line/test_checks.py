@@ -20,7 +20,9 @@ def count(images: int = 0, negative: int = 0, positive: int = 0, **more: Any) ->
     return {**base, **lists, **more}  # type: ignore[typeddict-item]
 
 
-def of_class(label: str, images: int, before: int, negative: int = 0, positive: int = 0) -> ClassLoss:
+def of_class(
+    label: str, images: int, before: int, negative: int = 0, positive: int = 0
+) -> ClassLoss:
     counts = {"images": images, "before": before, "negative": negative, "positive": positive}
     return {"label": label, "task": None, **counts}  # type: ignore[typeddict-item]
 
@@ -56,7 +58,9 @@ def features(right: int, before: int, images: int = 100) -> FeatureCount:
 
 def judged(name: str, **some: Any) -> GateCheck:
     """One check by the gate of a new model."""
-    (check,) = (one for one in check_losses(NEW_GATE, losses(**some), "mdl_1") if one["name"] == name)
+    (check,) = (
+        one for one in check_losses(NEW_GATE, losses(**some), "mdl_1") if one["name"] == name
+    )
     return check
 
 
@@ -72,7 +76,12 @@ def judged(name: str, **some: Any) -> GateCheck:
         ("class_lost", {"class_lost": count(10, classes=[of_class("cat", 10, 5, 4)])}, False, 0.1),
         ("class_lost", {"class_lost": count(10, classes=[of_class("cat", 10, 5, 3)])}, True, 0.2),
         ("drifted", {"drifted": drift((50, 20, 1), (50, 0, 0))}, False, 0.38),
-        ("drifted", {"drifted": drift(*[(40, 7, 0)] * 2)}, True, 0.175),  # p < .01 of one task, not of two
+        (
+            "drifted",
+            {"drifted": drift(*[(40, 7, 0)] * 2)},
+            True,
+            0.175,
+        ),  # p < .01 of one task, not of two
         ("learned_nothing", {"new": count(20, positive=2)}, False, 0.1),
         ("learned_nothing", {"new": count(20, positive=3)}, True, 0.15),
         ("learned_nothing", {"known": count(40, 9, 0)}, False, 0.9),
@@ -92,10 +101,13 @@ def test_a_check_holds_what_is_large_and_significant(
     [
         ("forgotten", {"forgotten": count(missing="no images")}, "no images"),
         ("confused", {"confused": count(missing="no new class")}, "no new class"),
-        ("class_lost", {"class_lost": count(4, classes=[of_class("cat", 4, 4, 4)])}, "no class of earlier tasks has 5"),
-        ("class_lost", {"class_lost": count(9, classes=[of_class("cat", 9, 4, 4)])}, "half were right"),
+        ("class_lost", {"class_lost": count(4, classes=[of_class("cat", 4, 4, 4)])}, "no class of "
+            "earlier tasks has 5"),
+        ("class_lost", {"class_lost": count(9, classes=[of_class("cat", 9, 4, 4)])}, "half were "
+            "right"),
         ("drifted", {"drifted": {**drift(), "missing": "no images"}}, "no images"),
-        ("learned_nothing", {"new": count(9, positive=0)}, "9 held-out images of new classes, 10 are needed"),
+        ("learned_nothing", {"new": count(9, positive=0)}, "9 held-out images of new classes, 10 "
+            "are needed"),
         ("learned_nothing", {"new": count(missing="no images")}, "no images"),
     ],
 )  # fmt: skip
@@ -108,8 +120,8 @@ def test_without_images_a_check_passes_and_says_why_nothing_was_measured(
 
 
 def known(images: int, right: int, before: int, label: str = "cat") -> dict[str, Any]:
-    """Counts of a batch of one known class, `right` of whose images are right now, and of 20 images of it in earlier
-    tasks, of which production gets `before` right."""
+    """Counts of a batch of one known class, `right` of whose images are right now, and of 20 images
+    of it in earlier tasks, of which production gets `before` right."""
     batch = count(images, 0, right, classes=[of_class(label, images, 0, 0, right)])
     return {"known": batch, "class_lost": count(20, classes=[of_class("cat", 20, before)])}
 
@@ -155,7 +167,8 @@ def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
 def test_a_held_batch_of_known_classes_names_both_counts() -> None:
     check = judged("learned_nothing", new=count(missing="no new class"), **known(20, 0, 18))
     assert (
-        "it gets 0 of them right, though version 3 gets 18 of 20 held-out images of these" in check["detail"]
+        "it gets 0 of them right, though version 3 gets 18 of 20 held-out images of these"
+        in check["detail"]
     )
     assert check["classes"] == ["cat"]
 
@@ -179,7 +192,9 @@ def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
 def test_features_that_lost_more_than_the_limit_are_held(
     right: int, before: int, limit: float, passed: bool
 ) -> None:
-    (check,) = check_losses({"features_collapsed": limit}, losses(), "mdl_1", features(right, before))
+    (check,) = check_losses(
+        {"features_collapsed": limit}, losses(), "mdl_1", features(right, before)
+    )
     assert check["passed"] is passed and check["value"] == pytest.approx((before - right) / 100)
     assert (check["against"], check["images"]) == (2, 100) and "pictures" not in check
     assert f"{right} % of 100" in check["detail"] and f"{before} % of 100" in check["detail"]
@@ -200,11 +215,20 @@ def test_each_check_can_be_switched_off() -> None:
 
 
 def test_a_failed_check_names_classes_and_links_pictures() -> None:
-    classes = [of_class("cat", 12, 11, 11), of_class("dog", 8, 7, 1, 1), of_class("owl", 12, 12, 12)]
+    classes = [
+        of_class("cat", 12, 11, 11),
+        of_class("dog", 8, 7, 1, 1),
+        of_class("owl", 12, 12, 12),
+    ]
     check = judged("class_lost", class_lost=count(32, classes=classes))
     assert check["classes"] == ["cat", "owl"]
-    assert "cat (0 of 12 right, 11 by version 3) and owl (0 of 12 right, 12 by version 3)" in check["detail"]
-    assert check["pictures"] == [{**PICTURE, "image": "/v1/models/mdl_1/tasks/1/images/held_out/7.png"}]
+    assert (
+        "cat (0 of 12 right, 11 by version 3) and owl (0 of 12 right, 12 by version 3)"
+        in check["detail"]
+    )
+    assert check["pictures"] == [
+        {**PICTURE, "image": "/v1/models/mdl_1/tasks/1/images/held_out/7.png"}
+    ]
 
 
 def test_the_words_say_what_the_images_could_have_shown() -> None:

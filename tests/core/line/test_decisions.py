@@ -1,4 +1,6 @@
-"""What was decided about the line of a model, each by a test; `docs/lifecycle.md` says the same in words."""
+"""What was decided about the line of a model, each by a test; `docs/lifecycle.md` says the same in
+words.
+"""
 
 import re
 from pathlib import Path
@@ -57,7 +59,10 @@ def roll_back(desk: Desk, model: str) -> None:
 
 
 def standings(desk: Desk, model: str) -> list[str | None]:
-    return [task.standing for task in sorted(desk.all(Task, model_id=model), key=lambda task: task.number)]
+    return [
+        task.standing
+        for task in sorted(desk.all(Task, model_id=model), key=lambda task: task.number)
+    ]
 
 
 def lost(desk: Desk, model: str, number: int) -> tuple[list[int], list[str]]:
@@ -128,7 +133,9 @@ def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     assert lost(desk, model, 3) == ([2], ["2a", "2b"])
 
 
-def test_a_version_that_was_held_for_a_lost_task_says_when_that_was_learned_again(desk: Desk) -> None:
+def test_a_version_that_was_held_for_a_lost_task_says_when_that_was_learned_again(
+    desk: Desk,
+) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     submit(desk, model)
@@ -175,7 +182,9 @@ def test_a_held_version_of_a_deleted_model_is_not_judged_again(desk: Desk) -> No
 # Scenarios.
 
 
-def test_in_the_class_scenario_a_task_is_asked_for_though_other_tasks_show_its_classes(desk: Desk) -> None:
+def test_in_the_class_scenario_a_task_is_asked_for_though_other_tasks_show_its_classes(
+    desk: Desk,
+) -> None:
     model = learned(desk, "ab", "ab")
     roll_back(desk, model)
     submit(desk, model, "ab")
@@ -199,7 +208,9 @@ def test_in_the_data_scenario_a_class_that_no_other_task_shows_is_asked_for(desk
     assert lost(desk, model, 3) == ([2], ["c"])
 
 
-def test_in_the_task_scenario_a_class_of_the_same_name_in_another_task_does_not_stand_in(desk: Desk) -> None:
+def test_in_the_task_scenario_a_class_of_the_same_name_in_another_task_does_not_stand_in(
+    desk: Desk,
+) -> None:
     model = learned(desk, "ab", "ab", scenario="task")
     roll_back(desk, model)
     submit(desk, model, "ab")
@@ -243,7 +254,9 @@ def test_a_job_whose_parent_was_rolled_back_while_it_ran_is_held(desk: Desk) -> 
     assert [c["name"] for c in version.gate["checks"] if not c["passed"]] == ["parent_rolled_back"]
 
 
-def test_after_a_rollback_versions_are_published_and_production_stays_until_it_follows(desk: Desk) -> None:
+def test_after_a_rollback_versions_are_published_and_production_stays_until_it_follows(
+    desk: Desk,
+) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     settling.discard_task(desk.db, actor(desk), model, 2, "worse")
@@ -256,7 +269,9 @@ def test_after_a_rollback_versions_are_published_and_production_stays_until_it_f
     assert (moved["version"], moved["follows"]) == (4, True)
 
 
-def test_a_held_version_that_only_lacked_a_task_is_published_once_that_is_discarded(desk: Desk) -> None:
+def test_a_held_version_that_only_lacked_a_task_is_published_once_that_is_discarded(
+    desk: Desk,
+) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     submit(desk, model)
@@ -280,7 +295,9 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
     assert work(desk)[1].status == "published"
 
 
-def test_a_task_is_learned_again_before_all_that_wait_though_the_line_is_stopped(desk: Desk) -> None:
+def test_a_task_is_learned_again_before_all_that_wait_though_the_line_is_stopped(
+    desk: Desk,
+) -> None:
     model = learned(desk, "")
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
@@ -291,7 +308,9 @@ def test_a_task_is_learned_again_before_all_that_wait_though_the_line_is_stopped
     assert taught(desk, model, 4) == [1, 2, 3]
 
 
-def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again(desk: Desk) -> None:
+def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again(
+    desk: Desk,
+) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     submit(desk, model)
@@ -325,8 +344,12 @@ def held_job(desk: Desk, model: str) -> str:
     return str(next(v.job_id for v in desk.all(Version, model_id=model) if v.status == "held"))
 
 
-def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is_held(desk: Desk) -> None:
-    """Task 2 is retried, its held version is promoted meanwhile, and the retry is held too: nothing is taken back."""
+def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is_held(
+    desk: Desk,
+) -> None:
+    """Task 2 is retried, its held version is promoted meanwhile, and the retry is held too: nothing
+    is taken back.
+    """
     model = learned(desk, "")
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
@@ -337,10 +360,14 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     assert not desk.all(Task, model_id=model)[1].stops
 
 
-def test_a_task_whose_images_are_gone_is_not_learned_again_and_the_refusal_has_the_date(desk: Desk) -> None:
+def test_a_task_whose_images_are_gone_is_not_learned_again_and_the_refusal_has_the_date(
+    desk: Desk,
+) -> None:
     model = learned(desk, "", "", training_data_days=0.0)
     roll_back(desk, model)
-    with pytest.raises(WrongState, match=r"went on \d{4}-\d\d-\d\d: upload the batch again") as refused:
+    with pytest.raises(
+        WrongState, match=r"went on \d{4}-\d\d-\d\d: upload the batch again"
+    ) as refused:
         settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
     assert refused.value.extra["training_data_deleted_at"] is not None
 

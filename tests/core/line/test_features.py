@@ -1,4 +1,6 @@
-"""Features beside those of ancestors, decided from counts: against float64 away from the borders, and on them."""
+"""Features beside those of ancestors, decided from counts: against float64 away from the borders,
+and on them.
+"""
 
 import random
 from typing import Any
@@ -9,7 +11,9 @@ from core.line.features import find_best, find_last_good, find_loss, has_collaps
 from core.protocol.features import FeatureCount, FeatureShare
 
 
-def share(now: tuple[int, int], before: tuple[int, int], version: int = 2, good: bool = True) -> FeatureShare:
+def share(
+    now: tuple[int, int], before: tuple[int, int], version: int = 2, good: bool = True
+) -> FeatureShare:
     """(right, images) of the version and of an ancestor."""
     return {
         "version": version,
@@ -58,7 +62,9 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
             continue
         expected = q - p > limit and q - p > 2 * error
         decided.add(expected)
-        assert has_collapsed(share((right, images), (right_before, images_before)), limit) is expected
+        assert (
+            has_collapsed(share((right, images), (right_before, images_before)), limit) is expected
+        )
     assert decided == {True, False}
 
 
@@ -67,9 +73,18 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
     [
         ([], None),
         ([share((60, 100), (65, 100), 3), share((60, 100), (95, 100), 1)], 1),
-        ([share((30, 100), (71, 100), 3), share((30, 100), (90, 100), 1)], 3),  # the newest, not the best
+        (
+            [share((30, 100), (71, 100), 3), share((30, 100), (90, 100), 1)],
+            3,
+        ),  # the newest, not the best
         ([share((30, 100), (71, 100), 3, good=False), share((30, 100), (90, 100), 1)], 1),
-        ([share((30, 100), (71, 100), 3, good=False), share((30, 100), (90, 100), 1, good=False)], 1),
+        (
+            [
+                share((30, 100), (71, 100), 3, good=False),
+                share((30, 100), (90, 100), 1, good=False),
+            ],
+            1,
+        ),
         ([share((70, 100), (71, 100), 3), share((70, 100), (72, 100), 1)], None),
     ],
 )

@@ -19,7 +19,9 @@ ALWAYS = ("lost_tasks", "parent_rolled_back")
 def judged(
     gate: dict[str, Any], rise: float | None = None, version: int = 2, place: Place | None = None
 ) -> dict[str, Any]:
-    return judge_metrics(gate, Metrics(*FIGURES[version], rise), place or Place(version - 1, version - 1))
+    return judge_metrics(
+        gate, Metrics(*FIGURES[version], rise), place or Place(version - 1, version - 1)
+    )
 
 
 def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,7 +51,12 @@ def test_a_model_that_allows_losses_still_names_them() -> None:
 def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
     found = judged({}, place=Place(2, 1))
     assert not found["passed"]
-    assert found["checks"][1] == {"name": "parent_rolled_back", "limit": 1, "value": 2, "passed": False}
+    assert found["checks"][1] == {
+        "name": "parent_rolled_back",
+        "limit": 1,
+        "value": 2,
+        "passed": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,9 @@ def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
         ("max_predicted_loss_rise", 12.5, 12.0, 12.5),
     ],
 )
-def test_each_limit_holds_what_is_beyond_it(name: str, passing: float, failing: float, value: float) -> None:
+def test_each_limit_holds_what_is_beyond_it(
+    name: str, passing: float, failing: float, value: float
+) -> None:
     for limit, passed in ((passing, True), (failing, False)):
         found = judged({name: limit}, 12.5)
         (check,) = limits(found)
@@ -112,5 +121,7 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     """Results are read with null for what is no finite number."""
     model = desk.model()
     with desk.db.write() as session:
-        measurements.insert_rows(session, model, 1, measurements.build_rows(Figures.from_json(document)))
+        measurements.insert_rows(
+            session, model, 1, measurements.build_rows(Figures.from_json(document))
+        )
         assert predicted_rise(session, model, 1) == rise

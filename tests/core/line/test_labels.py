@@ -15,12 +15,22 @@ DOUBTED = [{"images": 30}, {"images": 20}]
     [
         ({"mislabelled": DOUBTED, "examined": 100, "findings": [FINDING]}, FINDING["text"]),
         ({"mislabelled": DOUBTED, "examined": 101, "findings": [FINDING]}, None),
-        ({"mislabelled": DOUBTED, "examined": 100, "findings": [{**FINDING, "holds": False}]}, None),
+        (
+            {"mislabelled": DOUBTED, "examined": 100, "findings": [{**FINDING, "holds": False}]},
+            None,
+        ),
         ({"mislabelled": [{"images": 50}], "examined": 100, "findings": [FINDING]}, None),
         ({"mislabelled": [], "examined": 100, "findings": [FINDING]}, None),
         ({"examined": 100, "findings": [FINDING]}, None),
     ],
-    ids=["half of the images", "fewer", "accepted", "one class", "single suspects", "an older report"],
+    ids=[
+        "half of the images",
+        "fewer",
+        "accepted",
+        "one class",
+        "single suspects",
+        "an older report",
+    ],
 )
 def test_most_labels_must_be_doubted_and_not_accepted(data: Any, doubt: str | None) -> None:
     assert find_doubt({"data": data}) == doubt

@@ -1,4 +1,6 @@
-"""The metrics beside a slow and obvious second implementation, which reads every cell and every whole manifest."""
+"""The metrics beside a slow and obvious second implementation, which reads every cell and every
+whole manifest.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -39,7 +41,9 @@ CHANGES: list[tuple[type[Version] | type[Task], str, Any]] = [
 
 
 class History:
-    """A model whose versions are drawn: rollbacks, tasks learned again, cells without a measurement, deleted data."""
+    """A model whose versions are drawn: rollbacks, tasks learned again, cells without a
+    measurement, deleted data.
+    """
 
     def __init__(self, desk: Desk, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -64,10 +68,16 @@ class History:
             assert parent is not None
             known = list_taught_tasks(parent.manifest)
             again = [n for n in range(1, model.next_task) if n not in known]
-            task = draw.choice(again) if again and draw.random() < 0.4 else self._task(session, model)
+            task = (
+                draw.choice(again) if again and draw.random() < 0.4 else self._task(session, model)
+            )
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
-            manifest = {"tasks": with_task(parent.manifest, task), **self.known, **self._figures(task)}
+            manifest = {
+                "tasks": with_task(parent.manifest, task),
+                **self.known,
+                **self._figures(task),
+            }
             document = Manifest.from_json(manifest)
             manifest = document.to_json()
             number = model.next_version
@@ -81,9 +91,17 @@ class History:
             session.add(version)
             session.flush()
             cells = [self._cell("new", n) for n in manifest["tasks"] if draw.random() < 0.85]
-            cells += [self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7]
+            cells += [
+                self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7
+            ]
             write_measured(
-                session, model, version, cells, Figures(**document.get_given_fields()), self.deleted, {}
+                session,
+                model,
+                version,
+                cells,
+                Figures(**document.get_given_fields()),
+                self.deleted,
+                {},
             )
         self.manifests[number] = {
             name: _without(told, self.deleted) if name in measurements.NAMES else told
@@ -115,7 +133,9 @@ class History:
         correct = self.draw.randint(0, total)
         cat = min(correct, 9)
         per_class = {"cat": [cat, 9], "dog": [correct - cat, total - 9]} if total else {}
-        return MeasuredCell(version=version, task=task, correct=correct, total=total, per_class=per_class)
+        return MeasuredCell(
+            version=version, task=task, correct=correct, total=total, per_class=per_class
+        )
 
     def _figures(self, task: int) -> dict[str, Any]:
         draw = self.draw
@@ -133,7 +153,9 @@ class History:
         figures: dict[str, Any] = {
             "update_norm": {"backbone": draw.random(), "head": draw.random(), "relative": None},
             "drift": draw.random(),
-            "changes": {str(t): {"regressed": 1, "improved": draw.randint(0, 5), "total": 9} for t in told},
+            "changes": {
+                str(t): {"regressed": 1, "improved": draw.randint(0, 5), "total": 9} for t in told
+            },
             "knn_probe": {
                 "all": counts(),
                 "tasks": {str(t): counts() for t in told},
@@ -152,7 +174,9 @@ class History:
             "forecast": {
                 "predicted": draw.choice((None, draw.random())),
                 "measured": draw.random(),
-                "tasks": {str(t): {"predicted": None, "before": 1.0, "after": draw.random()} for t in told},
+                "tasks": {
+                    str(t): {"predicted": None, "before": 1.0, "after": draw.random()} for t in told
+                },
             },
         }
         return {name: told if draw.random() < 0.7 else None for name, told in figures.items()}
@@ -164,17 +188,25 @@ def _without(told: Any, tasks: set[int]) -> Any:
         return [_without(one, tasks) for one in told]
     if not isinstance(told, dict):
         return told
-    return {key: _without(value, tasks) for key, value in told.items() if key not in map(str, tasks)}
+    return {
+        key: _without(value, tasks) for key, value in told.items() if key not in map(str, tasks)
+    }
 
 
-def slowly(db: Database, model_id: str, version: int, manifests: Mapping[int, Any]) -> dict[str, Any]:
+def slowly(
+    db: Database, model_id: str, version: int, manifests: Mapping[int, Any]
+) -> dict[str, Any]:
     """Rows, columns, matrix and summary of all cells."""
     with db.read() as session:
         model = session.get_one(Model, model_id)
-        versions = session.query(Version).filter_by(model_id=model_id).order_by(Version.number).all()
+        versions = (
+            session.query(Version).filter_by(model_id=model_id).order_by(Version.number).all()
+        )
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
         results = session.query(Result).filter_by(model_id=model_id).all()
-    rows = [matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions]
+    rows = [
+        matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions
+    ]
     cells = {(r.version, r.task): (r.correct, r.total) for r in results}
     per_class = {(r.version, r.task): r.per_class for r in results}
     sizes = {r.task: r.total for r in results}
@@ -186,7 +218,8 @@ def slowly(db: Database, model_id: str, version: int, manifests: Mapping[int, An
     return {
         "version": version,
         "rows": [
-            {"version": r.version, "task": r.task, "parent": r.parent, "status": "published"} for r in rows
+            {"version": r.version, "task": r.task, "parent": r.parent, "status": "published"}
+            for r in rows
         ],
         "columns": [
             {
@@ -269,7 +302,9 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: r
         history = History(desk, seed)
         for version in history.manifests:
             expected = slowly(desk.db, history.model, version, history.manifests)
-            assert model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected, seed
+            assert model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected, (
+                seed
+            )
 
 
 def test_whole_manifests_are_put_together_again(desk: Desk) -> None:
@@ -319,7 +354,9 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
     def both(version: str = "latest", window: Window = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
         answer = kept_metrics(*asked, kept, version=version, window=window)
-        assert kept_metrics(*asked, kept, version=version, window=window) is answer, "nothing has changed"
+        assert kept_metrics(*asked, kept, version=version, window=window) is answer, (
+            "nothing has changed"
+        )
         assert answer.body == to_json(model_metrics(*asked, version=version, window=window))
         return answer.body
 
@@ -337,5 +374,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:
     history = History(desk, 3)
-    found = model_metrics(desk.db, ADMIN, history.model, version="1", window=Window((900, 999), (900, 999)))
+    found = model_metrics(
+        desk.db, ADMIN, history.model, version="1", window=Window((900, 999), (900, 999))
+    )
     assert found["rows"] == found["columns"] == found["accuracy_matrix"] == []

@@ -39,15 +39,25 @@ class Promising:
         (0.95, {"error": 0.1}, (None, 0, 0, 0, 59)),
         (0.95, None, (None, 0, 0, 0, 59)),
     ],
-    ids=["no promise", "kept", "cannot be kept", "measured before there was a curve", "not measured"],
+    ids=[
+        "no promise",
+        "kept",
+        "cannot be kept",
+        "measured before there was a curve",
+        "not measured",
+    ],
 )
-def test_what_a_version_keeps(precision: float | None, detail: dict[str, Any] | None, found: Any) -> None:
+def test_what_a_version_keeps(
+    precision: float | None, detail: dict[str, Any] | None, found: Any
+) -> None:
     told = sure_of(Stored(detail), Promising(precision), 1)  # type: ignore[arg-type]
     names = ("threshold", "covered", "right", "images", "needed")
     assert (None if told is None else tuple(told[name] for name in names)) == found  # type: ignore[literal-required]
 
 
-@pytest.mark.parametrize(("value", "passed"), [(0.5, True), (0.4, False), (0.0, False), (None, True)])
+@pytest.mark.parametrize(
+    ("value", "passed"), [(0.5, True), (0.4, False), (0.0, False), (None, True)]
+)
 def test_the_gate_asks_for_coverage(value: float | None, passed: bool) -> None:
     found = judge_metrics({"min_coverage": 0.5}, Metrics(coverage=value), Place(0, 0))
     check = found["checks"][0]

@@ -9,12 +9,16 @@ from core.protocol.document import Document
 from core.protocol.manifest import Manifest
 
 OF_THE_FAMILY: set[Any] = {NetworkDescription, OlorOut}
-"""Shapes that are stored without named fields: what is in them depends on the family of networks, or on the group."""
+"""Shapes that are stored without named fields: what is in them depends on the family of networks,
+or on the group.
+"""
 
 
 def test_the_manifest_in_answers_has_the_fields_of_the_stored_one() -> None:
     found = list(_differences(Manifest, ManifestOut, "manifest"))
-    assert found == ["manifest: ['anytime']"]  # of a state that is no version, so in none of its answers
+    assert found == [
+        "manifest: ['anytime']"
+    ]  # of a state that is no version, so in none of its answers
 
 
 def _differences(stored: type[Document], shown: Any, name: str) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""What a recipe may ask for beside and after training: cached features, `merge`, `rebalance`; and what is refused."""
+"""What a recipe may ask for beside and after training: cached features, `merge`, `rebalance`; and
+what is refused.
+"""
 
 from typing import Any
 
@@ -29,7 +31,10 @@ def test_a_recipe_that_says_nothing_asks_for_none_of_it() -> None:
 
 
 def test_a_batch_may_take_another_rule_by_a_null_for_the_first() -> None:
-    patches = {"merge": {"weight": 0.5}}, {"merge": {"within": 0.01, "weight": None}, "validation": 0.1}
+    patches = (
+        {"merge": {"weight": 0.5}},
+        {"merge": {"within": 0.01, "weight": None}, "validation": 0.1},
+    )
     assert resolve(CATALOGUE, "class", *patches).recipe["merge"] == {"weight": None, "within": 0.01}
 
 
@@ -37,15 +42,27 @@ def test_a_batch_may_take_another_rule_by_a_null_for_the_first() -> None:
     ("patch", "field", "words"),
     [
         ({"merge": {}}, "recipe.merge", "needs one of weight and within"),
-        ({"merge": {"weight": 0.5, "within": 0.1}, "validation": 0.1}, "recipe.merge", "and the other null"),
+        (
+            {"merge": {"weight": 0.5, "within": 0.1}, "validation": 0.1},
+            "recipe.merge",
+            "and the other null",
+        ),
         ({"merge": {"within": 0.1}}, "recipe.validation", "must be above 0 with merge.within"),
-        ({"merge": {"weight": 0.5}, "method": "si"}, "recipe.merge", "does not work with si: its importance"),
+        (
+            {"merge": {"weight": 0.5}, "method": "si"},
+            "recipe.merge",
+            "does not work with si: its importance",
+        ),
         (
             {"rebalance": {}, "method": "ewc"},
             "recipe.rebalance",
             "does not work with ewc: it keeps no images",
         ),
-        ({"rebalance": {}, "method": "dlcft"}, "recipe.rebalance", "its head is part of the objective"),
+        (
+            {"rebalance": {}, "method": "dlcft"},
+            "recipe.rebalance",
+            "its head is part of the objective",
+        ),
         (
             {"rebalance": {}, "optimizer": {"carry_state": True}},
             "recipe.optimizer.carry_state",

@@ -43,7 +43,11 @@ def test_other_architectures_have_the_images_that_they_had() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("resnet18", "resnet18."), ("resnet18.a9_in1k", "resnet18.a1_in1k"), ("vit_smal_patch14_dinov2", VIT)],
+    [
+        ("resnet18", "resnet18."),
+        ("resnet18.a9_in1k", "resnet18.a1_in1k"),
+        ("vit_smal_patch14_dinov2", VIT),
+    ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_ones(name: str, near: str) -> None:
     with pytest.raises(Invalid) as caught:
@@ -84,7 +88,9 @@ def test_images_that_the_network_does_not_take_are_refused_with_those_that_it_ta
     ],
     ids=str,
 )
-def test_methods_that_need_to_know_each_layer_refuse_timms_networks(method: Any, field: str) -> None:
+def test_methods_that_need_to_know_each_layer_refuse_timms_networks(
+    method: Any, field: str
+) -> None:
     chosen, _ = asked(f"timm/{RESNET}")
     with pytest.raises(Invalid) as caught:
         resolve(CATALOGUE, "class", {"method": method}, architecture=chosen)
@@ -106,7 +112,8 @@ def test_the_preset_has_imagenets_statistics_and_the_usual_crop() -> None:
 
 @pytest.mark.parametrize(
     "config",
-    ["[]", "{", '{"mean": [0.5]}', '{"mean": [2, 2, 2], "std": [1, 1, 1]}', '{"crop": 0}', '{"colour": 1}',
+    ["[]", "{", '{"mean": [0.5]}', '{"mean": [2, 2, 2], "std": [1, 1, '
+        '1]}', '{"crop": 0}', '{"colour": 1}',
      '{"interpolation": "lanczos"}'],
 )  # fmt: skip
 def test_a_config_that_means_nothing_is_refused(config: str) -> None:

@@ -1,8 +1,9 @@
-"""Recipes that older code resolved, refused and stored (`tests/data/recipes-before.json`) mean the same today.
+"""Recipes that older code resolved, refused and stored (`tests/data/recipes-before.json`) mean the
+same today.
 
-The file was written by the code whose last commit is 678d427, when the API and the learning code each had a
-resolver; `jobs` are recipes of jobs in `before-line.tar.gz`, which is older still. A patch that is stored is
-first given the defaults of its time by migration 0014.
+The file was written by the code whose last commit is 678d427, when the API and the learning code
+each had a resolver; `jobs` are recipes of jobs in `before-line.tar.gz`, which is older still. A
+patch that is stored is first given the defaults of its time by migration 0014.
 """
 
 import copy
@@ -24,7 +25,8 @@ Json = dict[str, Any]
 LATER = {"analytic", "er-ace", "slca"}
 """Methods that came after that code: its messages do not name them."""
 ADDED = {"iota_total": None, "weight": "constant", "draws": "separate", "memory_batch": None}
-"""Fields of methods and optimizers that came after that code, and the values that mean what it did."""
+"""Fields of methods and optimizers that came after that code, and the values that mean what it did.
+"""
 NEW_FIELDS = {
     "balanced_batches": False,
     "features": "computed",
@@ -47,7 +49,10 @@ del OLDER["presets"]["from-random"]
 for field in NEW_FIELDS:
     del OLDER["recipe"]["schema"]["properties"][field], OLDER["recipe"]["defaults"][field]
 for method, hyper in (("der++", "draws"), ("gem", "memory_batch")):
-    del OLDER["methods"][method]["schema"]["properties"][hyper], OLDER["methods"][method]["defaults"][hyper]
+    del (
+        OLDER["methods"][method]["schema"]["properties"][hyper],
+        OLDER["methods"][method]["defaults"][hyper],
+    )
 BEFORE = json.loads((Path(__file__).parents[2] / "data" / "recipes-before.json").read_text())
 
 
@@ -69,7 +74,9 @@ def in_words_of_before(recipe: Json) -> Json:
 @pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
     found = resolve(
-        CATALOGUE, case["scenario"], *(add_former_defaults(patch, FORMER) for patch in case["patches"])
+        CATALOGUE,
+        case["scenario"],
+        *(add_former_defaults(patch, FORMER) for patch in case["patches"]),
     )
     assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 

@@ -29,14 +29,23 @@ def catalogue() -> Json:
                 "defaults": {"buffer": 500},
                 "scenarios": ["data", "task", "class"],
                 "weak": {},
-                "accepts": {"optimizers": ["sgd"], "depths": [1, 5], "head_inits": ["zero"], "olor": False},
+                "accepts": {
+                    "optimizers": ["sgd"],
+                    "depths": [1, 5],
+                    "head_inits": ["zero"],
+                    "olor": False,
+                },
             },
             "finetune": {
                 "schema": closed(),
                 "defaults": {},
                 "scenarios": ["data", "class"],
                 "weak": {"class": "it forgets"},
-                "accepts": {"optimizers": ["sgd", "adam"], "depths": [1, 2, 3, 4, 5], "head_inits": ["zero"]},
+                "accepts": {
+                    "optimizers": ["sgd", "adam"],
+                    "depths": [1, 2, 3, 4, 5],
+                    "head_inits": ["zero"],
+                },
             },
         },
         "architectures": {
@@ -99,7 +108,10 @@ def test_a_merge_patch_does_what_the_rfc_says(target: Any, patch: Any, result: A
 
 def test_another_method_replaces_the_whole_block() -> None:
     before = {"method": {"name": "er", "buffer": 9}, "depth": 2}
-    assert merge_recipe(before, {"method": "finetune"}) == {"method": {"name": "finetune"}, "depth": 2}
+    assert merge_recipe(before, {"method": "finetune"}) == {
+        "method": {"name": "finetune"},
+        "depth": 2,
+    }
     assert merge_recipe(before, {"method": {"buffer": 7}})["method"] == {"name": "er", "buffer": 7}
     assert merge_recipe(before, {"method": "er"})["method"] == {"name": "er", "buffer": 9}
 
@@ -120,7 +132,9 @@ def test_a_preset_lies_under_what_is_said(catalogue: Json) -> None:
 
 
 def test_later_patches_win_and_null_gives_the_default_back(catalogue: Json) -> None:
-    recipe = resolve(catalogue, "class", {"epochs": 3, "optimizer": {"lr": 1.0}}, {"epochs": None}).recipe
+    recipe = resolve(
+        catalogue, "class", {"epochs": 3, "optimizer": {"lr": 1.0}}, {"epochs": None}
+    ).recipe
     assert recipe["epochs"] == 10
     assert recipe["optimizer"] == {"name": "sgd", "lr": 1.0, "olor": None}
 
@@ -128,7 +142,10 @@ def test_later_patches_win_and_null_gives_the_default_back(catalogue: Json) -> N
 def test_olor_is_completed_where_a_recipe_asks_for_it(catalogue: Json) -> None:
     catalogue["methods"]["finetune"]["accepts"]["olor"] = True
     asked = {"method": "finetune", "optimizer": {"olor": {"iota1": 0.05}}}
-    assert resolve(catalogue, "data", asked).recipe["optimizer"]["olor"] == {"iota1": 0.05, "gamma": 2.0}
+    assert resolve(catalogue, "data", asked).recipe["optimizer"]["olor"] == {
+        "iota1": 0.05,
+        "gamma": 2.0,
+    }
 
 
 def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
@@ -137,9 +154,14 @@ def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
 
 
 def test_a_methods_advice_lies_under_presets_and_what_is_said(catalogue: Json) -> None:
-    catalogue["methods"]["finetune"]["advice"] = {"optimizer": {"name": "adam", "lr": 0.001}, "epochs": 4}
+    catalogue["methods"]["finetune"]["advice"] = {
+        "optimizer": {"name": "adam", "lr": 0.001},
+        "epochs": 4,
+    }
     recipe = resolve(catalogue, "data", {"method": "finetune", "optimizer": {"lr": 0.5}}).recipe
-    assert recipe["optimizer"] == {"name": "adam", "lr": 0.5, "olor": None} and recipe["epochs"] == 4
+    assert (
+        recipe["optimizer"] == {"name": "adam", "lr": 0.5, "olor": None} and recipe["epochs"] == 4
+    )
     catalogue["presets"]["probe"]["epochs"] = 7
     assert resolve(catalogue, "data", {"preset": "probe"}).recipe["epochs"] == 7
     assert resolve(catalogue, "data", recipe).recipe == recipe
@@ -149,10 +171,20 @@ def test_the_advice_goes_with_its_method_and_null_brings_it_back(catalogue: Json
     catalogue["methods"]["finetune"]["advice"] = {"optimizer": {"name": "adam", "lr": 0.001}}
     assert resolve(catalogue, "data", {"method": "er"}).recipe["optimizer"]["lr"] == 0.03
     advised = {"method": "finetune", "optimizer": {"lr": 0.5}}
-    assert resolve(catalogue, "data", advised, {"optimizer": {"lr": None}}).recipe["optimizer"]["lr"] == 0.001
-    assert resolve(catalogue, "data", advised, {"optimizer": None}).recipe["optimizer"]["name"] == "adam"
-    assert resolve(catalogue, "data", advised, {"method": "er"}).recipe["optimizer"]["name"] == "sgd"
-    assert catalogue["methods"]["finetune"]["advice"] == {"optimizer": {"name": "adam", "lr": 0.001}}
+    assert (
+        resolve(catalogue, "data", advised, {"optimizer": {"lr": None}}).recipe["optimizer"]["lr"]
+        == 0.001
+    )
+    assert (
+        resolve(catalogue, "data", advised, {"optimizer": None}).recipe["optimizer"]["name"]
+        == "adam"
+    )
+    assert (
+        resolve(catalogue, "data", advised, {"method": "er"}).recipe["optimizer"]["name"] == "sgd"
+    )
+    assert catalogue["methods"]["finetune"]["advice"] == {
+        "optimizer": {"name": "adam", "lr": 0.001}
+    }
 
 
 def test_a_value_that_does_not_work_in_a_scenario_is_refused_there_alone(catalogue: Json) -> None:
@@ -201,8 +233,16 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
         ("class", {"optimizer": {"rate": 1}}, "recipe.optimizer.rate"),
         ("class", {"optimizer": 3}, "recipe.optimizer"),
         ("data", {"method": "finetune", "optimizer": {"olor": 3}}, "recipe.optimizer.olor"),
-        ("data", {"method": "finetune", "optimizer": {"olor": {"iota1": 2}}}, "recipe.optimizer.olor.iota1"),
-        ("data", {"method": "finetune", "optimizer": {"olor": {"iota": 0}}}, "recipe.optimizer.olor.iota"),
+        (
+            "data",
+            {"method": "finetune", "optimizer": {"olor": {"iota1": 2}}},
+            "recipe.optimizer.olor.iota1",
+        ),
+        (
+            "data",
+            {"method": "finetune", "optimizer": {"olor": {"iota": 0}}},
+            "recipe.optimizer.olor.iota",
+        ),
         ("class", {"optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("class", {"method": 3}, "recipe.method"),
         ("class", {"method": {"name": "er", "buffer": 0}}, "recipe.method.buffer"),
@@ -239,7 +279,10 @@ def test_a_stored_recipe_of_a_method_that_is_gone_is_shown_as_it_is(catalogue: J
 
 def test_an_architecture_is_completed(catalogue: Json) -> None:
     image = {"size": 32, "channels": 3}
-    assert complete_architecture(catalogue, "class", "mlp", image) == {"name": "mlp", "hidden": [400]}
+    assert complete_architecture(catalogue, "class", "mlp", image) == {
+        "name": "mlp",
+        "hidden": [400],
+    }
     asked = {"name": "mlp", "hidden": [5]}
     assert complete_architecture(catalogue, "class", asked, image) == asked
 

@@ -92,7 +92,9 @@ def from_random(*patches: dict) -> dict:
         ("finetune", 0.03, 2.0),
     ],
 )
-def test_from_random_weights_a_method_has_its_own_rate_and_bound(method: str, lr: float, clip: float) -> None:
+def test_from_random_weights_a_method_has_its_own_rate_and_bound(
+    method: str, lr: float, clip: float
+) -> None:
     optimizer = from_random({"method": method})["optimizer"]
     assert (optimizer["lr"], optimizer["clip"]) == (lr, clip)
 

@@ -1,4 +1,6 @@
-"""What the resolver completes without torch, by JSON Schemas alone, the job process takes as it is."""
+"""What the resolver completes without torch, by JSON Schemas alone, the job process takes
+as it is.
+"""
 
 import json
 from typing import Any
@@ -93,7 +95,9 @@ PATCH = st.fixed_dictionaries(
             st.none() | WRONG,
         ),
         "depth": maybe(1, 3, 5, 6),
-        "head": st.one_of(st.fixed_dictionaries({}, optional={"init": maybe("zero", "default")}), WRONG),
+        "head": st.one_of(
+            st.fixed_dictionaries({}, optional={"init": maybe("zero", "default")}), WRONG
+        ),
         "epochs": maybe(1, 20, 3.0),
         "batch_size": maybe(1, 64),
         "sampler": maybe("shuffled", "stratified"),
@@ -106,7 +110,9 @@ PATCH = st.fixed_dictionaries(
         "data_report": maybe("off", "warn", "hold"),
         "precision": maybe("auto", "float32", "bfloat16"),
         "deterministic": maybe(True, False),
-        "merge": st.one_of(maybe({"weight": 0.5}, {"within": 0}, {}, {"weight": 1, "within": 0.1}), WRONG),
+        "merge": st.one_of(
+            maybe({"weight": 0.5}, {"within": 0}, {}, {"weight": 1, "within": 0.1}), WRONG
+        ),
         "rebalance": st.one_of(maybe({}, {"epochs": 2, "lr": 1}, {"epochs": 1.0}), WRONG),
         "seed": maybe(0, 2**63 - 1, 2**63),
     },
@@ -148,7 +154,21 @@ def test_resolving_a_complete_recipe_changes_nothing(patch: Any, scenario: str) 
 
 def plausible(schema: dict[str, Any]) -> list[Any]:
     """Values around what a hyper-parameter's schema says, right and wrong ones."""
-    found: list[Any] = [None, -1, 0, 0.5, 1, 10.0, 10**9, 1e999, "x", True, [], {}, *schema.get("enum", [])]
+    found: list[Any] = [
+        None,
+        -1,
+        0,
+        0.5,
+        1,
+        10.0,
+        10**9,
+        1e999,
+        "x",
+        True,
+        [],
+        {},
+        *schema.get("enum", []),
+    ]
     for bound in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
         if bound in schema:
             found += [schema[bound], schema[bound] - 1, schema[bound] + 1]
@@ -178,8 +198,13 @@ def test_the_job_process_takes_every_hyper_parameter_that_is_not_refused(name: s
         ({"method": {"name": None, "alpha": 0.2}}, {"method": {"alpha": 0.2}}),
         ({"optimizer": None, "head": {"init": None}}, {}),
         ({"preset": "olor-sgd", "optimizer": {"olor": None}}, {"preset": "olor-sgd"}),
-        ({"optimizer": {"olor": {"iota1": 0.05, "gamma": None}}}, {"optimizer": {"olor": {"iota1": 0.05}}}),
+        (
+            {"optimizer": {"olor": {"iota1": 0.05, "gamma": None}}},
+            {"optimizer": {"olor": {"iota1": 0.05}}},
+        ),
     ],
 )
-def test_a_null_leaves_the_preset_and_the_defaults(patch: dict[str, Any], without: dict[str, Any]) -> None:
+def test_a_null_leaves_the_preset_and_the_defaults(
+    patch: dict[str, Any], without: dict[str, Any]
+) -> None:
     assert completed(patch, "class") == completed(without, "class") is not None

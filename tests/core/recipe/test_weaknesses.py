@@ -8,7 +8,9 @@ from tests.learning_catalogue import catalogue
 CATALOGUE = catalogue()
 OLOR = {"optimizer": {"olor": {}}}
 WEAK = [(n, s) for n, m in CATALOGUE["methods"].items() for s in m["weak"]]
-FINE = [(n, s) for n, m in CATALOGUE["methods"].items() for s in m["scenarios"] if s not in m["weak"]]
+FINE = [
+    (n, s) for n, m in CATALOGUE["methods"].items() for s in m["scenarios"] if s not in m["weak"]
+]
 
 
 def warnings(scenario, *patches):
@@ -41,13 +43,19 @@ def test_olor_at_depth_one_does_nothing_unless_it_holds_rows_of_the_head(scenari
     said = warnings(scenario, recipe, OLOR)
     assert len(said) == 1 and said[0].startswith("OLOR does nothing at depth 1")
     held = {"optimizer": {"olor": {"anchor_old_head_rows": True}}}
-    assert warnings(scenario, recipe, held) == warnings(scenario, {"method": "er", "depth": 2}, OLOR) == []
+    assert (
+        warnings(scenario, recipe, held)
+        == warnings(scenario, {"method": "er", "depth": 2}, OLOR)
+        == []
+    )
 
 
 def test_a_linear_probe_is_weak_in_the_class_scenario_unless_replay_protects_the_head() -> None:
     assert any("depth 1" in text for text in warnings("class", {"preset": "linear-probe"}))
     assert warnings("class", {"method": "er", "depth": 1}) == []
-    assert not any("depth 1" in text for text in warnings("class", {"method": "vpt"}))  # prompts move as well
+    assert not any(
+        "depth 1" in text for text in warnings("class", {"method": "vpt"})
+    )  # prompts move as well
     assert warnings("task", {"preset": "linear-probe"}) == []
 
 

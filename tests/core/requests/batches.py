@@ -1,4 +1,6 @@
-"""What the tests of accepting batches send: small batches, to a service that knows one method and one architecture."""
+"""What the tests of accepting batches send: small batches, to a service that knows one method and
+one architecture.
+"""
 
 from itertools import count
 from pathlib import Path
@@ -10,7 +12,12 @@ from core.requests.sent_batch import Batch
 _contents = count(1)
 CATALOGUE: dict[str, Any] = {
     "methods": {
-        "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
+        "er": {
+            "schema": {},
+            "defaults": {"buffer": 5},
+            "scenarios": ["data", "task", "class"],
+            "accepts": {},
+        }
     },
     "architectures": {"small-cnn": {"family": "small-cnn", "schema": {}, "defaults": {}}},
     "presets": {"from-random": {}},
@@ -19,7 +26,8 @@ CATALOGUE: dict[str, Any] = {
 
 
 def batch(folder: Path, number: int = 0, name: str | None = None, **options: Any) -> Batch:
-    """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two classes.
+    """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two
+    classes.
 
     options: of the batch; `content`: the digest of what is in it, else one that no other call has.
     """

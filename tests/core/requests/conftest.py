@@ -22,12 +22,15 @@ from tests.core.requests.batches import CATALOGUE, batch
 
 
 @pytest.fixture(
-    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))]
+    scope="module",
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
 )
 def new_database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Database]]:
-    """Makes databases that serve all tests of a file, which has many rows to write; all of one kind, on both kinds."""
+    """Makes databases that serve all tests of a file, which has many rows to write; all of one
+    kind, on both kinds.
+    """
     with ExitStack() as stack:
 
         def make() -> Database:
@@ -80,12 +83,19 @@ class Office:
         return models.create(self.db, self.blobs, CATALOGUE, self.actor, given)[0]
 
     def submission(
-        self, sent: Batch | int = 0, model: str = "birds", *, actor: Actor | None = None, **options: Any
+        self,
+        sent: Batch | int = 0,
+        model: str = "birds",
+        *,
+        actor: Actor | None = None,
+        **options: Any,
     ) -> Submission:
         """A batch, or `batches.batch` of a number, that is about to be sent to a model."""
         given = batch(self.folder, sent) if isinstance(sent, int) else sent
         catalogue = options.pop("catalogue", CATALOGUE)
-        return Submission(self.db, self.store, catalogue, actor or self.actor, model, given, **options)
+        return Submission(
+            self.db, self.store, catalogue, actor or self.actor, model, given, **options
+        )
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""

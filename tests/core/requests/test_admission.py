@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from core.errors import JobTooLarge
-from core.requests.admission import ANY, FIRST, FIXED_BYTES, Admission, Estimate, Work, estimate_memory
+from core.requests.admission import (
+    ANY,
+    FIRST,
+    FIXED_BYTES,
+    Admission,
+    Estimate,
+    Work,
+    estimate_memory,
+)
 from core.requests.network_size import size_of
 
 CNN, IMAGE = {"name": "small-cnn"}, {"size": 32, "channels": 3}
@@ -51,7 +59,10 @@ def test_an_optimizer_keeps_copies(optimizer: dict[str, Any], copies: float) -> 
 
 def test_a_head_that_learns_alone_needs_no_activations_of_the_backbone() -> None:
     alone = estimate(depth=1, batch_size=4096)
-    assert alone.copies == 6 and alone.activation_bytes < estimate(batch_size=4096).activation_bytes / 2
+    assert (
+        alone.copies == 6
+        and alone.activation_bytes < estimate(batch_size=4096).activation_bytes / 2
+    )
 
 
 def test_images_that_are_kept_count_up_to_those_that_there_were() -> None:
@@ -71,11 +82,16 @@ def test_a_hyper_parameter_may_stand_for_more_copies() -> None:
     assert estimate(entry, method={"name": "er", "curvature": "diagonal"}).copies == 8
 
 
-ANALYTIC: dict[str, Any] = {"family": "plain", "footprint": {"copies": 5.0, "columns": "projection"}}
+ANALYTIC: dict[str, Any] = {
+    "family": "plain",
+    "footprint": {"copies": 5.0, "columns": "projection"},
+}
 
 
 @pytest.mark.parametrize(("projection", "columns"), [(1000, 1000), (0, 129), (None, 1000)])
-def test_second_moments_of_all_tasks_that_a_job_loads_count(projection: int | None, columns: int) -> None:
+def test_second_moments_of_all_tasks_that_a_job_loads_count(
+    projection: int | None, columns: int
+) -> None:
     method = {"name": "analytic", "projection": projection}
     few, many = (estimate(ANALYTIC, work=Work(tasks), method=method) for tasks in (1, 1001))
     assert many.bytes - few.bytes == 1000 * 8 * columns * (columns + 1) // 2
@@ -110,7 +126,10 @@ def test_the_refusal_has_the_sum_and_what_to_change() -> None:
     with pytest.raises(JobTooLarge) as caught:
         Admission(job_bytes=400_000_000).check_job(CATALOGUE, CNN, IMAGE, RECIPE)
     detail = caught.value.detail
-    assert "240,832 parameters × 4 bytes × 8 copies" in detail and "activations of 256 images" not in detail
+    assert (
+        "240,832 parameters × 4 bytes × 8 copies" in detail
+        and "activations of 256 images" not in detail
+    )
     assert "One job may take 0.4 GB here (PERENNIAL_JOB_MEMORY_BYTES)" in detail
     assert caught.value.extra["needed"] == estimate().bytes
 

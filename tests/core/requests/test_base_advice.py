@@ -1,4 +1,6 @@
-"""A base that differs in its stem or patches alone: what it fits, as the request that would be taken."""
+"""A base that differs in its stem or patches alone: what it fits, as the request that would be
+taken.
+"""
 
 import json
 from pathlib import Path
@@ -76,7 +78,11 @@ def rgb(size: int) -> dict:
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
     found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
     told = find_advice(asked, rgb(size), family(asked), found, expected)
-    assert told is not None and (told.field, told.architecture, told.image) == (field, fits[0], rgb(fits[1]))
+    assert told is not None and (told.field, told.architecture, told.image) == (
+        field,
+        fits[0],
+        rgb(fits[1]),
+    )
     assert shapes(told.architecture, told.image) == found
 
 
@@ -84,22 +90,37 @@ def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = shapes(asked, {"size": 32, "channels": 1})
     told = find_advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
-    assert told is not None and told.field == "image.channels" and told.image == {"size": 32, "channels": 1}
+    assert (
+        told is not None
+        and told.field == "image.channels"
+        and told.image == {"size": 32, "channels": 1}
+    )
 
 
 @pytest.mark.parametrize("stem", [[64, 3, 5, 5], [32, 3, 7, 7], [64, 4, 7, 7], [64], []])
 def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = shapes(asked, rgb(32))
-    assert find_advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected) is None
+    assert (
+        find_advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected)
+        is None
+    )
 
 
-@pytest.mark.parametrize("positions", [[1, 4, 192], [1, 0, 192], [1, 1, 192], [5, 192], [1, 1_000_001, 192]])
+@pytest.mark.parametrize(
+    "positions", [[1, 4, 192], [1, 0, 192], [1, 1, 192], [5, 192], [1, 1_000_001, 192]]
+)
 def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = shapes(asked, rgb(32))
     assert (
-        find_advice(asked, rgb(32), family(asked), {**expected, "encoder.pos_embedding": positions}, expected)
+        find_advice(
+            asked,
+            rgb(32),
+            family(asked),
+            {**expected, "encoder.pos_embedding": positions},
+            expected,
+        )
         is None
     )
 
@@ -109,12 +130,17 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
     found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
     assert find_advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
     assert find_advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
-    assert find_advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}) is None
+    assert (
+        find_advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]})
+        is None
+    )
 
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = find_advice(asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32)))
+    told = find_advice(
+        asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32))
+    )
     assert told is not None
     error = told.make_error([{"field": "conv1.weight", "message": "…"}])
     assert [f["field"] for f in error.fields] == ["architecture.stem", "conv1.weight"]
@@ -122,7 +148,9 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     assert json.loads(sent["architecture"][0]) == {"name": "resnet18", "stem": "standard"}
     assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
     assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
-    assert format_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+    assert (
+        format_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+    )
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
 
 
@@ -139,8 +167,8 @@ def test_a_model_of_another_architecture_is_told_in_plain_words():
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels in 3 channels' in told
     assert "mlp (hidden [4, 5]) and images of 8 × 8 pixels in 1 channel." in told
     assert (
-        '"architecture": {"name": "resnet18", "stem": "standard"}, "image": {"size": 32, "channels": 3}'
-        in told
+        '"architecture": {"name": "resnet18", "stem": "standard"}, "image": {"size": 32, '
+        '"channels": 3}' in told
     )
     assert "'" not in told and "None" not in told
 
@@ -149,7 +177,9 @@ def test_a_model_of_another_architecture_is_told_in_plain_words():
 def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: bool):
     file = tmp_path / "model.pth"
     torch.save({"a": torch.zeros(3)}, file, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"):
+    with pytest.raises(
+        BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"
+    ):
         refuse_pickle(file, {"name": "resnet34"}, family({"name": "resnet34"}))
     with pytest.raises(BaseInvalid, match=r"pickled PyTorch file.*safetensors\.torch\.save_file"):
         refuse_pickle(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))

@@ -24,10 +24,14 @@ def named(folder: Path, number: int, *labels: str) -> Batch:
 
 
 def directory(*labels: str, encoded: bool = True) -> Directory:
-    return Directory(dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded)
+    return Directory(
+        dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
+    )
 
 
-def test_new_known_and_look_alike_classes_are_named_with_a_warning(office: Office, model: str) -> None:
+def test_new_known_and_look_alike_classes_are_named_with_a_warning(
+    office: Office, model: str
+) -> None:
     office.submit(named(office.folder, 0, "hat", "t-shirt"))
     given = named(office.folder, 1, "hat", "tshirt", "cap", "Cap")
     checked = office.submission(given).preview()
@@ -42,16 +46,20 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(office: Offic
             "look_alike": [{"label": "cap", "like": "Cap"}, {"label": "tshirt", "like": "t-shirt"}],
         }
         assert warnings[:2] == [
-            "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are one class, give "
-            "them one name.",
-            "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are one class, give "
-            "them one name.",
+            "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are "
+            "one class, give them one name.",
+            "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they "
+            "are one class, give them one name.",
         ]
 
 
 @pytest.mark.parametrize(
     "actions",
-    [(Action.CANCEL,), (Action.VALIDATE, Action.REJECT), (Action.VALIDATE, Action.START, Action.FAIL)],
+    [
+        (Action.CANCEL,),
+        (Action.VALIDATE, Action.REJECT),
+        (Action.VALIDATE, Action.START, Action.FAIL),
+    ],
 )
 def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
     office: Office, model: str, actions: tuple[Action, ...]
@@ -77,11 +85,15 @@ def test_names_of_a_task_model_are_compared_within_the_batch_only(office: Office
     }
 
 
-def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(office: Office) -> None:
+def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
+    office: Office,
+) -> None:
     office.create("same", "data", classes=["hat", "t-shirt"])
     found = office.submission(named(office.folder, 0, "hat"), "same").preview()
     assert found["report"]["classes"]["known"] == ["hat"]
-    with pytest.raises(LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\.") as caught:
+    with pytest.raises(
+        LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\."
+    ) as caught:
         office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview()
     assert caught.value.extra["unknown"] == ["sock", "tshirt"]
 
@@ -103,12 +115,16 @@ def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
 
 
-def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(office: Office, model: str) -> None:
+def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
+    office: Office, model: str
+) -> None:
     found = office.submission().preview()
     assert found["checked"] == found["report"]["checked"] == "names and sizes"
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])
-    assert not any("decoded" in text for text in batch_report.not_checked(directory("a", encoded=False)))
+    assert not any(
+        "decoded" in text for text in batch_report.not_checked(directory("a", encoded=False))
+    )
 
 
 def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, model: str) -> None:
@@ -132,6 +148,6 @@ def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
 ) -> None:
     found = replace(directory(), classes=counts)
     warnings = batch_report.warn_of_few(found, compare_names(counts, known))
-    assert [f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings] == [
-        True
-    ] * bool(named)
+    assert [
+        f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings
+    ] == [True] * bool(named)

@@ -19,13 +19,22 @@ def test_a_known_class_is_compared_on_the_images_of_which_both_were_asked():
 
 
 def test_a_class_that_the_parent_was_not_taught_is_new():
-    now, before = {(1, "cat"): [8, 10], (2, "owl"): [9, 10]}, {(1, "cat"): [9, 10], (2, "owl"): [0, 10]}
+    now, before = (
+        {(1, "cat"): [8, 10], (2, "owl"): [9, 10]},
+        {(1, "cat"): [9, 10], (2, "owl"): [0, 10]},
+    )
     assert shown(now, before, {1}) == {(None, "cat"): (9, 8, 10), (None, "owl"): (None, 9, 10)}
 
 
 def test_where_tasks_have_heads_of_their_own_a_label_is_another_class_in_each():
-    now, before = {(1, "cat"): [8, 10], (2, "cat"): [9, 10]}, {(1, "cat"): [9, 10], (2, "cat"): [0, 10]}
-    assert shown(now, before, {1}, apart=True) == {(1, "cat"): (9, 8, 10), (2, "cat"): (None, 9, 10)}
+    now, before = (
+        {(1, "cat"): [8, 10], (2, "cat"): [9, 10]},
+        {(1, "cat"): [9, 10], (2, "cat"): [0, 10]},
+    )
+    assert shown(now, before, {1}, apart=True) == {
+        (1, "cat"): (9, 8, 10),
+        (2, "cat"): (None, 9, 10),
+    }
 
 
 def test_what_lost_most_comes_first_and_what_is_new_last():

@@ -1,4 +1,6 @@
-"""Names that look alike are found, those of different things are not, and many names take little work."""
+"""Names that look alike are found, those of different things are not, and many names take little
+work.
+"""
 
 import sys
 import tracemalloc
@@ -77,7 +79,9 @@ def test_names_of_two_things_do_not_look_alike(name: str, known: str) -> None:
 
 
 def test_two_names_within_one_batch_look_alike() -> None:
-    assert compare_names(["hat", "Hat", "cap"], []) == Compared(["Hat", "cap", "hat"], [], [("hat", "Hat")])
+    assert compare_names(["hat", "Hat", "cap"], []) == Compared(
+        ["Hat", "cap", "hat"], [], [("hat", "Hat")]
+    )
 
 
 def test_a_known_name_is_never_doubted() -> None:
@@ -89,7 +93,9 @@ def test_a_new_name_is_compared_with_known_ones_first() -> None:
 
 
 def one_edit(a: str, b: str) -> bool:
-    """The slow, obvious rule: a letter more, less, another one, or two swapped; not the first, and no digit."""
+    """The slow, obvious rule: a letter more, less, another one, or two swapped; not the first, and
+    no digit.
+    """
     if a == b or a[:1] != b[:1]:
         return False
     if [c for c in a if c.isdigit()] != [c for c in b if c.isdigit()]:
@@ -124,12 +130,18 @@ NAMES = st.one_of(
 
 
 @given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8))
-def test_what_is_found_is_what_comparing_each_with_each_finds(batch: list[str], known: list[str]) -> None:
+def test_what_is_found_is_what_comparing_each_with_each_finds(
+    batch: list[str], known: list[str]
+) -> None:
     found = compare_names(batch, known)
-    assert found.new == sorted(set(batch) - set(known)) and found.known == sorted(set(batch) & set(known))
+    assert found.new == sorted(set(batch) - set(known)) and found.known == sorted(
+        set(batch) & set(known)
+    )
     like = dict(found.look_alike)
     for at, name in enumerate(found.new):
-        candidates = [other for other in [*sorted(set(known)), *found.new[:at]] if alike(name, other)]
+        candidates = [
+            other for other in [*sorted(set(known)), *found.new[:at]] if alike(name, other)
+        ]
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
         if any(other in known for other in candidates) and any(
@@ -165,7 +177,9 @@ def lines_run(work: Callable[[], object]) -> int:
 
 def distinct(prefix: str, tail: str, count: int) -> list[str]:
     letters = "abcdefghij"
-    return [f"{prefix}{''.join(letters[int(c)] for c in f'{n:05d}') * 5}{tail}" for n in range(count)]
+    return [
+        f"{prefix}{''.join(letters[int(c)] for c in f'{n:05d}') * 5}{tail}" for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +191,9 @@ def distinct(prefix: str, tail: str, count: int) -> list[str]:
     ],
     ids=["distinct", "distinct plurals", "all alike"],
 )
-def test_the_work_grows_with_the_names_and_not_with_their_pairs(names: Callable[[int], Any]) -> None:
+def test_the_work_grows_with_the_names_and_not_with_their_pairs(
+    names: Callable[[int], Any],
+) -> None:
     few, many = (lines_run(lambda count=count: compare_names(*names(count))) for count in (50, 400))  # type: ignore[misc]
     assert many < 2 * 8 * few
 

@@ -1,4 +1,6 @@
-"""Rows of one kind that lie together, behind many of another, are found in an index of their own."""
+"""Rows of one kind that lie together, behind many of another, are found in an index of
+their own.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +23,9 @@ def is_sqlite(database: Database) -> bool:
     return database.engine.dialect.name == "sqlite"
 
 
-def ids(database: Database, table: type[OwnerEvent | Audit], *where: ColumnElement[bool]) -> list[int]:
+def ids(
+    database: Database, table: type[OwnerEvent | Audit], *where: ColumnElement[bool]
+) -> list[int]:
     with database.read() as session:
         return list(session.scalars(select(table.id).where(*where).order_by(table.id)))
 
@@ -30,7 +34,13 @@ def ids(database: Database, table: type[OwnerEvent | Audit], *where: ColumnEleme
 def clumped(new_database: Callable[[], Database]) -> Database:
     """First all events of jobs and all submits, then all of aliases and all publishes."""
     event: dict[str, Any] = {"owner_id": "own_1", "model_id": "mdl_1", "data": {}, "at": 0.0}
-    row: dict[str, Any] = {"owner_id": "own_1", "actor": "key_1", "object": "x", "data": {}, "at": 0.0}
+    row: dict[str, Any] = {
+        "owner_id": "own_1",
+        "actor": "key_1",
+        "object": "x",
+        "data": {},
+        "at": 0.0,
+    }
     database = new_database()
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
@@ -41,7 +51,9 @@ def clumped(new_database: Callable[[], Database]) -> Database:
             session.execute(insert(OwnerEvent), [{**event, "type": type_}] * MANY)
             session.execute(insert(Audit), [{**row, "action": action}] * MANY)
     if not is_sqlite(database):
-        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with database.engine.connect().execution_options(
+            isolation_level="AUTOCOMMIT"
+        ) as connection:
             connection.execute(text("VACUUM (ANALYZE)"))
     return database
 
@@ -50,16 +62,22 @@ def clumped(new_database: Callable[[], Database]) -> Database:
 def test_events_of_a_type_are_read_in_the_index_of_types(clumped: Database, about: About) -> None:
     mark = "?" if is_sqlite(clumped) else "%s"
     query, values = owner_events_query(mark, about, 0, 50, ["alias"])
-    explain = "EXPLAIN QUERY PLAN" if is_sqlite(clumped) else "EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT)"
+    explain = (
+        "EXPLAIN QUERY PLAN" if is_sqlite(clumped) else "EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT)"
+    )
     with clumped.engine.connect() as connection:
-        plan = "\n".join(str(row) for row in connection.exec_driver_sql(f"{explain} {query}", values))
+        plan = "\n".join(
+            str(row) for row in connection.exec_driver_sql(f"{explain} {query}", values)
+        )
         rows = connection.exec_driver_sql(query, values).all()
     assert "type_id" in plan and "pk_owner_events" not in plan and "Rows Removed" not in plan, plan
     assert [row[0] for row in rows] == ids(clumped, OwnerEvent, OwnerEvent.type == "alias")[:50]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(clumped: Database, newest_first: bool) -> None:
+def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(
+    clumped: Database, newest_first: bool
+) -> None:
     wanted, seen, cursor = (
         audit.Wanted(action="version.publish", newest_first=newest_first),
         list[int](),

@@ -1,4 +1,6 @@
-"""The base of a model whose request leaves it open: the one for photos, where its recipe and the machine allow that."""
+"""The base of a model whose request leaves it open: the one for photos, where its recipe and the
+machine allow that.
+"""
 
 from typing import Any
 
@@ -18,7 +20,9 @@ ADAPTING = {"name": "analytic", "adapt": {"epochs": 2, "depth": 5}}
 
 
 def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> AskedModel:
-    return asked_model(CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos)
+    return asked_model(
+        CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,9 @@ def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> As
         {"recipe": {"preset": "linear-probe"}},
     ],
 )
-def test_what_leaves_the_network_as_it_is_starts_from_the_base_for_photos(fields: dict[str, Any]) -> None:
+def test_what_leaves_the_network_as_it_is_starts_from_the_base_for_photos(
+    fields: dict[str, Any],
+) -> None:
     asked = ask(**fields)
     assert (asked.base, asked.architecture) == (PHOTOS, imagenet_base.ARCHITECTURE)
     assert (asked.images.image["size"], asked.notes) == (224, [])

@@ -1,4 +1,6 @@
-"""Expected seconds of a batch's job: by the passes of its recipe, and by what the model's earlier jobs took."""
+"""Expected seconds of a batch's job: by the passes of its recipe, and by what the model's earlier
+jobs took.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +31,12 @@ def add_job(office: Office, model_id: str, number: int, seconds: float, **values
         task = make_task_row(f"tsk_{number}", model_id, number, n_train=80, n_held_out=20)
         session.add(task)
         session.flush()
-        ended = {"state": "succeeded", "attempt": 1, "started_at": 100.0, "finished_at": 100.0 + seconds}
+        ended = {
+            "state": "succeeded",
+            "attempt": 1,
+            "started_at": 100.0,
+            "finished_at": 100.0 + seconds,
+        }
         of = (f"job_{number}", model_id, office.actor.owner_id, task.id, number)
         session.add(make_job_row(*of, **{**ended, "recipe": resolved("analytic"), **values}))
 
@@ -42,7 +49,9 @@ def known(office: Office, model: str) -> str:
     return model
 
 
-def expect(office: Office, model_id: str, learned: int, held_out: int, recipe: Mapping[str, Any]) -> Any:
+def expect(
+    office: Office, model_id: str, learned: int, held_out: int, recipe: Mapping[str, Any]
+) -> Any:
     with office.db.read() as session:
         model = session.get_one(Model, model_id)
         return find_expected_s(session, CATALOGUE, model, recipe, learned, held_out)  # type: ignore[arg-type]
@@ -66,9 +75,12 @@ def test_a_network_that_nobody_measured_is_not_guessed(office: Office, model: st
 def test_the_models_own_jobs_count_more(office: Office, known: str) -> None:
     for number, seconds in ((1, 50.0), (2, 60.0), (3, 700.0)):
         add_job(office, known, number, seconds)
-    # The passes of those jobs: 80 images learned, and the images held out so far. The middle rate counts.
+    # The passes of those jobs: 80 images learned, and the images held out so far. The middle rate
+    # counts.
     rate = sorted((50 / 100, 60 / 120, 700 / 140))[1]
-    assert expect(office, known, 80, 80, resolved("analytic")) == pytest.approx(160 * rate, abs=0.05)
+    assert expect(office, known, 80, 80, resolved("analytic")) == pytest.approx(
+        160 * rate, abs=0.05
+    )
 
 
 @pytest.mark.both_databases
@@ -80,7 +92,9 @@ def test_an_unmeasured_network_is_compared_with_its_own_jobs(office: Office, mod
 
 
 @pytest.mark.parametrize("values", [{"attempt": 2}, {"state": "failed"}, {"finished_at": None}])
-def test_jobs_that_were_interrupted_do_not_count(office: Office, model: str, values: dict[str, Any]) -> None:
+def test_jobs_that_were_interrupted_do_not_count(
+    office: Office, model: str, values: dict[str, Any]
+) -> None:
     add_job(office, model, 1, 10.0, **values)
     assert expect(office, model, 80, 20, resolved("finetune")) is None
 

@@ -1,7 +1,9 @@
-"""Reads stay flat: as many statements with many rows as with few, and none that walks through a large table.
+"""Reads stay flat: as many statements with many rows as with few, and none that walks through a
+large table.
 
-The statements are those that the use-cases send, caught at the engine and explained on both databases. On PostgreSQL
-sequential scans are switched off for the question, so that small tables do not hide a missing index.
+The statements are those that the use-cases send, caught at the engine and explained on both
+databases. On PostgreSQL sequential scans are switched off for the question, so that small tables do
+not hide a missing index.
 """
 
 import asyncio
@@ -49,7 +51,17 @@ from core.work import claim, sweep, uploads
 
 FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=12, keys=60)
 LARGE = (
-    *("tasks", "jobs", "versions", "parts", "events", "owner_events", "audit", "alias_moves", "results"),
+    *(
+        "tasks",
+        "jobs",
+        "versions",
+        "parts",
+        "events",
+        "owner_events",
+        "audit",
+        "alias_moves",
+        "results",
+    ),
     "measurements",
 )
 SMALL_INDEXES = (
@@ -63,8 +75,8 @@ SMALL_INDEXES = (
     "ix_tasks_data_deleted",
     "ix_tasks_stops",
 )
-"""Of the few jobs that are not over, uploads of such jobs, batches that are not learned, tasks without data
-and tasks that stop a line: to read one whole is no walk."""
+"""Of the few jobs that are not over, uploads of such jobs, batches that are not learned, tasks
+without data and tasks that stop a line: to read one whole is no walk."""
 CATALOGUE: Any = {
     "methods": {"der++": {"defaults": {}}},
     "recipe": {"defaults": {"method": {"name": "der++"}}, "olor": {}},
@@ -78,7 +90,9 @@ EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
 """A store in which nothing is found."""
 
 IN_ORDER = {"all jobs", "audit", "audit, newest first"}
-"""Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
+"""Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to
+walk.
+"""
 
 
 ABOUT = {
@@ -98,7 +112,9 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
 Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
     "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=20, cursor=None),
-    "jobs by state": lambda db: jobs.list_jobs(db, OWNER, state="failed", model=None, limit=5, cursor=None),
+    "jobs by state": lambda db: jobs.list_jobs(
+        db, OWNER, state="failed", model=None, limit=5, cursor=None
+    ),
     "jobs by kind": lambda db: listed_by_kind(db, OWNER),
     "jobs by kind and state": lambda db: listed_by_kind(db, OWNER, "failed"),
     "all jobs by kind": lambda db: listed_by_kind(db, ADMIN),
@@ -118,10 +134,14 @@ READS: Reads = {
     ),
     "models": lambda db: listed(db),
     "models with summaries": lambda db: summarised(db),
-    "models by a text in their name": lambda db: models.list_models(db, CATALOGUE, OWNER, 5, None, q="L-1"),
+    "models by a text in their name": lambda db: models.list_models(
+        db, CATALOGUE, OWNER, 5, None, q="L-1"
+    ),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
-    "what a batch will meet": lambda db: [ahead(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)],
+    "what a batch will meet": lambda db: [
+        ahead(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)
+    ],
     "a model by name": lambda db: models_read(db, OWNER),
     "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
     "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
@@ -155,7 +175,9 @@ READS: Reads = {
     "ring": lambda db: sweep.find_unrung(db),
     "uploads to sweep": lambda db: uploads.forget_old(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
-    "states to sweep": lambda db: sweep._sweep_states(db, EMPTY, Settings(), "snapshot", "snapshots/"),
+    "states to sweep": lambda db: sweep._sweep_states(
+        db, EMPTY, Settings(), "snapshot", "snapshots/"
+    ),
     "memories to sweep": lambda db: sweep._sweep_memories(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
     "files to sweep": lambda db: sweep._tasks_with_files(db),
@@ -170,7 +192,9 @@ def trail(db: Database, **wanted: Any) -> object:
 
 def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
     """Of a kind that few jobs have."""
-    return jobs.list_jobs(db, actor, state=state, kind=Kind.VALIDATE, model=None, limit=5, cursor=None)
+    return jobs.list_jobs(
+        db, actor, state=state, kind=Kind.VALIDATE, model=None, limit=5, cursor=None
+    )
 
 
 def models_read(db: Database, actor: Actor) -> object:
@@ -266,16 +290,21 @@ def test_a_read_walks_through_no_large_table(filled: list[Database], name: str) 
             assert found == [] or allowed, (found, statement)
 
 
-def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(filled: list[Database]) -> None:
+def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(
+    filled: list[Database],
+) -> None:
     _, many = filled
     asked = [
-        ask for ask in statements(many, READS["claim"]) if "stops" in ask[0] and "jobs.owner_id" in ask[0]
+        ask
+        for ask in statements(many, READS["claim"])
+        if "stops" in ask[0] and "jobs.owner_id" in ask[0]
     ]
     assert len(asked) == 2, "whose turn it is, and his job with its row held"
     for place, (statement, values) in enumerate(asked):
         lines = plan(many, statement, values)
         assert any("ix_tasks_stops" in line for line in lines), lines
-        # With or without the kind, as the statistics have it: both give an owner's queue in its order.
+        # With or without the kind, as the statistics have it: both give an owner's queue in its
+        # order.
         assert place or any("ix_jobs_owner_id_state_" in line for line in lines), lines
         assert not any("TEMP B-TREE" in line or "Sort Key" in line for line in lines), lines
 
@@ -356,7 +385,9 @@ def statements(db: Database, read: Callable[[Database], object]) -> list[tuple[s
     """What a use-case sends, with its values."""
     seen: list[tuple[str, Any]] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool) -> None:
+    def note(
+        _connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool
+    ) -> None:
         seen.append((statement, values))
 
     event.listen(db.engine, "before_cursor_execute", note)

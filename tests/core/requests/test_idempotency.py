@@ -24,7 +24,9 @@ def remember(database: Database, actor: Actor, asked: idempotency.Request) -> No
         idempotency.store_response(session, actor, asked, 201, {"Location": "/x"}, {"id": 1}, now)
 
 
-def replayed(database: Database, actor: Actor, asked: idempotency.Request) -> idempotency.Replay | None:
+def replayed(
+    database: Database, actor: Actor, asked: idempotency.Request
+) -> idempotency.Replay | None:
     with database.write() as session:
         return idempotency.find_replay(session, actor, asked, database.now(session))
 

@@ -17,7 +17,12 @@ ROW = JobRow(
 def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() -> None:
     answers = EncodedJobs()
     again = replace(ROW, revision=2, state="succeeded", version=1)
-    for row, aside in ((ROW, Aside()), (ROW, Aside()), (again, Aside()), (again, Aside(outcome="rejected"))):
+    for row, aside in (
+        (ROW, Aside()),
+        (ROW, Aside()),
+        (again, Aside()),
+        (again, Aside(outcome="rejected")),
+    ):
         assert answers.encode(row, aside, build_etag(row, aside)) == encode_job(row, aside)
 
 

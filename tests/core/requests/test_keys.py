@@ -49,7 +49,9 @@ def test_only_the_right_secret_matches(database):
     secret, prefix = keys.new_secret()
     assert keys.prefix_of(secret) == prefix and keys.prefix_of("Bearer x") is None
     assert keys.matches(secret, keys.digest_secret(secret))
-    assert not keys.matches(secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret))
+    assert not keys.matches(
+        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret)
+    )
 
 
 TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
@@ -61,12 +63,19 @@ def holder(database) -> Actor:
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))
     made = keys.create(
-        database, Actor("own_1", None, "admin"), name="k", owner=None, scope="write", expires_at=None
+        database,
+        Actor("own_1", None, "admin"),
+        name="k",
+        owner=None,
+        scope="write",
+        expires_at=None,
     )
     return Actor("own_1", made["id"], "write")
 
 
-@pytest.mark.parametrize("ended", [{"revoked_at": 1.0}, {"expires_at": 1.0}], ids=["revoked", "expired"])
+@pytest.mark.parametrize(
+    "ended", [{"revoked_at": 1.0}, {"expires_at": 1.0}], ids=["revoked", "expired"]
+)
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
     store.prepare()
@@ -77,7 +86,9 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
         rows = len(session.scalars(select(Audit)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
-        uploads.append(database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS)
+        uploads.append(
+            database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
+        )
     with pytest.raises(NotAuthenticated):
         uploads.create(database, holder, 4, None, None, TERMS)
     with pytest.raises(NotAuthenticated):

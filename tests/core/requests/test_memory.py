@@ -15,7 +15,13 @@ from core.requests import memory
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.rows import make_job_row, make_model_row, make_part_row, make_task_row, make_version_row
+from tests.core.rows import (
+    make_job_row,
+    make_model_row,
+    make_part_row,
+    make_task_row,
+    make_version_row,
+)
 
 
 class Desk:
@@ -58,7 +64,9 @@ class Desk:
             if snapshot:
                 key = f"snapshots/{job.id}/00000007-000001/"
                 self.store.put_bytes(f"{key}tensors", b"images")
-                job.snapshot = StoredSnapshot(key=key, files={"tensors": ("", 6)}, fence=7, number=1)
+                job.snapshot = StoredSnapshot(
+                    key=key, files={"tensors": ("", 6)}, fence=7, number=1
+                )
             session.add(job)
             return job.id
 
@@ -90,8 +98,12 @@ def test_a_job_that_holds_the_memory_is_given_back_without_its_snapshot(
     assert (row.state, row.fence, row.snapshot, row.strikes) == (after, None, None, 0)
     assert not keys(desk, "snapshots/")
     with desk.db.read() as session:
-        events = session.scalars(select(Event).where(Event.job_id == job, Event.type == "state")).all()
-    assert [e.data for e in events] == [{"state": after, "reason": "the memory of the model was deleted"}]
+        events = session.scalars(
+            select(Event).where(Event.job_id == job, Event.type == "state")
+        ).all()
+    assert [e.data for e in events] == [
+        {"state": after, "reason": "the memory of the model was deleted"}
+    ]
 
 
 @pytest.mark.parametrize("state", ["queued", "paused", "failed"])
@@ -103,7 +115,9 @@ def test_snapshots_of_waiting_jobs_go_too(desk: Desk, state: str) -> None:
     assert not keys(desk, "snapshots/")
 
 
-def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_chosen_yet(desk: Desk) -> None:
+def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_chosen_yet(
+    desk: Desk,
+) -> None:
     desk.version(1)
     job = desk.job("queued", 1, snapshot=True)
     with desk.db.write() as session:
@@ -156,7 +170,9 @@ def test_two_deletions_at_once_end_as_one(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("state", ["validating", "cancelling"])
-def test_a_job_that_has_not_read_the_memory_or_will_not_use_it_is_left_alone(desk: Desk, state: str) -> None:
+def test_a_job_that_has_not_read_the_memory_or_will_not_use_it_is_left_alone(
+    desk: Desk, state: str
+) -> None:
     desk.version(1)
     job = desk.job(state, 1)
     desk.delete()

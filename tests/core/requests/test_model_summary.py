@@ -1,4 +1,6 @@
-"""The summary of a list: as many statements for a page as for one model, and the figures that metrics tell."""
+"""The summary of a list: as many statements for a page as for one model, and the figures that
+metrics tell.
+"""
 
 from collections.abc import Iterator
 
@@ -69,7 +71,9 @@ def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     assert job is not None and job["id"] == id_of("job", (SIZE.tasks - 1) * SIZE.models)
 
 
-def test_a_line_ends_after_its_newest_versions(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_ends_after_its_newest_versions(
+    filled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(model_summary, "LINE_VERSIONS", 2)
     with filled.read() as session:
         found = session.query(Model).filter(Model.owner_id == OWNER.owner_id).all()
@@ -78,7 +82,9 @@ def test_a_line_ends_after_its_newest_versions(filled: Database, monkeypatch: py
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize(("q", "names"), [("DEL-12", {"model-12"}), ("_", set()), ("%", set()), ("", None)])
+@pytest.mark.parametrize(
+    ("q", "names"), [("DEL-12", {"model-12"}), ("_", set()), ("%", set()), ("", None)]
+)
 def test_a_text_is_looked_for_as_it_stands_in_upper_or_lower_case(
     filled: Database, q: str, names: set[str] | None
 ) -> None:

@@ -1,4 +1,6 @@
-"""Whoever names a blob does so under the lock that keeps it, and finds out when it is gone already."""
+"""Whoever names a blob does so under the lock that keeps it, and finds out when it is gone
+already.
+"""
 
 import threading
 from collections.abc import Callable
@@ -23,7 +25,13 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.rows import make_job_row, make_model_row, make_part_row, make_task_row, make_version_row
+from tests.core.rows import (
+    make_job_row,
+    make_model_row,
+    make_part_row,
+    make_task_row,
+    make_version_row,
+)
 
 MLP = {"name": "mlp", "hidden": [4]}
 CATALOGUE: dict[str, Any] = {"methods": {}, "architectures": {"mlp": {"family": "mlp"}}}
@@ -66,7 +74,14 @@ class House:
     def export(self, kind: type[Blobs]) -> None:
         spool = self.settings.make_folder("spool")
         exports.get_or_build(
-            self.db, self.blobs(kind), CATALOGUE, self.actor, "m", "1", format="safetensors", spool=spool
+            self.db,
+            self.blobs(kind),
+            CATALOGUE,
+            self.actor,
+            "m",
+            "1",
+            format="safetensors",
+            spool=spool,
         )
 
     def base(self, kind: type[Blobs]) -> None:
@@ -101,8 +116,16 @@ def house(database: Database, tmp_path: Path) -> House:
     made = House(database, tmp_path)
     owner = made.actor.owner_id
     sha256, size = made.blobs().put_file(made.file())
-    known = {"architecture": MLP, "image": IMAGE, "scenario": "class", "classes": ["a", "b"], "version": 1}
-    manifest = Manifest.from_json({**known, "heads": [], "parts": [], "method": {"name": "finetune"}})
+    known = {
+        "architecture": MLP,
+        "image": IMAGE,
+        "scenario": "class",
+        "classes": ["a", "b"],
+        "version": 1,
+    }
+    manifest = Manifest.from_json(
+        {**known, "heads": [], "parts": [], "method": {"name": "finetune"}}
+    )
     with database.write() as session:
         session.add(Owner(id=owner, name=owner, created_at=1.0))
         session.flush()
@@ -114,12 +137,17 @@ def house(database: Database, tmp_path: Path) -> House:
     return made
 
 
-MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [(House.export, Export), (House.base, Base)]
+MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [
+    (House.export, Export),
+    (House.base, Base),
+]
 both = pytest.mark.parametrize(("make", "table"), MAKERS, ids=["export", "base"])
 
 
 @both
-def test_a_blob_that_vanished_before_it_was_named_is_told(house: House, make: Any, table: Any) -> None:
+def test_a_blob_that_vanished_before_it_was_named_is_told(
+    house: House, make: Any, table: Any
+) -> None:
     with pytest.raises(Unavailable):
         make(house, Forgetful)
     assert house.count(table) == 0

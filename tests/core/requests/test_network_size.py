@@ -17,7 +17,18 @@ OTHERS: list[tuple[dict[str, Any], int, int]] = [
     ({"name": "convnext_tiny", "stem": "standard"}, 64, 1),
     ({"name": "vit", "layers": 3, "heads": 4, "hidden": 64, "mlp": 100, "patch": 7}, 60, 1),
     ({"name": "vit_b_32", "patch": 8}, 224, 3),
-    ({"name": "dne", "layers": 3, "head_dim": 16, "heads": 5, "expansion": 2, "attention": "mhsa"}, 40, 1),
+    (
+        {
+            "name": "dne",
+            "layers": 3,
+            "head_dim": 16,
+            "heads": 5,
+            "expansion": 2,
+            "attention": "mhsa",
+        },
+        40,
+        1,
+    ),
     ({"name": "dne", "layers": 2, "patch": 5}, 32, 3),
 ]
 NAMES = sorted(get_architectures().keys() - {"timm"})
@@ -46,7 +57,9 @@ def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, 
 
     batch = 4
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        features = network(torch.empty(batch, channels, size, size, device="meta", requires_grad=False))
+        features = network(
+            torch.empty(batch, channels, size, size, device="meta", requires_grad=False)
+        )
     values = sum(storage.nbytes() for storage in kept.values()) / 4 / batch
     return sum(p.numel() for p in network.parameters()), values, features.shape[1]
 
@@ -61,7 +74,8 @@ def test_parameters_are_exact_and_activations_a_little_above(
     assert found is not None
     parameters, activations, features = built(architecture, size, channels)
     assert found.parameters == parameters and found.features == features
-    # torch's meta device has no fused attention: what it keeps of a ViT is above what any device keeps.
+    # torch's meta device has no fused attention: what it keeps of a ViT is above what any device
+    # keeps.
     low = 0.65 if architecture["name"].startswith("vit") else 0.95
     assert low * activations <= found.activations <= 2 * activations
 

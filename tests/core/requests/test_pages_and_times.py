@@ -14,7 +14,9 @@ def test_a_cursor_of_a_number_comes_back(value: int) -> None:
     assert decode_cursor(encode_cursor(value), int) == value
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "%", "WzFd", "W10", "WyJhIiwgImIiXQ", "ä", "W3RydWVd", "=" * 9])
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "%", "WzFd", "W10", "WyJhIiwgImIiXQ", "ä", "W3RydWVd", "=" * 9]
+)
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(Invalid):
         decode_cursor(cursor, str)
@@ -39,7 +41,9 @@ def test_a_list_in_memory_comes_in_pages(limit: int) -> None:
     assert seen == list(items.values())
 
 
-@pytest.mark.parametrize(("limit", "cursor"), [(0, None), (201, None), (1, encode_cursor("z")), (1, "x")])
+@pytest.mark.parametrize(
+    ("limit", "cursor"), [(0, None), (201, None), (1, encode_cursor("z")), (1, "x")]
+)
 def test_a_page_in_memory_refuses_what_it_does_not_know(limit: int, cursor: str | None) -> None:
     with pytest.raises(Invalid):
         page_of({"a": "A"}, limit, cursor)
@@ -56,7 +60,9 @@ def test_a_time_comes_back_to_a_microsecond(at: float) -> None:
     assert abs(parse_rfc3339(format_rfc3339(at)) - at) < 2e-6
 
 
-@pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21T08:00:00", "now", "2026-13-01T00:00:00Z", "1"])
+@pytest.mark.parametrize(
+    "text", ["2026-11-21", "2026-11-21T08:00:00", "now", "2026-13-01T00:00:00Z", "1"]
+)
 def test_a_time_without_offset_or_sense_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_rfc3339(text)

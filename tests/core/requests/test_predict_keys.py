@@ -1,4 +1,6 @@
-"""Keys of scope predict on both databases: requests at the same moment take no more than there is."""
+"""Keys of scope predict on both databases: requests at the same moment take no more than
+there is.
+"""
 
 import asyncio
 import threading
@@ -26,12 +28,20 @@ def make_key(database: Database) -> Any:
             session.add(Owner(id="own_1", name="o", created_at=0.0))
             session.flush()
             session.add(make_model_row("mdl_1", "own_1", next_version=1, next_task=1))
-            named = {"name": "k", "prefix": PREFIX, "hash": "0" * 64, "scope": "predict", "created_at": 0.0}
+            named = {
+                "name": "k",
+                "prefix": PREFIX,
+                "hash": "0" * 64,
+                "scope": "predict",
+                "created_at": 0.0,
+            }
             session.add(Key(id="key_1", owner_id="own_1", **named))
             session.flush()
             usual = {"requests_per_s": 5.0, "images_per_day": 1000}
             session.add(
-                PredictKey(key_id="key_1", model_id="mdl_1", alias="production", **{**usual, **limits})
+                PredictKey(
+                    key_id="key_1", model_id="mdl_1", alias="production", **{**usual, **limits}
+                )
             )
         return "key_1"
 
@@ -72,7 +82,10 @@ def test_requests_at_once_take_no_more_than_there_is(
     assert taken_at_once(database, key, 8, images) == granted
     with database.read() as session:
         row = session.get_one(PredictKey, key)
-        assert row.images == granted * images and row.day == database.now(session) // predict_keys.DAY_S
+        assert (
+            row.images == granted * images
+            and row.day == database.now(session) // predict_keys.DAY_S
+        )
 
 
 def test_a_lookup_tells_what_the_key_is_bound_to(database: Database, make_key: Any) -> None:
@@ -86,7 +99,12 @@ def test_a_lookup_tells_what_the_key_is_bound_to(database: Database, make_key: A
             await reads.close()
 
     row = asyncio.run(look_up())
-    assert (row.scope, row.model_id, row.model_name, row.alias) == ("predict", "mdl_1", "birds", "production")
+    assert (row.scope, row.model_id, row.model_name, row.alias) == (
+        "predict",
+        "mdl_1",
+        "birds",
+        "production",
+    )
 
 
 def test_a_key_that_is_gone_takes_nothing(database: Database) -> None:

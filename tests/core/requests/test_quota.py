@@ -33,7 +33,9 @@ def stale(db: Database) -> None:
 
 
 def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
-    """Make all calls at once, each in a thread; "accepted" or the class of the refusal of each, sorted."""
+    """Make all calls at once, each in a thread; "accepted" or the class of the refusal of each,
+    sorted.
+    """
     together = threading.Barrier(len(calls))
     outcomes: list[str] = []
 
@@ -105,7 +107,9 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
 def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(office: Office) -> None:
     for number in range(12):  # no row is shared but the owner's
         office.create(f"model-{number}")
-    calls = [partial(office.submit, number, f"model-{number}", max_open_jobs=5) for number in range(12)]
+    calls = [
+        partial(office.submit, number, f"model-{number}", max_open_jobs=5) for number in range(12)
+    ]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
     assert len(list(office.store.list("archives/"))) == 5
 
@@ -124,7 +128,9 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
             if ended == "held":
                 of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
                 session.add(make_version_row(new_id("ver"), job.model_id, **of))
-    retry = partial(retries.retry, office.db, CATALOGUE, office.actor, override=None, max_open_jobs=5)
+    retry = partial(
+        retries.retry, office.db, CATALOGUE, office.actor, override=None, max_open_jobs=5
+    )
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
 
@@ -141,7 +147,9 @@ def test_deleting_makes_room_at_once(office: Office, model: str) -> None:
 
 
 @pytest.mark.both_databases
-def test_the_sum_counts_archives_images_versions_and_each_blob_once(office: Office, model: str) -> None:
+def test_the_sum_counts_archives_images_versions_and_each_blob_once(
+    office: Office, model: str
+) -> None:
     office.submit(1, max_bytes=0)
     office.submit(2, max_bytes=0)
     with office.db.write() as session:
@@ -157,12 +165,19 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(office: Offi
             shared = {"position": 0, "type": "head", "version_id": version.id}
             session.add(Part(name="shared", sha256="b" * 64, bytes=500, **shared))
             gone = 3.0 if number == 1 else None
-            session.add(Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared))
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
+            session.add(
+                Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared)
+            )
+    assert (
+        stored_bytes.measure_owner(office.db, office.actor.owner_id)
+        == 9 + 4 * 32 * 32 * 3 + 500 + 200
+    )
 
 
 @pytest.mark.both_databases
-def test_what_is_added_during_a_measure_is_kept(office: Office, model: str, monkeypatch: Any) -> None:
+def test_what_is_added_during_a_measure_is_kept(
+    office: Office, model: str, monkeypatch: Any
+) -> None:
     assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
     real = stored_bytes._sum_bytes
 
@@ -177,7 +192,9 @@ def test_what_is_added_during_a_measure_is_kept(office: Office, model: str, monk
 
 
 @pytest.mark.both_databases
-def test_of_two_measures_at_once_the_first_stands(office: Office, model: str, monkeypatch: Any) -> None:
+def test_of_two_measures_at_once_the_first_stands(
+    office: Office, model: str, monkeypatch: Any
+) -> None:
     with office.db.write() as session:
         session.execute(
             update(Owner).where(Owner.id == office.actor.owner_id).values(bytes=100, bytes_at=1.0)

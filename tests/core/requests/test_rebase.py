@@ -1,4 +1,6 @@
-"""Rebases that are asked for at the same moment, on both databases: one new model is made, and one takes the name."""
+"""Rebases that are asked for at the same moment, on both databases: one new model is made, and one
+takes the name.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,9 @@ SHA256 = "5" * 64
 
 
 def learn(office: Office, model: str) -> None:
-    """Give a model a version in production that was taught one batch, and measured by counts alone."""
+    """Give a model a version in production that was taught one batch, and measured by
+    counts alone.
+    """
     with office.db.write() as session:
         row = session.scalars(select(Model).where(Model.name == model)).one()
         stored = office.blobs.put_file(write(office.folder))[0]
@@ -92,5 +96,7 @@ def test_of_requests_at_once_one_moves_production(office: Office, birds: str) ->
     moved = run_at_once(lambda _: finish(office, "birds-rebased"), range(3))
     assert sorted(moved)[0] == "moved" and moved.count("moved") == 1, moved
     with office.db.read() as session:
-        names = {one.id: one.name for one in session.scalars(select(Model).where(Model.name != "other"))}
+        names = {
+            one.id: one.name for one in session.scalars(select(Model).where(Model.name != "other"))
+        }
     assert names.pop(birds) == "birds-before-rebase" and list(names.values()) == ["birds"]

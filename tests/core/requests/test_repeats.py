@@ -1,4 +1,6 @@
-"""A batch whose content a task of its model has: which standings answer it, which learn it, and races."""
+"""A batch whose content a task of its model has: which standings answer it, which learn it, and
+races.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +37,9 @@ def settle(
     """Let a task stand somewhere, and its newest job have ended so."""
     with office.db.write() as session:
         session.execute(update(Task).where(Task.number == task).values(standing=standing))
-        job = session.scalars(select(Job).where(Job.task_number == task).order_by(Job.place.desc())).first()
+        job = session.scalars(
+            select(Job).where(Job.task_number == task).order_by(Job.place.desc())
+        ).first()
         assert job is not None
         job.state, job.version = str(state), version
 
@@ -78,7 +82,9 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("standing", LEARNED)
-def test_a_batch_is_learned_where_nothing_is_left_of_its_first_task(standing: str, office: Office) -> None:
+def test_a_batch_is_learned_where_nothing_is_left_of_its_first_task(
+    standing: str, office: Office
+) -> None:
     send(office)
     settle(office, standing, LEARNED[standing])
     found = send(office, 1)
@@ -177,7 +183,11 @@ def test_a_check_says_what_a_submit_would_answer(office: Office) -> None:
     assert "repeats" not in office.submission(given).preview()
     office.submission(given).submit()
     given = batch(office.folder, 1, content=CONTENT)
-    assert office.submission(given).preview()["repeats"] == {"task": 1, "standing": "queued", "version": None}
+    assert office.submission(given).preview()["repeats"] == {
+        "task": 1,
+        "standing": "queued",
+        "version": None,
+    }
     report = office.submission(replace(given, again=True)).preview()
     assert "repeats" not in report and any("once more" in text for text in report["warnings"])
 
@@ -218,7 +228,9 @@ def test_a_held_batch_is_retried_once_by_requests_at_once(office: Office) -> Non
 
 
 @pytest.mark.both_databases
-def test_two_tasks_cannot_be_the_same_turn_of_one_content(office: Office, database: Database) -> None:
+def test_two_tasks_cannot_be_the_same_turn_of_one_content(
+    office: Office, database: Database
+) -> None:
     send(office)
     send(office, 1, content="d" * 64)
     with pytest.raises(IntegrityError), database.write() as session:

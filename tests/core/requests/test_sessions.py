@@ -25,7 +25,9 @@ def test_a_token_is_kept_as_its_digest_alone(database, secret):
     token = sessions.begin(database, secret, PLACE)
     assert len(token) == 43
     with database.read() as session:
-        assert session.scalars(select(UserSession.hash)).all() == [digest_token(bind_to_place(token, PLACE))]
+        assert session.scalars(select(UserSession.hash)).all() == [
+            digest_token(bind_to_place(token, PLACE))
+        ]
 
 
 def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):

@@ -26,7 +26,11 @@ def _model(database: Database) -> Model:
 
 def test_a_model_keeps_what_its_recipe_says_and_no_nulls(office: Office) -> None:
     made = office.create(recipe={**JUNK, "optimizer": None})
-    assert _model(office.db).recipe == {"balanced_batches": True, "preset": "from-random", "epochs": 3}
+    assert _model(office.db).recipe == {
+        "balanced_batches": True,
+        "preset": "from-random",
+        "epochs": 3,
+    }
     assert made["recipe"]["method"]["name"] == "er"
 
 
@@ -35,7 +39,9 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
 ) -> None:
     with office.db.write() as session:
         session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
-    models.change(office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}})
+    models.change(
+        office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}}
+    )
     assert _model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
 
 
@@ -65,7 +71,9 @@ def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
     assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
 
 
-def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(office: Office, model: str) -> None:
+def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
+    office: Office, model: str
+) -> None:
     large = {"x" * MAX_RECIPE_BYTES: None}
     for ask in (
         lambda: office.create("a", recipe=large),
@@ -77,16 +85,26 @@ def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(office: Of
 
 
 def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
-    known = {**CATALOGUE, "recipe": {**CATALOGUE["recipe"], "schema": {"properties": {"epochs": {}}}}}
-    assert stored_override(known, {"epochs": None, "x": None, "method": {"name": "er", "y": None}}) == {
+    known = {
+        **CATALOGUE,
+        "recipe": {**CATALOGUE["recipe"], "schema": {"properties": {"epochs": {}}}},
+    }
+    assert stored_override(
+        known, {"epochs": None, "x": None, "method": {"name": "er", "y": None}}
+    ) == {
         "epochs": None,
         "method": {"name": "er"},
     }
     assert build_stored_patch({"epochs": None}) == {}
 
 
-def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(office: Office, model: str) -> None:
-    patch = {"recipe": {f"{number:04}{'x' * 100}": None for number in range(300)}, "on_held": "continue"}
+def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
+    office: Office, model: str
+) -> None:
+    patch = {
+        "recipe": {f"{number:04}{'x' * 100}": None for number in range(300)},
+        "on_held": "continue",
+    }
     models.change(office.db, CATALOGUE, office.actor, model, patch)
     with office.db.read() as session:
         kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
@@ -121,4 +139,6 @@ def test_a_row_larger_than_a_page_may_be_is_a_page_of_its_own(
         office.create(f"m{number}")
     first = models.list_models(office.db, CATALOGUE, office.actor, 200, None)
     second = models.list_models(office.db, CATALOGUE, office.actor, 200, first["next_cursor"])
-    assert [len(page["items"]) for page in (first, second)] == [1, 1] and second["next_cursor"] is None
+    assert [len(page["items"]) for page in (first, second)] == [1, 1] and second[
+        "next_cursor"
+    ] is None

@@ -28,11 +28,15 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: 
         assert task.archive_key is not None
         assert office.store.stat(task.archive_key) is not None
         assert (job.place, job.state, job.recipe["epochs"]) == (1, "queued", 10)
-        assert session.scalars(select(Event.type).where(Event.job_id == job.id).order_by(Event.id)).all() == [
+        assert session.scalars(
+            select(Event.type).where(Event.job_id == job.id).order_by(Event.id)
+        ).all() == [
             "state",
             "log",
         ]
-        mine = select(Audit.action).where(Audit.owner_id == office.actor.owner_id).order_by(Audit.id)
+        mine = (
+            select(Audit.action).where(Audit.owner_id == office.actor.owner_id).order_by(Audit.id)
+        )
         actions = session.scalars(mine).all()
         assert list(actions) == ["model.create", "task.submit"]
     assert not (office.folder / "upload-0").exists()
@@ -81,7 +85,9 @@ def test_tasks_submitted_at_once_are_numbered_without_gaps(office: Office, model
         thread.join()
     assert sorted(numbers) == list(range(1, 9))
     with office.db.read() as session:
-        places = session.scalars(select(Job.place).where(Job.model_id == model).order_by(Job.place)).all()
+        places = session.scalars(
+            select(Job.place).where(Job.model_id == model).order_by(Job.place)
+        ).all()
         assert list(places) == list(range(1, 9))
 
 
@@ -114,14 +120,18 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
     with pytest.raises(NotFound):
         jobs.apply_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
     with office.db.read() as session:
-        assert session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model)) == 1
+        assert (
+            session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model))
+            == 1
+        )
     assert len(list(office.store.list("archives/"))) == 1
 
 
 def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(office: Office, model: str) -> None:
     answer = office.submit()
     assert (
-        jobs.apply_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
+        jobs.apply_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"]
+        == "cancelled"
     )
     assert tasks.read(office.db, office.actor, model, 1)["standing"] == "cancelled"
     assert len(list(office.store.list("archives/"))) == 1
@@ -145,7 +155,9 @@ def test_a_batch_with_another_method_is_warned_about(office: Office, model: str)
     assert any("from er to si" in w for w in answer["task"]["warnings"])
 
 
-def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(office: Office, model: str) -> None:
+def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
+    office: Office, model: str
+) -> None:
     first, second = (office.submit(n)["job"]["id"] for n in range(2))
     with office.db.write() as session:
         for job_id, actions in (
@@ -161,7 +173,9 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(office:
     with office.db.read() as session:
         job = session.get_one(Job, second)
         assert (job.state, job.fence, job.strikes) == ("queued", None, 0)
-        events = session.scalars(select(Event).where(Event.job_id == second).order_by(Event.id)).all()
+        events = session.scalars(
+            select(Event).where(Event.job_id == second).order_by(Event.id)
+        ).all()
         assert events[-1].data == {"state": "queued", "reason": "the data of task 1 was deleted"}
 
 
@@ -192,7 +206,12 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
             for task, (correct, total) in cells.items():
                 session.add(
                     Result(
-                        model_id=model, version=number, task=task, correct=correct, total=total, per_class={}
+                        model_id=model,
+                        version=number,
+                        task=task,
+                        correct=correct,
+                        total=total,
+                        per_class={},
                     )
                 )
 

@@ -1,4 +1,6 @@
-"""Uploads that come in pieces: never ahead of what is stored, whoever writes, on both databases and both stores."""
+"""Uploads that come in pieces: never ahead of what is stored, whoever writes, on both databases and
+both stores.
+"""
 
 import hashlib
 import secrets
@@ -37,7 +39,9 @@ STRANGER = Actor("own_stranger", None, "write")
 ON_S3 = pytest.mark.parametrize(
     "store", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
 )
-"""For tests that use the store in every way. The campaign takes S3 for all; `core/store/` shows both alike."""
+"""For tests that use the store in every way. The campaign takes S3 for all; `core/store/` shows
+both alike.
+"""
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
@@ -109,7 +113,9 @@ def test_another_offset_is_refused_with_the_right_one(office: Office, upload: st
 
 
 @pytest.mark.both_databases
-def test_while_one_writes_another_waits_until_it_says_nothing_more(office: Office, upload: str) -> None:
+def test_while_one_writes_another_waits_until_it_says_nothing_more(
+    office: Office, upload: str
+) -> None:
     first = uploads.begin_writing(office.db, office.actor, upload, 0)
     with pytest.raises(UploadLocked) as refused:
         uploads.begin_writing(office.db, office.actor, upload, 0)
@@ -120,7 +126,9 @@ def test_while_one_writes_another_waits_until_it_says_nothing_more(office: Offic
     uploads.release_lease(office.db, first)
     with pytest.raises(UploadLocked):
         uploads.begin_writing(office.db, office.actor, upload, 0)
-    uploads.append(office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS)
+    uploads.append(
+        office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS
+    )
     assert send(office, upload, 4, b"efghij") == 10
 
 
@@ -134,13 +142,17 @@ def test_who_died_holds_an_upload_no_longer_than_its_lease(office: Office, uploa
     uploads.begin_writing(office.db, office.actor, upload, 0)
 
 
-def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(office: Office, upload: str) -> None:
+def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
+    office: Office, upload: str
+) -> None:
     slow = uploads.begin_writing(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         session.get_one(Upload, upload).held_until = 1.0
     send(office, upload, 0, b"abcdefg")
     with pytest.raises(OffsetMismatch) as refused:
-        uploads.append(office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS)
+        uploads.append(
+            office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS
+        )
     assert refused.value.extra["offset"] == 7
     send(office, upload, 7, b"hij")
     assert whole_of(office, upload) == b"abcdefghij"
@@ -177,16 +189,22 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
     writing = uploads.begin_writing(office.db, office.actor, upload, 4)
     uploads.delete(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
-        uploads.append(office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS)
+        uploads.append(
+            office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS
+        )
     assert stored(office) == (set(), set())
     with pytest.raises(NotFound):
         uploads.delete(office.db, office.store, office.actor, upload)
 
 
-def test_a_foreign_owner_finds_nothing_and_an_administrator_all(office: Office, upload: str) -> None:
+def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
+    office: Office, upload: str
+) -> None:
     calls: list[Any] = [
         lambda who: uploads.read(office.db, who, upload),
-        lambda who: uploads.release_lease(office.db, uploads.begin_writing(office.db, who, upload, 0)),
+        lambda who: uploads.release_lease(
+            office.db, uploads.begin_writing(office.db, who, upload, 0)
+        ),
         lambda who: uploads.delete(office.db, office.store, who, upload),
     ]
     for call in calls:
@@ -221,7 +239,9 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
 
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
-    made = [uploads.create(office.db, office.actor, 1, None, None, TERMS)[0]["id"] for _ in range(3)]
+    made = [
+        uploads.create(office.db, office.actor, 1, None, None, TERMS)[0]["id"] for _ in range(3)
+    ]
     with pytest.raises(TooManyRequests) as refused:
         uploads.create(office.db, office.actor, 1, None, None, TERMS)
     assert refused.value.extra["uploads"] == made
@@ -275,7 +295,12 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     writing = uploads.begin_writing(office.db, office.actor, made, 0)
     stored_bytes.measure_owner(office.db, office.actor.owner_id)
     uploads.append(
-        office.db, office.store, office.actor, writing, piece(office.folder, data), Terms(3, limit, 24.0)
+        office.db,
+        office.store,
+        office.actor,
+        writing,
+        piece(office.folder, data),
+        Terms(3, limit, 24.0),
     )
     found = whole_uploads.find_whole(office.db, office.actor, made)
 

@@ -20,7 +20,9 @@ ADMIN = Actor(id_of("own", 0), None, "admin")
 
 @pytest.fixture
 def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
-    monkeypatch.setattr(usage, "BUDGET_S", 3600.0)  # a round measures all owners, on a slow machine too
+    monkeypatch.setattr(
+        usage, "BUDGET_S", 3600.0
+    )  # a round measures all owners, on a slow machine too
     fill(database, Size(6, 4, owners=2, measured=2, keys=2), quiet=True)
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
@@ -28,7 +30,9 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         parts[0].sha256 = parts[2].sha256 = "a" * 64
         parts[4].deleted_at = 1.0
         tasks = list(session.execute(select(Task).order_by(Task.id)).scalars())
-        results = list(session.scalars(select(Result).order_by(Result.model_id, Result.version, Result.task)))
+        results = list(
+            session.scalars(select(Result).order_by(Result.model_id, Result.version, Result.task))
+        )
         results[0].answers = results[1].answers = "f" * 64
         results[2].answers = results[2].answers_bytes = None
         model = session.get_one(Model, tasks[0].model_id)
@@ -37,7 +41,11 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         tasks[0].features_sha256, tasks[0].features_bytes = "9" * 64, 777
         tasks[2].features_sha256, tasks[2].features_bytes = "8" * 64, 555
         tasks[1].train_sha256, tasks[1].n_train, tasks[1].train_deleted_at = "b" * 64, 7, None
-        tasks[2].held_out_sha256, tasks[2].n_held_out, tasks[2].held_out_deleted_at = "c" * 64, 3, 2.0
+        tasks[2].held_out_sha256, tasks[2].n_held_out, tasks[2].held_out_deleted_at = (
+            "c" * 64,
+            3,
+            2.0,
+        )
         for number, sha256 in enumerate(("d" * 64, "d" * 64, "e" * 64)):
             session.add(
                 Base(
@@ -56,7 +64,9 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
     """One model's figures, row by row."""
     with db.read() as session:
         tasks = list(session.execute(select(Task).where(Task.model_id == model.id)).scalars())
-        versions = list(session.execute(select(Version).where(Version.model_id == model.id)).scalars())
+        versions = list(
+            session.execute(select(Version).where(Version.model_id == model.id)).scalars()
+        )
         ids = [version.id for version in versions]
         parts = list(session.execute(select(Part).where(Part.version_id.in_(ids))).scalars())
         exports = list(session.execute(select(Export).where(Export.version_id.in_(ids))).scalars())
@@ -78,7 +88,9 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
         "versions": len(versions),
         "jobs": {state: jobs.count(state) for state in jobs},
         "bytes": {
-            "versions": sum({part.sha256: part.bytes for part in parts if part.deleted_at is None}.values())
+            "versions": sum(
+                {part.sha256: part.bytes for part in parts if part.deleted_at is None}.values()
+            )
             + (model.totals_bytes or 0),
             "archives": sum(task.bytes for task in tasks if task.archive_key is not None),
             "datasets": images * model.image["size"] ** 2 * model.image["channels"] + beside,
@@ -88,7 +100,9 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
 
 
 @pytest.mark.both_databases
-def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(filled: Database) -> None:
+def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
+    filled: Database,
+) -> None:
     with filled.read() as session:
         models = {model.id: model for model in session.execute(select(Model)).scalars()}
     items = by_model(filled, ADMIN, limit=50, cursor=None)["items"]
@@ -96,8 +110,12 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(f
     expected = {model_id: counted(filled, model) for model_id, model in models.items()}
     kinds = ("tasks", "versions", "jobs", "bytes")
     assert {item["model"]: {kind: item[kind] for kind in kinds} for item in items} == expected
-    assert all(any(one["bytes"][kind] for one in expected.values()) for kind in ("archives", "datasets"))
-    owners = {item.pop("owner"): item for item in by_owner(filled, ADMIN, limit=50, cursor=None)["items"]}
+    assert all(
+        any(one["bytes"][kind] for one in expected.values()) for kind in ("archives", "datasets")
+    )
+    owners = {
+        item.pop("owner"): item for item in by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
+    }
     with filled.read() as session:
         names = {owner.id: owner.name for owner in session.execute(select(Owner)).scalars()}
     assert owners.keys() == set(names.values())
@@ -110,7 +128,11 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(f
         assert sum(got["jobs"].values()) == got["tasks"]
         bases = 2000 if owner_id == ADMIN.owner_id else 0
         own = {"bases": bases, "uploads": 0}
-        sums = {kind: sum(one["bytes"][kind] for one in mine) for kind in got["bytes"] if kind not in own}
+        sums = {
+            kind: sum(one["bytes"][kind] for one in mine)
+            for kind in got["bytes"]
+            if kind not in own
+        }
         assert got["bytes"] == {**sums, **own}
 
 

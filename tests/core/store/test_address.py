@@ -65,7 +65,9 @@ def test_keys_inside_the_url_are_refused_without_repeating_them() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["file://relative/folder", "/no/scheme", "gs://bucket", "http://host/bucket"])
+@pytest.mark.parametrize(
+    "url", ["file://relative/folder", "/no/scheme", "gs://bucket", "http://host/bucket"]
+)
 def test_another_store_url_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="PERENNIAL_STORE_URL"):
         open_store(Settings(data_dir=tmp_path, store_url=url))
@@ -92,4 +94,6 @@ def test_a_folder_store_does_not_load_the_s3_client(tmp_path: Path) -> None:
         "import sys; from core.settings import Settings; from core.store import open_store;"
         "open_store(Settings()); assert 'minio' not in sys.modules and 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True, timeout=60
+    )

@@ -85,7 +85,9 @@ def test_a_missing_blob_is_corruption(blobs: Blobs) -> None:
         blobs.fetch_file(SHA256)
 
 
-def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(blobs: Blobs, store: Store) -> None:
+def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(
+    blobs: Blobs, store: Store
+) -> None:
     store.put_bytes(blobs.make_key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
     got = b""
     with pytest.raises(StoreCorrupt, match=SHA256):
@@ -237,7 +239,9 @@ def _untraced(info: ObjectInfo | None) -> ObjectInfo | None:
     return None if info is None else dataclasses.replace(info, tag="always the same")
 
 
-def test_a_damaged_blob_is_told_on(blobs: Blobs, store: Store, source: Path, tmp_path: Path) -> None:
+def test_a_damaged_blob_is_told_on(
+    blobs: Blobs, store: Store, source: Path, tmp_path: Path
+) -> None:
     class Marks:
         keys: ClassVar[list[str]] = []
 

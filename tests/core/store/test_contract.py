@@ -26,7 +26,9 @@ def _environment(settings: Settings) -> dict[str, str]:
     )
 
 
-def _python(code: str, settings: Settings, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def _python(
+    code: str, settings: Settings, *arguments: object
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=_environment(settings),

@@ -66,7 +66,9 @@ def test_the_bytes_are_on_disk_before_the_name_and_the_name_before_the_return(
     fsync, replace = os.fsync, Path.replace
 
     def noted_fsync(descriptor: int) -> None:
-        steps.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path)}")
+        steps.append(
+            f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path)}"
+        )
         fsync(descriptor)
 
     def noted_replace(self: Path, target: Path) -> Path:

@@ -1,4 +1,6 @@
-"""What only the S3 store does: retries, resumed downloads, signed URLs, and outages that end in time."""
+"""What only the S3 store does: retries, resumed downloads, signed URLs, and outages that end in
+time.
+"""
 
 import logging
 import os
@@ -60,7 +62,9 @@ def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent", "closed"])
-def test_an_outage_ends_every_call(kind: str, silent_port: int, closed_port: int, tmp_path: Path) -> None:
+def test_an_outage_ends_every_call(
+    kind: str, silent_port: int, closed_port: int, tmp_path: Path
+) -> None:
     port = silent_port if kind == "silent" else closed_port
     address = S3Address(f"127.0.0.1:{port}", "bucket", "", False, "us-east-1")
     store = S3Store(address, "access", "secret", patience=replace(HASTE, read_s=0.2))
@@ -73,7 +77,9 @@ def test_an_outage_ends_every_call(kind: str, silent_port: int, closed_port: int
 
 
 def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_port: int) -> None:
-    store = S3Store(S3Address(f"127.0.0.1:{silent_port}", "bucket", "", False, "us-east-1"), "a", "s")
+    store = S3Store(
+        S3Address(f"127.0.0.1:{silent_port}", "bucket", "", False, "us-east-1"), "a", "s"
+    )
     with pytest.raises(Unavailable, match="ReadTimeout"):
         store.check()
     assert CHECK_PATIENCE.connect_s + CHECK_PATIENCE.read_s <= 3 and CHECK_PATIENCE.retries == 0
@@ -99,7 +105,10 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
     relay = cutter(s3.port)
     relay.cuts = [1_200_000, 1_300_000]
     through = S3Store(
-        replace(address, endpoint=f"127.0.0.1:{relay.port}"), s3.access_key, s3.secret_key, patience=HASTE
+        replace(address, endpoint=f"127.0.0.1:{relay.port}"),
+        s3.access_key,
+        s3.secret_key,
+        patience=HASTE,
     )
     assert b"".join(through.read("a/x")) == data
     relay.cuts = [1_000_000]
@@ -113,7 +122,10 @@ def test_a_download_that_breaks_off_again_and_again_is_an_outage(
     relay = cutter(s3.port)
     relay.cuts = [2000] * 50  # enough for the headers, never for a chunk
     through = S3Store(
-        replace(address, endpoint=f"127.0.0.1:{relay.port}"), s3.access_key, s3.secret_key, patience=HASTE
+        replace(address, endpoint=f"127.0.0.1:{relay.port}"),
+        s3.access_key,
+        s3.secret_key,
+        patience=HASTE,
     )
     with pytest.raises(Unavailable):
         b"".join(through.read("a/x"))
@@ -126,7 +138,10 @@ def test_an_object_replaced_during_a_broken_download_is_not_mixed(
     relay = cutter(s3.port)
     relay.cuts = [2_500_000]
     through = S3Store(
-        replace(address, endpoint=f"127.0.0.1:{relay.port}"), s3.access_key, s3.secret_key, patience=HASTE
+        replace(address, endpoint=f"127.0.0.1:{relay.port}"),
+        s3.access_key,
+        s3.secret_key,
+        patience=HASTE,
     )
     chunks = through.read("a/x")
     next(chunks)
@@ -158,7 +173,9 @@ def test_an_upload_whose_end_was_answered_too_late_is_sent_again(
     assert b"".join(store.read("a/x")) == source.read_bytes()
 
 
-def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(store: S3Store) -> None:
+def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(
+    store: S3Store,
+) -> None:
     client, bucket = store._client, store.address.bucket
 
     def begun() -> list[str]:
@@ -276,7 +293,9 @@ def test_the_secret_is_in_no_representation_log_or_error(
         assert "Signature=" not in text
 
 
-def test_while_a_client_waits_a_silent_server_is_asked_once(address: S3Address, tmp_path: Path) -> None:
+def test_while_a_client_waits_a_silent_server_is_asked_once(
+    address: S3Address, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         silent = replace(address, endpoint=f"127.0.0.1:{listener.getsockname()[1]}")
         store = S3Store(silent, "k", "s", patience=replace(REQUEST_PATIENCE, read_s=0.3))

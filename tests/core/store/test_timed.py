@@ -17,11 +17,15 @@ def count(metric: str, **labels: str) -> float:
 
 def test_an_operation_is_counted_with_its_time(tmp_path: Path) -> None:
     store = TimedStore(FolderStore(tmp_path))
-    before = [count("perennial_store_seconds_count", operation=name) for name in ("put", "read", "delete")]
+    before = [
+        count("perennial_store_seconds_count", operation=name) for name in ("put", "read", "delete")
+    ]
     store.put_bytes("a/x", b"one")
     assert b"".join(store.read("a/x")) == b"one"
     store.delete("a/x")
-    after = [count("perennial_store_seconds_count", operation=name) for name in ("put", "read", "delete")]
+    after = [
+        count("perennial_store_seconds_count", operation=name) for name in ("put", "read", "delete")
+    ]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
 
 

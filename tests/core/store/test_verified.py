@@ -43,7 +43,9 @@ def test_an_object_without_a_tag_is_never_trusted() -> None:
     assert not found.has("a", "")
 
 
-def test_a_file_that_somebody_wrote_to_has_another_tag_though_he_put_the_time_back(tmp_path: Path) -> None:
+def test_a_file_that_somebody_wrote_to_has_another_tag_though_he_put_the_time_back(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abc")
     before = path.stat()

@@ -1,4 +1,6 @@
-"""Rows, stores and fake child results for the tests of `core.work`; nothing here learns anything."""
+"""Rows, stores and fake child results for the tests of `core.work`; nothing here learns
+anything.
+"""
 
 import hashlib
 import json
@@ -76,19 +78,30 @@ class Desk:
         if not self.owner:
             self.new_owner("team")
         with self.db.write() as session:
-            usual = {"name": new_id("mdl"), "architecture": {"name": "small-cnn"}, "scenario": scenario}
+            usual = {
+                "name": new_id("mdl"),
+                "architecture": {"name": "small-cnn"},
+                "scenario": scenario,
+            }
             model = make_model_row(new_id("mdl"), self.owner, **{**usual, **values})
             session.add(model)
             session.flush()
             known = {"scenario": scenario, "architecture": model.architecture, "image": model.image}
-            begun = {"version": 0, "tasks": [], "normalise": None, "init": {"kind": "random", "seed": 0}}
+            begun = {
+                "version": 0,
+                "tasks": [],
+                "normalise": None,
+                "init": {"kind": "random", "seed": 0},
+            }
             manifest = Manifest.from_json({**known, **begun})
             gate = {"passed": True, "checks": []}
             session.add(make_version_row(new_id("ver"), model.id, 0, gate=gate, manifest=manifest))
             session.add(Alias(model_id=model.id, name="production", version=0, updated_at=0.0))
             return model.id
 
-    def submit(self, model_id: str, *, decoded: bool = True, archive: bytes = b"", **values: Any) -> str:
+    def submit(
+        self, model_id: str, *, decoded: bool = True, archive: bytes = b"", **values: Any
+    ) -> str:
         """Add a task and its job; a decoded task has its dataset blobs in the store."""
         with self.db.write() as session:
             model = session.get_one(Model, model_id)
@@ -142,7 +155,9 @@ class Desk:
 
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
-        return aliases.rollback(self.db, self.actor, model_id, "production", version=to, reason="worse")[0]
+        return aliases.rollback(
+            self.db, self.actor, model_id, "production", version=to, reason="worse"
+        )[0]
 
     def blob(self, text: str) -> str:
         path = self.folder / "blob"
@@ -248,7 +263,9 @@ class Desk:
     def all(self, table: Any, **values: Any) -> list[Any]:
         with self.db.read() as session:
             query, key = select(table).filter_by(**values), IN_ORDER.get(table)
-            return list(session.execute(query.order_by(getattr(table, key)) if key else query).scalars())
+            return list(
+                session.execute(query.order_by(getattr(table, key)) if key else query).scalars()
+            )
 
     def manifests(self, model_id: str) -> list[dict[str, Any]]:
         """Of the model's versions, as answers tell them."""
@@ -263,8 +280,12 @@ class Desk:
     def keys(self, prefix: str = "") -> list[str]:
         return sorted(info.key for info in self.store.list(prefix))
 
-    def result(self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], **more: Any) -> Path:
-        """A child's result folder: part name → content; (version, task, correct, total); other fields."""
+    def result(
+        self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], **more: Any
+    ) -> Path:
+        """A child's result folder: part name → content; (version, task, correct, total); other
+        fields.
+        """
         folder = self.folder / new_id("ver")
         (folder / "parts").mkdir(parents=True)
         for name, content in parts.items():
@@ -318,7 +339,11 @@ def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
     with ExitStack() as made:
 
         def make(**values: Any) -> Worker:
-            usual = {"store_url": f"file://{desk.store.root}", "database_url": desk.db.url, "hub": "off"}
+            usual = {
+                "store_url": f"file://{desk.store.root}",
+                "database_url": desk.db.url,
+                "hub": "off",
+            }
             settings = Settings(data_dir=desk.settings.data_dir, threads=1, **{**usual, **values})
             one = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
             made.callback(one.close)

@@ -1,9 +1,9 @@
-"""A model's line under any order of requests and of what a worker does; the learning is a fake that is told
-how it ends.
+"""A model's line under any order of requests and of what a worker does; the learning is a fake that
+is told how it ends.
 
-The machine holds no second implementation of the rules. It keeps what a person was told, and checks after each step
-that nothing happened which nobody was told: no class left production, no task left the line head, no job
-waits for ever.
+The machine holds no second implementation of the rules. It keeps what a person was told, and checks
+after each step that nothing happened which nobody was told: no class left production, no task left
+the line head, no job waits for ever.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,13 @@ class Line(RuleBasedStateMachine):
         learned=st.integers(0, 3),
     )
     def open(
-        self, scenario: str, on_held: str, on_rejected: str, on_failed: str, days: float, learned: int
+        self,
+        scenario: str,
+        on_held: str,
+        on_rejected: str,
+        on_failed: str,
+        days: float,
+        learned: int,
     ) -> None:
         self.desk.model()  # makes the owner
         self.actor = Actor(self.desk.owner, None, "write")
@@ -90,7 +96,9 @@ class Line(RuleBasedStateMachine):
         lacked = self.lacked()
         try:
             answer = (
-                Submission(self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None)
+                Submission(
+                    self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
+                )
                 .submit()
                 .answer
             )
@@ -103,7 +111,9 @@ class Line(RuleBasedStateMachine):
         if self.stopped():
             assert answer["job"]["waiting_for"] is not None
 
-    @rule(pick=st.integers(0, 9), action=st.sampled_from([Action.CANCEL, Action.PAUSE, Action.RESUME]))
+    @rule(
+        pick=st.integers(0, 9), action=st.sampled_from([Action.CANCEL, Action.PAUSE, Action.RESUME])
+    )
     def act(self, pick: int, action: Action) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
@@ -131,7 +141,9 @@ class Line(RuleBasedStateMachine):
         assert asked is not None, "what waits for a person names at least one request"
         *_, noun, name, verb = f"{asked['path']}/".rstrip("/").split("/")
         if noun == "jobs":
-            self.ask(lambda: retries.retry(self.desk.db, CATALOGUE, self.actor, name, None), granted=True)
+            self.ask(
+                lambda: retries.retry(self.desk.db, CATALOGUE, self.actor, name, None), granted=True
+            )
         elif noun == "aliases" or asked["method"] == "PUT":
             self.put(asked["body"]["version"], granted=True)
         elif verb != "tasks":
@@ -154,7 +166,9 @@ class Line(RuleBasedStateMachine):
 
     @rule()
     def follow(self) -> None:
-        self.move(lambda: aliases.follow_lineage(self.desk.db, self.actor, self.model, "production"))
+        self.move(
+            lambda: aliases.follow_lineage(self.desk.db, self.actor, self.model, "production")
+        )
 
     @rule(pick=st.integers(0, 9))
     def delete_data(self, pick: int) -> None:
@@ -181,7 +195,9 @@ class Line(RuleBasedStateMachine):
     def claim(self) -> None:
         due = self.due()
         found = claims.claim_job(self.desk.db, "w", LONG)
-        assert (found.job_id if found else None) == due, "claimed out of turn, or not though it was its turn"
+        assert (found.job_id if found else None) == due, (
+            "claimed out of turn, or not though it was its turn"
+        )
         self.claimed = found
         if found is not None:
             assert found.parent_version == self.model_row().head, "a task starts from the line head"
@@ -209,8 +225,12 @@ class Line(RuleBasedStateMachine):
             missing = before - set(list_taught_tasks(version.manifest))
             if missing and self.scenario != "data":
                 assert version.status == "held", f"published without tasks {missing}"
-            lacked = [task for task in self.lacked() if task not in list_taught_tasks(version.manifest)]
-            assert all(any(f"task {task} (" in text for text in version.warnings) for task in lacked)
+            lacked = [
+                task for task in self.lacked() if task not in list_taught_tasks(version.manifest)
+            ]
+            assert all(
+                any(f"task {task} (" in text for text in version.warnings) for task in lacked
+            )
         self.told_nothing()
 
     @precondition(lambda self: self.claimed is None)
@@ -268,7 +288,10 @@ class Line(RuleBasedStateMachine):
             return
         headed = self.head()
         for task in self.rows(Task):
-            assert (task.standing == "learned") == (task.number in headed), (task.number, task.standing)
+            assert (task.standing == "learned") == (task.number in headed), (
+                task.number,
+                task.standing,
+            )
             assert not task.stops or task.standing in ("held", "failed", "rejected")
 
     @invariant()
@@ -301,8 +324,8 @@ class Line(RuleBasedStateMachine):
             assert version.status == "held" or version.gate["passed"] or "overruled" in version.gate
 
     def everything_ends_once_it_is_settled(self) -> None:
-        """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then every job
-        is learned."""
+        """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then
+        every job is learned."""
         if self.claimed is not None and not self.given_back(self.claimed):
             claims.complete_stop(self.desk.db, self.claimed)
         self.claimed = None
@@ -320,7 +343,9 @@ class Line(RuleBasedStateMachine):
             claim = self.taken()
             if claim.state is State.VALIDATING:
                 self.decode(claim)
-            result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)])
+            result = self.desk.result(
+                {"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)]
+            )
             publish_result(self.desk.db, self.desk.store, claim, result)
         waiting = [job.id for job in self.rows(Job) if State(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
@@ -330,7 +355,9 @@ class Line(RuleBasedStateMachine):
     def rows(self, table: Any) -> list[Any]:
         with self.desk.db.read() as session:
             order = {Task: Task.number, Version: Version.number, Job: Job.place}[table]
-            return list(session.scalars(select(table).where(table.model_id == self.model).order_by(order)))
+            return list(
+                session.scalars(select(table).where(table.model_id == self.model).order_by(order))
+            )
 
     def model_row(self) -> Model:
         with self.desk.db.read() as session:
@@ -374,9 +401,13 @@ class Line(RuleBasedStateMachine):
         ]
 
     def must_cover(self, own: int) -> set[int]:
-        """What a version that learns task `own` must know; of one learned again not what is learned again after it."""
+        """What a version that learns task `own` must know; of one learned again not what is learned
+        again after it.
+        """
         tasks = {task.number: task.standing for task in self.rows(Task)}
-        asked = {number for number, standing in tasks.items() if standing in ("learned", "rolled_back")}
+        asked = {
+            number for number, standing in tasks.items() if standing in ("learned", "rolled_back")
+        }
         return asked - {own} - (self.open_tasks() if tasks[own] is not None else set())
 
     def due(self) -> str | None:
@@ -420,7 +451,9 @@ class Line(RuleBasedStateMachine):
 
     def settling(self, how: str, number: int) -> object:
         if how == "relearn":
-            return settling.relearn_task(self.desk.db, CATALOGUE, self.actor, self.model, number, None)
+            return settling.relearn_task(
+                self.desk.db, CATALOGUE, self.actor, self.model, number, None
+            )
         do = settling.go_on if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
 
@@ -433,7 +466,9 @@ class Line(RuleBasedStateMachine):
         )
 
     def move(self, request: Callable[[], Any], *, granted: bool = False) -> None:
-        """A move of production: what it loses, of the line or of what production answered, is in its answer."""
+        """A move of production: what it loses, of the line or of what production answered, is in
+        its answer.
+        """
         answered, headed = self.production(), self.head()
         try:
             answer, _ = request()

@@ -45,11 +45,18 @@ class Post:
         made = webhooks.create(self.db, self.settings, self.actor(owner), url=url, **given)
         return made["id"], made["secret"]
 
-    def happen(self, model: str, version: int, *, owner: str | None = None, fails: bool = False) -> None:
+    def happen(
+        self, model: str, version: int, *, owner: str | None = None, fails: bool = False
+    ) -> None:
         """An alias of a model is moved, in a transaction."""
         with self.db.write() as session:
             owner = owner or self.desk.owner
-            data: Any = {"alias": "production", "version": version, "previous": None, "cause": "set"}
+            data: Any = {
+                "alias": "production",
+                "version": version,
+                "previous": None,
+                "cause": "set",
+            }
             outbox.record_event(session, "alias.moved", owner, model, data, self.db.now(session))
             if fails:
                 raise ZeroDivisionError
@@ -67,12 +74,16 @@ class Post:
     def all_due(self, hook: str) -> None:
         """As if the time of every next attempt had come."""
         with self.db.write() as session:
-            waiting = update(Delivery).where(Delivery.webhook_id == hook, Delivery.state == "pending")
+            waiting = update(Delivery).where(
+                Delivery.webhook_id == hook, Delivery.state == "pending"
+            )
             session.execute(waiting.values(next_at=1.0))
         self.set(hook, due_at=1.0)
 
     def lease(self, hook: str) -> Lease:
-        (lease,) = [one for one in deliveries.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook]
+        (lease,) = [
+            one for one in deliveries.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook
+        ]
         return lease
 
     def fail(self, hook: str, status: int | None = 500) -> None:

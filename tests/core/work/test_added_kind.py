@@ -1,4 +1,6 @@
-"""A kind of job is one file and one line: the one of docs/howto/add-a-job-kind.md, taken from that page, and hurt."""
+"""A kind of job is one file and one line: the one of docs/howto/add-a-job-kind.md, taken from that
+page, and hurt.
+"""
 
 import os
 import re
@@ -88,9 +90,16 @@ def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Ma
     assert states == ["running", "succeeded"]
 
 
-@pytest.mark.parametrize(("asked", "ended"), [(Action.CANCEL, State.CANCELLED), (Action.PAUSE, State.PAUSED)])
+@pytest.mark.parametrize(
+    ("asked", "ended"), [(Action.CANCEL, State.CANCELLED), (Action.PAUSE, State.PAUSED)]
+)
 def test_it_is_stopped_as_asked(
-    desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch, asked: Action, ended: State
+    desk: Any,
+    added: ModuleType,
+    worker: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: Action,
+    ended: State,
 ) -> None:
     job, one = job_of(desk), worker()
     read = one.store.read
@@ -116,7 +125,9 @@ def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "code")
 
 
-def test_it_fails_when_it_runs_longer_than_its_kind_may(desk: Any, added: ModuleType, worker: Make) -> None:
+def test_it_fails_when_it_runs_longer_than_its_kind_may(
+    desk: Any, added: ModuleType, worker: Make
+) -> None:
     job = job_of(desk)
     worker(max_job_s=1e-6).work(lambda: False)
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "time")
@@ -134,7 +145,9 @@ def test_an_ending_worker_gives_it_back_without_a_strike(
 
 
 @pytest.mark.slow
-def test_it_is_run_again_after_its_worker_was_killed(desk: Any, added: ModuleType, worker: Make) -> None:
+def test_it_is_run_again_after_its_worker_was_killed(
+    desk: Any, added: ModuleType, worker: Make
+) -> None:
     job = job_of(desk)
     environment = {
         **os.environ,

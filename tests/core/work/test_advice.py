@@ -1,4 +1,6 @@
-"""Advice of a line that goes wrong slowly: each condition on its borders, and that it is said once."""
+"""Advice of a line that goes wrong slowly: each condition on its borders, and that it is
+said once.
+"""
 
 import json
 from pathlib import Path
@@ -26,7 +28,9 @@ def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagenet_base, "find_problem", lambda: "")
 
 
-def learn(desk: Desk, model: str, right: int, pairs: Any = CALM, images: int = 200, **more: Any) -> list[str]:
+def learn(
+    desk: Desk, model: str, right: int, pairs: Any = CALM, images: int = 200, **more: Any
+) -> list[str]:
     """Publish a version that gets `right` of its images right; its warnings."""
     job, claim = desk.begin(model)
     return finish(desk, model, job, claim, right, pairs, images, **more)
@@ -47,7 +51,9 @@ def finish(
     task = claim.task_number or 0
     cells = [("new", task, right, images)]
     folder: Path = desk.result({"head": f"h{task}"}, cells, classes=["1a", "1b", "1c"], **more)
-    files = [file.to_json() for file in kept_answers.write_files(folder, {("new", task): answers(pairs)})]
+    files = [
+        file.to_json() for file in kept_answers.write_files(folder, {("new", task): answers(pairs)})
+    ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
     published = publish_result(desk.db, desk.store, claim, folder)
@@ -67,7 +73,9 @@ def finish(
         ([100, 180, 160, 140], True),
     ],
 )
-def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(last: list[int], falling: bool) -> None:
+def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(
+    last: list[int], falling: bool
+) -> None:
     assert is_falling([Accuracy(n, right, 200) for n, right in enumerate(last, 1)]) is falling
 
 
@@ -75,7 +83,9 @@ def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(last: list[i
     ("own", "larger", "images", "far"),
     [(700, 800, 1000, False), (699, 800, 1000, True), (14, 18, 20, False), (900, 800, 1000, False)],
 )
-def test_far_below_is_more_than_ten_points_and_chance(own: int, larger: int, images: int, far: bool) -> None:
+def test_far_below_is_more_than_ten_points_and_chance(
+    own: int, larger: int, images: int, far: bool
+) -> None:
     assert is_far_below(Accuracy(3, own, images), LargerBase("big", 2, larger, images)) is far
 
 
@@ -85,10 +95,13 @@ def test_a_falling_line_is_advised_once_to_move_to_the_larger_base(desk: Desk) -
     assert [learn(desk, model, right) for right in (190, 170)] == [[], []]
     (text,) = learn(desk, model, 140)
     assert text.startswith(
-        "Accuracy over all tasks so far has fallen over the last three versions: 95 % (version 1), 85 % (version 2) "
-        "and 70 % (version 3)."
+        "Accuracy over all tasks so far has fallen over the last three versions: 95 % (version 1), "
+        "85 % (version 2) and 70 % (version 3)."
     )
-    assert f"POST /v1/models/{name}/{REBASE}. A pass over the 30 images of its tasks takes about 1 s" in text
+    assert (
+        f"POST /v1/models/{name}/{REBASE}. A pass over the 30 images of its tasks takes about 1 s"
+        in text
+    )
     assert learn(desk, model, 110) == []
     assert learn(desk, model, 180) == []  # it holds no more
     assert learn(desk, model, 160) == []
@@ -117,18 +130,24 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))
 
 
-def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_for(desk: Desk) -> None:
+def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_for(
+    desk: Desk,
+) -> None:
     model = desk.model(base=imagenet_base.NAME)
     texts = [learn(desk, model, right) for right in (190, 170, 140)]
-    assert REBASE not in texts[2][0] and "Of its classes x is worst, with 140 of 200 right." in texts[2][0]
+    assert (
+        REBASE not in texts[2][0]
+        and "Of its classes x is worst, with 140 of 200 right." in texts[2][0]
+    )
 
 
 def test_a_confused_pair_is_named_once_with_images_and_seconds(desk: Desk) -> None:
     model = desk.model()
     (text,) = learn(desk, model, 150, CONFUSED)
     assert text.startswith(
-        "Version 1 takes 1a and 1b for each other: it answers 8 of 20 held-out images of 1a with 1b, and 9 of 20 the "
-        "other way round. Send as many more images as it has learned, 4 of 1a and 4 of 1b: POST /v1/models/"
+        "Version 1 takes 1a and 1b for each other: it answers 8 of 20 held-out images of 1a with "
+        "1b, and 9 of 20 the other way round. Send as many more images as it has learned, 4 of 1a "
+        "and 4 of 1b: POST /v1/models/"
     )
     assert "learning them takes about 16 s. If both are one thing" in text
     assert learn(desk, model, 150, CONFUSED) == []
@@ -161,8 +180,9 @@ def test_another_model_on_the_larger_base_that_learned_the_same_is_compared(desk
     model = desk.model()
     (text,) = learn(desk, model, 140)
     assert text.startswith(
-        "Version 1 gets 140 of 200 held-out images of all tasks right; a linear discriminant on the features of model "
-        "photos-large, which learned the same batches on a larger base, gets 185 of 200. Move the model"
+        "Version 1 gets 140 of 200 held-out images of all tasks right; a linear discriminant on "
+        "the features of model photos-large, which learned the same batches on a larger base, gets "
+        "185 of 200. Move the model"
     )
     assert learn(desk, model, 141) == []
 
@@ -171,7 +191,9 @@ def test_where_the_move_has_begun_it_is_to_be_compared_and_finished(desk: Desk) 
     model = desk.model()
     desk.change(Model, desk.model(base=imagenet_base.NAME, name="photos-large"), rebased_from=model)
     (text,) = [learn(desk, model, right) for right in (190, 170, 140)][2]
-    assert "begun with model photos-large" in text and "/rebase/finish." in text and REBASE not in text
+    assert (
+        "begun with model photos-large" in text and "/rebase/finish." in text and REBASE not in text
+    )
 
 
 def test_a_model_on_the_larger_base_that_learned_something_else_says_nothing(desk: Desk) -> None:

@@ -46,7 +46,9 @@ class RemoteStore(FolderStore):
 
 
 def answers_for(version: int, task: int) -> Any:
-    scores = torch.randn(IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task))
+    scores = torch.randn(
+        IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
+    )
     return answers_of(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
 
 
@@ -91,7 +93,11 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         assert remove_predictions(session, model, 1) == sorted(
             {cells_of(desk, model, n)[1].answers for n in (1, 2, 3)}
         )
-    assert {task: key is None for task, key in keys_of(desk, model).items()} == {1: True, 2: False, 3: False}
+    assert {task: key is None for task, key in keys_of(desk, model).items()} == {
+        1: True,
+        2: False,
+        3: False,
+    }
     assert {task: cell.answers is None for task, cell in cells_of(desk, model, 3).items()} == {
         1: True,
         2: False,
@@ -112,7 +118,9 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
         session.get_one(Result, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
-        prepare_job(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
+        prepare_job(
+            desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
+        ).read_text()
     )
     assert {task["number"]: Path(task["answers"]).read_bytes() for task in spec["history"]} == left
 
@@ -125,7 +133,9 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
     desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
     desk.submit(model)
     spec = json.loads(
-        prepare_job(desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job").read_text()
+        prepare_job(
+            desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
+        ).read_text()
     )
     assert spec["history"][0]["answers"] is None and spec["history"][0]["held_out"]
 
@@ -156,7 +166,9 @@ def test_the_requests_to_the_store_do_not_grow_with_the_number_of_tasks(desk: De
     assert counts[5] == counts[1], counts
 
 
-def test_the_store_is_not_asked_while_rows_are_locked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_not_asked_while_rows_are_locked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = RemoteStore(desk.store.root)
     desk.store = store
     model = desk.model()

@@ -1,4 +1,6 @@
-"""The best state of a running job in the store: registered under the fence, replaced by a better one, gone after."""
+"""The best state of a running job in the store: registered under the fence, replaced by a better
+one, gone after.
+"""
 
 import json
 from pathlib import Path
@@ -59,7 +61,11 @@ def test_the_row_names_parts_and_a_manifest_that_says_what_state_it_is(desk: Any
     row = desk.job(job_id).anytime
     assert stored(desk, job_id, "head.safetensors") == b"weights"
     manifest = json.loads(stored(desk, job_id, "manifest.json"))
-    assert manifest["anytime"] == {"job": job_id, "step": 12, "validation": {"correct": 7, "total": 20}}
+    assert manifest["anytime"] == {
+        "job": job_id,
+        "step": 12,
+        "validation": {"correct": 7, "total": 20},
+    }
     assert (manifest["version"], manifest["task"], manifest["classes"]) == (None, 1, ["1a", "1b"])
     assert manifest["parts"][0]["sha256"] == row.files["head.safetensors"][0]
     assert desk.keys("anytime/") == sorted(row.keys)
@@ -87,7 +93,9 @@ def test_an_attempt_that_goes_on_from_an_older_snapshot_does_not_make_it_worse(
     assert len(desk.keys("anytime/")) == 2
 
 
-def test_the_state_of_another_recipe_is_replaced_even_by_a_lower_accuracy(desk: Any, job: Any) -> None:
+def test_the_state_of_another_recipe_is_replaced_even_by_a_lower_accuracy(
+    desk: Any, job: Any
+) -> None:
     job_id, claim = job
     register(desk, claim, 9)
     desk.set(job_id, recipe={"method": {"name": "er"}, "seed": 0})
@@ -154,7 +162,9 @@ def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) 
 
 
 @pytest.mark.parametrize("gone", ["model", "data"])
-def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(desk: Any, job: Any, gone: str) -> None:
+def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(
+    desk: Any, job: Any, gone: str
+) -> None:
     job_id, claim = job
     register(desk, claim, 5)
     claims.fail(desk.db, claim, "code", "x")
@@ -177,7 +187,10 @@ def test_a_download_of_a_replaced_state_that_was_stored_too_late_goes(desk: Any,
     new = desk.job(job_id).anytime.key
     desk.store.put_bytes(f"{new}{'1' * 64}.zip", b"zip")
     desk.sweep()
-    assert all(key.startswith(new) for key in desk.keys("anytime/")) and len(desk.keys("anytime/")) == 3
+    assert (
+        all(key.startswith(new) for key in desk.keys("anytime/"))
+        and len(desk.keys("anytime/")) == 3
+    )
 
 
 def with_curve(desk: Any) -> Path:

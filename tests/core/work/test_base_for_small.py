@@ -12,7 +12,9 @@ from core.work.base_for_small import advise_small_base
 
 
 def decoded(small: int | None) -> Ingested:
-    """A batch of 1,000 images, of which so many are small; None: a report from before they were counted."""
+    """A batch of 1,000 images, of which so many are small; None: a report from before they were
+    counted.
+    """
     report: Any = {} if small is None else {"small": small}
     return Ingested(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
 

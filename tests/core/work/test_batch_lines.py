@@ -9,7 +9,15 @@ from core.work.batch_lines import describe_decoded, left_out
 def test_a_clean_batch_is_one_line() -> None:
     report = {"rejected": [], "rejected_count": 0, "ignored": 0, "duplicates": 0, "notes": []}
     made = Ingested(
-        Path("t"), Path("h"), Path("r"), {"cat": 1000, "dog": 234}, ["cat", "dog"], 1049, 185, report, []
+        Path("t"),
+        Path("h"),
+        Path("r"),
+        {"cat": 1000, "dog": 234},
+        ["cat", "dog"],
+        1049,
+        185,
+        report,
+        [],
     )
     assert describe_decoded(made) == [
         ("info", "Decoded 1,234 images of 2 classes: 1,049 to learn from, 185 held out to measure.")
@@ -38,7 +46,15 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
 
 def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
     made = Ingested(
-        Path("t"), Path("h"), Path("r"), {"cat": 1}, ["cat"], 1, 0, {}, ["No held-out image of cat."]
+        Path("t"),
+        Path("h"),
+        Path("r"),
+        {"cat": 1},
+        ["cat"],
+        1,
+        0,
+        {},
+        ["No held-out image of cat."],
     )
     assert describe_decoded(made) == [
         ("info", "Decoded 1 image of 1 class: 1 to learn from, none held out to measure."),
@@ -47,4 +63,6 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
 
 
 def test_a_report_without_names_says_where_to_look() -> None:
-    assert left_out({"rejected_count": 3}) == [("warning", "3 images rejected: see the task's report.")]
+    assert left_out({"rejected_count": 3}) == [
+        ("warning", "3 images rejected: see the task's report.")
+    ]

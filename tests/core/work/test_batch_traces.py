@@ -1,4 +1,6 @@
-"""A decoded batch beside earlier tasks: those that the line was taught contradict it, and no others."""
+"""A decoded batch beside earlier tasks: those that the line was taught contradict it, and no
+others.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ SHAPE = (8, 8, 3)
 
 def draw(*numbers: int) -> np.ndarray:
     """An image of noise for each number."""
-    return np.stack([np.random.default_rng(one).integers(0, 256, SHAPE, dtype=np.uint8) for one in numbers])
+    return np.stack(
+        [np.random.default_rng(one).integers(0, 256, SHAPE, dtype=np.uint8) for one in numbers]
+    )
 
 
 def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
@@ -37,13 +41,17 @@ def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
 
 
 def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> Ingested:
-    """A batch as decoding leaves it, that asks to be rejected where it contradicts itself or others."""
+    """A batch as decoding leaves it, that asks to be rejected where it contradicts itself or
+    others.
+    """
     traces = make_traces(images, labels, "new")
     assert traces.labels is not None
     write_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
     write_traces(folder / TRACES, traces)
-    found: Any = {"data": {"near_duplicates": near_duplicates(traces, np.zeros(len(images), np.bool_))}}
+    found: Any = {
+        "data": {"near_duplicates": near_duplicates(traces, np.zeros(len(images), np.bool_))}
+    }
     found |= contradictions.find_within(traces, lambda row: images[row]).to_report()
     found["conflicts_policy"] = "reject"
     paths = folder / TRAIN, folder / HELD_OUT, folder / TRACES
@@ -73,7 +81,9 @@ def compare(desk: Any, model_id: str, batch: Ingested) -> Any:
 STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)
 
 
-def test_an_image_that_was_learned_under_another_label_rejects_the_batch(desk: Any, batch: Ingested) -> None:
+def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
+    desk: Any, batch: Ingested
+) -> None:
     model = desk.model()
     job = desk.submit(model)
     keep_traces(desk, job, make_traces(draw(4, 1), ["cat", "cat"], "old"), standing="learned")
@@ -82,7 +92,9 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(desk: A
     assert conflict["paths"] == ["old/1.png", "new/0.png"] and conflict["labels"] == ["cat", "dog"]
     assert conflict["task"] == 1 and conflict["picture"].startswith("data:image/jpeg")
     assert made.report["data"]["conflicts"] == made.report["conflicts_count"] == 1
-    assert made.warnings[0].startswith("The same image has two classes: “old/1.png” is “cat” in task 1")
+    assert made.warnings[0].startswith(
+        "The same image has two classes: “old/1.png” is “cat” in task 1"
+    )
     with pytest.raises(Rejected, match="task 1 had the wrong label"):
         contradictions.require_none(made.report)
 
@@ -97,7 +109,9 @@ def test_a_task_that_the_line_was_not_taught_contradicts_nothing(
     assert compare(desk, model, batch).report["conflicts_count"] == 0
 
 
-def test_tasks_of_the_task_scenario_do_not_contradict_each_other(desk: Any, batch: Ingested) -> None:
+def test_tasks_of_the_task_scenario_do_not_contradict_each_other(
+    desk: Any, batch: Ingested
+) -> None:
     model = desk.model("task")
     job = desk.submit(model)
     keep_traces(desk, job, make_traces(draw(1), ["cat"], "old"), standing="learned")
@@ -122,7 +136,9 @@ def test_a_task_whose_images_were_deleted_contradicts_nothing(desk: Any, batch: 
     assert compare(desk, model, batch).report["conflicts_count"] == 0
 
 
-def test_contradictions_of_the_batch_in_itself_stay_in_its_report(desk: Any, tmp_path: Path) -> None:
+def test_contradictions_of_the_batch_in_itself_stay_in_its_report(
+    desk: Any, tmp_path: Path
+) -> None:
     model = desk.model()
     job = desk.submit(model)
     keep_traces(desk, job, make_traces(draw(3), ["cat"], "old"), standing="learned")

@@ -1,4 +1,6 @@
-"""The warning of a version whose features know more than its head: when it is said, and what it advises."""
+"""The warning of a version whose features know more than its head: when it is said, and what it
+advises.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,10 @@ from core.work.biased_head import find_warning
 from core.work.publish import publish_result
 
 MODEL = Model(
-    name="photos", scenario="class", architecture={"name": "small-cnn"}, image={"size": 32, "channels": 3}
+    name="photos",
+    scenario="class",
+    architecture={"name": "small-cnn"},
+    image={"size": 32, "channels": 3},
 )
 PROMPTED = {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
 
@@ -43,8 +48,8 @@ def result(own: int, ncm: int, lda: int | None, total: int = 100, **more: Any) -
 def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None:
     told = find_warning(MODEL, 3, result(48, 71, None), ["head"])
     assert told is not None and told.startswith(
-        "The features of version 3 tell the classes apart better than its head does: 71 % by nearest class mean, "
-        "48 % by the head, of the same 100 held-out images. Start a model"
+        "The features of version 3 tell the classes apart better than its head does: 71 % by "
+        "nearest class mean, 48 % by the head, of the same 100 held-out images. Start a model"
     )
     other = find_warning(MODEL, 3, result(48, 71, 80), ["head"])
     assert other is not None and "80 % by linear discriminants" in other
@@ -59,7 +64,9 @@ def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None
         (12, 15, 20, False),  # fifteen points of twenty images are chance
     ],
 )
-def test_five_points_that_are_not_chance_are_needed(own: int, ncm: int, total: int, said: bool) -> None:
+def test_five_points_that_are_not_chance_are_needed(
+    own: int, ncm: int, total: int, said: bool
+) -> None:
     assert (find_warning(MODEL, 1, result(own, ncm, None, total), []) is not None) == said
 
 
@@ -78,7 +85,9 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
     ],
     ids=("buffer", "exemplars", "no-images", "no-head", "another-family"),
 )
-def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(part_types, more, rebalance) -> None:
+def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(
+    part_types, more, rebalance
+) -> None:
     told = find_warning(MODEL, 2, result(40, 80, None, **more), part_types)
     assert told is not None
     assert ('Perennial-Recipe: {"rebalance": {"epochs": 5}}' in told) == rebalance

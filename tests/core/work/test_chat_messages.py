@@ -71,7 +71,9 @@ def written(format: str, of: Any, url: str = URL) -> Any:
 def slack_text(message: Any) -> str:
     [block] = message["blocks"]
     assert (
-        block["type"] == "section" and block["text"]["type"] == "mrkdwn" and block["text"]["verbatim"] is True
+        block["type"] == "section"
+        and block["text"]["type"] == "mrkdwn"
+        and block["text"]["verbatim"] is True
     )
     return str(block["text"]["text"])
 
@@ -153,12 +155,16 @@ def test_what_somebody_named_is_no_markup_in_teams() -> None:
         assert any(HOSTILE in line for line in teams_lines(message))
         [action] = message["attachments"][0]["content"]["actions"]
         assert (
-            action["url"].startswith(f"{URL}/ui/") and " " not in action["url"] and "<" not in action["url"]
+            action["url"].startswith(f"{URL}/ui/")
+            and " " not in action["url"]
+            and "<" not in action["url"]
         )
 
 
 def test_a_message_is_never_too_long_for_its_reader() -> None:
-    checks = [{"name": "&" * 900, "limit": 1, "value": 0, "passed": False, "detail": "<" * 9000}] * 90
+    checks = [
+        {"name": "&" * 900, "limit": 1, "value": 0, "passed": False, "detail": "<" * 9000}
+    ] * 90
     long = payload("version.held", name="&" * 5000, gate={"passed": False, "checks": checks})
     message = written("slack", long)
     assert len(slack_text(message)) <= 3000 and len(message["text"]) <= 5 * chat_messages.MOST_CHARS

@@ -1,4 +1,6 @@
-"""Claims: order, leases, fences, strikes, and what a worker that lost its lease can do (nothing)."""
+"""Claims: order, leases, fences, strikes, and what a worker that lost its lease can do
+(nothing).
+"""
 
 import threading
 from typing import Any
@@ -16,7 +18,9 @@ from tests.core.at_once import run_at_once
 @pytest.mark.both_databases
 def test_an_empty_queue_gives_no_claim_also_while_another_writes(desk: Any) -> None:
     assert claims.claim_job(desk.db, "w", 60) is None
-    with desk.db.write():  # SQLite has one writer: whoever wants to write as well waits until he ends
+    with (
+        desk.db.write()
+    ):  # SQLite has one writer: whoever wants to write as well waits until he ends
         assert claims.claim_job(desk.db, "w", 60) is None
 
 
@@ -96,7 +100,9 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
 
-def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence_says_lost(desk: Any) -> None:
+def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence_says_lost(
+    desk: Any,
+) -> None:
     desk.submit(desk.model())
     claim = desk.claim(lease_s=5)
     before = desk.job(claim.job_id)
@@ -119,7 +125,9 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
 
 
 @pytest.mark.both_databases
-def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strike(desk: Any) -> None:
+def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strike(
+    desk: Any,
+) -> None:
     dead, other = desk.submit(desk.model()), desk.submit(desk.model())
     claim = claims.claim_job(desk.db, "dead", 600.0)
     assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
@@ -132,7 +140,9 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     assert claims.reap_worker(desk.db, "dead") == []
 
 
-@pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
+@pytest.mark.parametrize(
+    ("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)]
+)
 @pytest.mark.parametrize("how", ["reap", "complete_stop", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     desk: Any, asked: Action, ends: State, how: str
@@ -207,7 +217,9 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
         (claims.finish, (Done({"valid": True}),)),
     ],
 )
-def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, end: Any, more: tuple[Any, ...]) -> None:
+def test_a_worker_that_lost_its_lease_cannot_end_the_job(
+    desk: Any, end: Any, more: tuple[Any, ...]
+) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
     desk.lose(zombie)
@@ -229,7 +241,9 @@ def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> Non
 @pytest.mark.slow
 @pytest.mark.both_databases
 def test_many_workers_never_share_a_model(desk: Any) -> None:
-    """Threads claim and give back as fast as they can; the database would refuse two owners of a model."""
+    """Threads claim and give back as fast as they can; the database would refuse two owners of a
+    model.
+    """
     models = [desk.model() for _ in range(3)]
     for model in models:
         for _ in range(4):

@@ -1,4 +1,6 @@
-"""The warning of a version whose features have collapsed: it names both figures and what to go on from."""
+"""The warning of a version whose features have collapsed: it names both figures and what to go on
+from.
+"""
 
 import json
 
@@ -10,7 +12,9 @@ from tests.core.work.test_features import Line
 
 
 def warned(line: Line, number: int) -> list[str]:
-    return [text for text in line.version(number).warnings if text.startswith("The features of version")]
+    return [
+        text for text in line.version(number).warnings if text.startswith("The features of version")
+    ]
 
 
 def collapse(line: Line) -> str:
@@ -30,8 +34,9 @@ def test_a_published_one_is_to_be_rolled_back(ungated: Line) -> None:
     text = collapse(ungated)
     name = ungated.desk.all(Model, id=ungated.model)[0].name
     assert text.startswith(
-        "The features of version 2 have collapsed: a linear discriminant on them gets 30 % of 50 held-out images of "
-        "earlier tasks right, on those of version 1, the last good version, 96 % of 50. Go on from version 1: roll "
+        "The features of version 2 have collapsed: a linear discriminant on them gets 30 % of 50 "
+        "held-out images of earlier tasks right, on those of version 1, the last good version, 96 "
+        "% of 50. Go on from version 1: roll "
         f"production back to it with POST /v1/models/{name}/aliases/production/rollback "
         '{"version": 1, "reason": "…"}.'
     )
@@ -43,7 +48,9 @@ def test_a_held_one_leaves_the_good_one_in_production(desk: Desk) -> None:
     assert desk.aliases(line.model)["production"] == 1
 
 
-def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted(desk: Desk) -> None:
+def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted(
+    desk: Desk,
+) -> None:
     ungated = Line(desk, gate={}, allow_lost_classes=True)
     ungated.learn({1: (48, 50)})
     ungated.learn({1: (48, 50)})
@@ -56,7 +63,9 @@ def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted
 
 def test_a_model_on_features_is_advised_from_the_good_version_alone(ungated: Line) -> None:
     text = collapse(ungated)
-    body = json.loads(text[text.index("POST /v1/models {") + len("POST /v1/models ") :].removesuffix("."))
+    body = json.loads(
+        text[text.index("POST /v1/models {") + len("POST /v1/models ") :].removesuffix(".")
+    )
     assert body["base"] == {"model": body["name"].removesuffix("-analytic"), "version": 1}
     knowing = {"all": [150, 150], "own": [9, 150], "tasks": {}}
     ungated.learn({1: (16, 50), 2: (20, 50), 3: (20, 50)}, baseline_ncm=knowing)

@@ -30,7 +30,8 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
 
 def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
     files = [
-        file.to_json() for file in kept_answers.write_files(path, {("new", t): a for t, a in by_task.items()})
+        file.to_json()
+        for file in kept_answers.write_files(path, {("new", t): a for t, a in by_task.items()})
     ]
     document = result(1, 1, None, classes=CLASSES, answers=files, **more)
     return ResultFolder(document, [], path)
@@ -50,7 +51,9 @@ def test_a_quarter_and_five_images_of_both_are_needed(pairs: Any, confused: bool
     assert bool(list(find_confused(Counter(pairs), CLASSES))) is confused
 
 
-def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_first(tmp_path: Path) -> None:
+def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_first(
+    tmp_path: Path,
+) -> None:
     found = folder(
         tmp_path,
         {

@@ -21,7 +21,9 @@ DAY_S = 86_400.0
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "folder":
-        return Settings(data_dir=tmp_path / "data", store_url=f"file://{tmp_path / 'store'}", threads=1)
+        return Settings(
+            data_dir=tmp_path / "data", store_url=f"file://{tmp_path / 'store'}", threads=1
+        )
     found: Settings = request.getfixturevalue("s3").settings(
         tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
     )
@@ -43,7 +45,9 @@ def desk(desk: Any, settings: Settings) -> Any:
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         now = desk.db.now(session)
-        session.add(Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now))
+        session.add(
+            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now)
+        )
         for task in session.query(Task).filter(Task.archive_key.is_not(None)):
             task.bytes = 3
             task.sha256 = hashlib.sha256(b"zip").hexdigest()
@@ -150,10 +154,14 @@ def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
         )
     with monkeypatch.context() as patch:
         later(patch, 2.1)
-        assert ("overdue", orphan) in check(desk) and ("overdue", "archives/tsk_never") in check(desk)
+        assert ("overdue", orphan) in check(desk) and ("overdue", "archives/tsk_never") in check(
+            desk
+        )
         assert repaired(desk) == [("foreign", "else/where")]
     assert desk.store.stat(orphan) is None and desk.store.stat("archives/tsk_never") is None
-    assert desk.job(desk.running).state == "queued"  # taken from the worker that was silent for two days
+    assert (
+        desk.job(desk.running).state == "queued"
+    )  # taken from the worker that was silent for two days
     assert desk.store.stat(part(desk, "head")) is not None
 
 

@@ -1,4 +1,6 @@
-"""What the sweep does for a task whose data was deleted: memories of older versions, snapshots of failed jobs."""
+"""What the sweep does for a task whose data was deleted: memories of older versions, snapshots of
+failed jobs.
+"""
 
 from typing import Any
 
@@ -24,7 +26,9 @@ def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
 def delete_data(desk: Any, model: str, number: int) -> None:
     with desk.db.write() as session:
         task = session.query(Task).filter_by(model_id=model, number=number).one()
-        task.data_deleted_at = task.train_deleted_at = task.held_out_deleted_at = desk.db.now(session)
+        task.data_deleted_at = task.train_deleted_at = task.held_out_deleted_at = desk.db.now(
+            session
+        )
 
 
 def remembering(desk: Any, model: str) -> list[int]:
@@ -68,7 +72,9 @@ def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: 
 
 
 def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
-    """A held version is not the line head; then production goes back to an old version, and forward again."""
+    """A held version is not the line head; then production goes back to an old version, and forward
+    again.
+    """
     model = desk.model(on_held="continue")
     learn(desk, model, "1")
     delete_data(desk, model, 1)
@@ -108,7 +114,9 @@ def learn_with_packs(desk: Any, model: str, *tasks: int) -> None:
 
 
 def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any) -> None:
-    """Older versions give up all of their packs: what they still named would be looked at in every sweep."""
+    """Older versions give up all of their packs: what they still named would be looked at in every
+    sweep.
+    """
     model = desk.model()
     learn_with_packs(desk, model, 1)
     learn_with_packs(desk, model, 1, 2)
@@ -118,7 +126,9 @@ def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any
     desk.sweep()
     assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
     kept = {
-        version.number: {p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None}
+        version.number: {
+            p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None
+        }
         for version in desk.all(Version, model_id=model)
     }
     assert kept.pop(3) == {"head", "buffer", "buffer.images.2", "buffer.images.3"}
@@ -126,7 +136,9 @@ def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any
 
 
 @pytest.mark.parametrize("erased", [False, True])
-def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(desk: Any, erased: bool) -> None:
+def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
+    desk: Any, erased: bool
+) -> None:
     model = desk.model()
     learn(desk, model, "1")
     job = desk.submit(model)

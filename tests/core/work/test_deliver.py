@@ -1,5 +1,5 @@
-"""Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody waits for
-the slow."""
+"""Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody
+waits for the slow."""
 
 import json
 import threading
@@ -56,7 +56,9 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     assert receiver.of("/other") == []
     with pytest.raises(WebhookVerificationError):
         receiver.of("/all")[0].verified(other)
-    assert [row.id for row in post.rows(hook)] == [one.headers["webhook-id"] for one in receiver.of("/all")]
+    assert [row.id for row in post.rows(hook)] == [
+        one.headers["webhook-id"] for one in receiver.of("/all")
+    ]
     assert {row.state for row in post.rows(hook)} == {"delivered"}
     assert post.row(hook).due_at is None and post.row(hook).lease_until is None
 
@@ -73,12 +75,16 @@ def test_a_message_for_people_is_signed_too_and_the_payload_is_kept(
     [sent] = receiver.seen
     said = sent.verified(secret)
     payload = json.loads(post.rows(hook)[0].payload)
-    assert said == json.loads(chat_messages.build_body(format, payload, "https://perennial.example.org"))
+    assert said == json.loads(
+        chat_messages.build_body(format, payload, "https://perennial.example.org")
+    )
     assert "birds: production is version 3 now." in sent.body.decode()
     assert payload["type"] == "alias.moved" and payload["data"]["version"] == 3
 
 
-def test_what_waits_is_sent_in_the_format_that_the_webhook_has_then(post: Post, receiver: Receiver) -> None:
+def test_what_waits_is_sent_in_the_format_that_the_webhook_has_then(
+    post: Post, receiver: Receiver
+) -> None:
     hook, secret = post.hook(f"{receiver.url}/", format="slack")
     post.happen(post.desk.model(), 3)
     webhooks.change(post.db, post.settings, post.actor(), hook, {"format": "standard"})
@@ -102,7 +108,9 @@ def test_events_of_a_model_wait_for_the_one_before_and_those_of_others_do_not(
     assert receiver.seen[0].headers["webhook-id"] == receiver.seen[2].headers["webhook-id"]
 
 
-def test_after_five_attempts_later_events_of_the_model_overtake(post: Post, receiver: Receiver) -> None:
+def test_after_five_attempts_later_events_of_the_model_overtake(
+    post: Post, receiver: Receiver
+) -> None:
     model = post.desk.model()
     hook, secret = post.hook(f"{receiver.url}/")
     post.happen(model, 1)
@@ -110,7 +118,10 @@ def test_after_five_attempts_later_events_of_the_model_overtake(post: Post, rece
         post.fail(hook)
     post.happen(model, 2)
     post.fail(hook)
-    assert [(row.attempts, row.state) for row in post.rows(hook)] == [(5, "pending"), (0, "pending")]
+    assert [(row.attempts, row.state) for row in post.rows(hook)] == [
+        (5, "pending"),
+        (0, "pending"),
+    ]
     post.empty()
     assert [one.verified(secret)["data"]["version"] for one in receiver.seen] == [2]
 
@@ -127,7 +138,9 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
 
     def work() -> None:
         sender = Deliverer(post.db, post.settings)
-        while time.monotonic() < end and any(row.due_at is not None for row in post.desk.all(Webhook)):
+        while time.monotonic() < end and any(
+            row.due_at is not None for row in post.desk.all(Webhook)
+        ):
             sender.serve_due()
             time.sleep(0.01)
 
@@ -166,7 +179,9 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     assert [one.state for one in post.rows(hook)] == ["failed", "delivered"]
 
 
-def test_five_days_of_failures_disable_and_one_success_ends_them(post: Post, receiver: Receiver) -> None:
+def test_five_days_of_failures_disable_and_one_success_ends_them(
+    post: Post, receiver: Receiver
+) -> None:
     model = post.desk.model()
     hook, _ = post.hook(f"{receiver.url}/")
     post.happen(model, 1)
@@ -225,7 +240,9 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
 
 
 def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiver) -> None:
-    """Two owners with twenty receivers that do not answer; of a third owner all arrives meanwhile."""
+    """Two owners with twenty receivers that do not answer; of a third owner all arrives
+    meanwhile.
+    """
     release = threading.Event()
     model = post.desk.model()
     _, secret = post.hook(f"{receiver.url}/quick")
@@ -277,7 +294,9 @@ def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -
     assert receiver.seen[1].verified(secret)["type"] == "webhook.test"
 
 
-def test_what_a_receiver_says_is_kept_for_administrators_alone(post: Post, receiver: Receiver) -> None:
+def test_what_a_receiver_says_is_kept_for_administrators_alone(
+    post: Post, receiver: Receiver
+) -> None:
     hook, _ = post.hook(f"{receiver.url}/")
     receiver.status, receiver.body = lambda path, number: 500, b"internal \x00 secret" + b"x" * 5000
     post.happen(post.desk.model(), 1)
@@ -293,7 +312,8 @@ def test_the_key_of_one_machine_is_made_once_by_whoever_is_first(tmp_path: Path)
     settings = Settings(data_dir=tmp_path)
     found: list[bytes] = []
     makers = [
-        threading.Thread(target=lambda: found.append(webhook_secret.load_key(settings))) for _ in range(8)
+        threading.Thread(target=lambda: found.append(webhook_secret.load_key(settings)))
+        for _ in range(8)
     ]
     for maker in makers:
         maker.start()

@@ -1,4 +1,6 @@
-"""The outbox of webhooks, on both databases: who is told what, when it is tried again, who sends it, when it goes."""
+"""The outbox of webhooks, on both databases: who is told what, when it is tried again, who sends
+it, when it goes.
+"""
 
 import json
 from typing import Any

@@ -1,6 +1,8 @@
-"""Rebinding by a real name server that the system's own resolver asks: it says something else at every question.
+"""Rebinding by a real name server that the system's own resolver asks: it says something else at
+every question.
 
-In a mount namespace of its own, so that the machine's resolver stays as it is. Needs root and port 53 of 127.0.0.53.
+In a mount namespace of its own, so that the machine's resolver stays as it is. Needs root and port
+53 of 127.0.0.53.
 """
 
 import json
@@ -61,15 +63,22 @@ print(json.dumps({"sent": sent, "refused": refused, "allowed": len(allowed), "in
 '''
 
 
-def test_a_name_that_moves_inside_between_two_questions_leads_nowhere_inside(tmp_path: Path) -> None:
+def test_a_name_that_moves_inside_between_two_questions_leads_nowhere_inside(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.53\noptions attempts:1 timeout:2\n")
     (tmp_path / "program.py").write_text(PROGRAM)
     program = f"exec {sys.executable} {tmp_path}/program.py {ROOT}"
     bound = f"mount --bind {tmp_path}/resolv.conf /etc/resolv.conf && {program}"
-    done = subprocess.run(["unshare", "-m", "sh", "-c", bound], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", bound], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["seen"] == [["127.0.0.1"], ["127.0.0.2"]]  # the resolver is asked each time, and is lied to
+    assert found["seen"] == [
+        ["127.0.0.1"],
+        ["127.0.0.2"],
+    ]  # the resolver is asked each time, and is lied to
     assert found["inside"] == 0 and found["sent"] == found["allowed"] > 0
     assert len(found["refused"]) + found["sent"] == 45 and len(found["refused"]) > 5
     assert all("127.0.0.2 is a loopback address" in said for said in found["refused"])

@@ -1,4 +1,6 @@
-"""The time that a job has run, by its events: attempts together, without pauses, from the last end on."""
+"""The time that a job has run, by its events: attempts together, without pauses, from the last end
+on.
+"""
 
 from typing import Any
 
@@ -15,7 +17,11 @@ DAY_S = 86_400.0
     [
         ([("queued", 0)], 100, 0),
         ([("queued", 0), ("validating", 10), ("running", 15)], 40, 30),
-        ([("queued", 0), ("running", 10), ("pausing", 20), ("paused", 25), ("queued", 500)], 600, 15),
+        (
+            [("queued", 0), ("running", 10), ("pausing", 20), ("paused", 25), ("queued", 500)],
+            600,
+            15,
+        ),
         ([("running", 0), ("queued", 30), ("running", 40)], 50, 40),
         ([("running", 0), ("failed", 70), ("queued", 80), ("running", 90)], 95, 5),
         ([("running", 0), ("cancelling", 5), ("cancelled", 6)], 100, 0),

@@ -1,5 +1,5 @@
-"""Jobs that bring weights: each point of death, whose turn it is, and what is refused. The Hub itself is in
-`hub/`."""
+"""Jobs that bring weights: each point of death, whose turn it is, and what is refused. The Hub
+itself is in `hub/`."""
 
 import hashlib
 from collections.abc import Callable
@@ -81,10 +81,17 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
     (row,) = desk.all(Weights)
-    assert (row.repository, row.sha256, row.bytes, row.job_id) == (REPOSITORY, digest(), len(weights()), None)
+    assert (row.repository, row.sha256, row.bytes, row.job_id) == (
+        REPOSITORY,
+        digest(),
+        len(weights()),
+        None,
+    )
 
 
-def test_a_batch_is_claimed_only_when_version_0_is_there(desk: Any, worker: Callable[..., Worker]) -> None:
+def test_a_batch_is_claimed_only_when_version_0_is_there(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
     by_hand(desk, weights())
     model, job = begun(desk)
     task = desk.submit(model)
@@ -95,7 +102,9 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(desk: Any, worker: Call
     assert desk.claim().job_id == task
 
 
-def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the_others(desk: Any) -> None:
+def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the_others(
+    desk: Any,
+) -> None:
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
@@ -124,7 +133,9 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
     assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
 
 
-def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(desk: Any) -> None:
+def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(
+    desk: Any,
+) -> None:
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
@@ -147,7 +158,9 @@ def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
     assert desk.keys("blobs/") == []
 
 
-def test_where_the_hub_is_off_a_job_says_what_to_copy_where(desk: Any, worker: Callable[..., Worker]) -> None:
+def test_where_the_hub_is_off_a_job_says_what_to_copy_where(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
     _, job = begun(desk)
     worker().work(lambda: False)
     assert desk.job(job).error["kind"] == "weights"

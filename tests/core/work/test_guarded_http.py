@@ -1,4 +1,6 @@
-"""What is sent to an address of somebody else's: it goes where it was checked to go, and ends in time."""
+"""What is sent to an address of somebody else's: it goes where it was checked to go, and ends in
+time.
+"""
 
 import itertools
 import ssl
@@ -24,7 +26,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of `receiver.test` that it has signed itself, with its key."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     named = "-subj /CN=receiver.test -addext subjectAltName=DNS:receiver.test"
-    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {path}.key -out {path}"
+    made = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {path}.key -out {path}"
+    )
     subprocess.run(made.split(), check=True, capture_output=True)
     path.write_text(path.read_text() + Path(f"{path}.key").read_text())
     return path
@@ -50,7 +54,10 @@ def test_a_long_answer_is_cut() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_is_followed(status: int) -> None:
     with receivers.running() as receiver, receivers.running() as inside:
-        receiver.status, receiver.headers = lambda path, number: status, {"Location": f"{inside.url}/secret"}
+        receiver.status, receiver.headers = (
+            lambda path, number: status,
+            {"Location": f"{inside.url}/secret"},
+        )
         assert post(target_of(f"{receiver.url}/"), {}, b"{}", WAY).status == status
         assert (len(receiver.seen), len(inside.seen)) == (1, 0)
 
@@ -88,7 +95,12 @@ def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
         for named in addresses.NAMES:
             target = target_of(f"https://receiver.test:{port}/")
             with pytest.raises(NotSent):
-                post(target, {}, b"{}", Way((), 5.0, lambda host, port, named=named: list(named.answers)))
+                post(
+                    target,
+                    {},
+                    b"{}",
+                    Way((), 5.0, lambda host, port, named=named: list(named.answers)),
+                )
         assert receiver.seen == []
 
 
@@ -128,13 +140,22 @@ def _forever(first: bytes) -> Iterator[bytes]:
     ],
 )
 def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
-    with receivers.dripping(lambda: _forever(first)) as url, pytest.raises(NotSent, match="within 1 s"):
+    with (
+        receivers.dripping(lambda: _forever(first)) as url,
+        pytest.raises(NotSent, match="within 1 s"),
+    ):
         post(target_of(url), {}, b"{}", SHORT)
 
 
 @pytest.mark.parametrize(
     "answer",
-    [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"-ERR unknown command\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", b"\x00" * 200],
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"-ERR unknown command\r\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"\x00" * 200,
+    ],
 )
 def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
     with receivers.dripping(lambda: iter([answer])) as url, pytest.raises(NotSent) as told:

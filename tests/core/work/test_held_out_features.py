@@ -1,4 +1,6 @@
-"""Features of held-out images in the store: named by their task, used for the same backbone, gone with the images."""
+"""Features of held-out images in the store: named by their task, used for the same backbone, gone
+with the images.
+"""
 
 import json
 from pathlib import Path
@@ -30,7 +32,11 @@ def learn(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.
     path = result / "features" / "1.safetensors"
     save_file({"features": torch.full((2, 3), fill + number)}, path)
     publish_result(desk.db, desk.store, claim, result)
-    return desk.blobs.put_file(path)[0] if desk.task_of(model, number).held_out_deleted_at is None else ""
+    return (
+        desk.blobs.put_file(path)[0]
+        if desk.task_of(model, number).held_out_deleted_at is None
+        else ""
+    )
 
 
 def spec_of(desk: Desk, model: str) -> list[dict[str, Any]]:
@@ -101,5 +107,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
 def test_of_images_that_go_with_the_publish_no_features_are_left(desk: Desk) -> None:
     learn(desk, desk.model(held_out="counts"))
     named = {part.sha256 for part in desk.all(Part)}
-    named |= {digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)}
+    named |= {
+        digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)
+    }
     assert {key.rpartition("/")[2] for key in desk.keys("blobs/")} <= named

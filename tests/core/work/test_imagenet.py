@@ -69,13 +69,16 @@ def test_the_first_layers_are_the_checkpoints_tensors_applied_by_hand(
 
     def norm(x: Tensor, name: str) -> Tensor:
         mean, var, scale, shift = (
-            checkpoint[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
+            checkpoint[f"{name}.{part}"]
+            for part in ("running_mean", "running_var", "weight", "bias")
         )
         return functional.batch_norm(x, mean, var, scale, shift, eps=1e-3).clamp(0, 6)
 
     padded = functional.pad(x, (0, 1, 0, 1))  # TensorFlow's "same" padding of a stride of 2
     stem = norm(functional.conv2d(padded, checkpoint["_conv_stem.weight"], stride=2), "_bn0")
-    depthwise = functional.conv2d(stem, checkpoint["_blocks.0._depthwise_conv.weight"], padding=1, groups=32)
+    depthwise = functional.conv2d(
+        stem, checkpoint["_blocks.0._depthwise_conv.weight"], padding=1, groups=32
+    )
     wanted = norm(depthwise, "_blocks.0._bn1")
     seen: list[Tensor] = []
     block = backbone.get_submodule("blocks.0.0.bn1")
@@ -88,7 +91,9 @@ def test_the_first_layers_are_the_checkpoints_tensors_applied_by_hand(
 
 def test_a_tensor_of_another_shape_is_refused(checkpoint: dict[str, Tensor]) -> None:
     wrong = {**checkpoint, "_bn0.weight": checkpoint["_bn0.weight"][:-1]}
-    with pytest.raises(ValueError, match=r"_bn0\.weight has the shape \[31\], and bn1\.weight \[32\]"):
+    with pytest.raises(
+        ValueError, match=r"_bn0\.weight has the shape \[31\], and bn1\.weight \[32\]"
+    ):
         convert_checkpoint(wrong)
 
 

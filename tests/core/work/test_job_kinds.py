@@ -1,4 +1,6 @@
-"""Jobs beside the line of their model: claimed by priority, ended in every way, and never taken for the line's own."""
+"""Jobs beside the line of their model: claimed by priority, ended in every way, and never taken for
+the line's own.
+"""
 
 import time
 from typing import Any
@@ -145,23 +147,37 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
 def test_a_rejected_check_says_why_and_touches_no_task(desk: Any) -> None:
     model = desk.model(on_rejected="stop")
     job, check = desk.submit(model), desk.check(model)
-    found = {"checked": "images", "rejected": [{"path": "a.png", "reason": "no"}], "rejected_count": 1}
+    found = {
+        "checked": "images",
+        "rejected": [{"path": "a.png", "reason": "no"}],
+        "rejected_count": 1,
+    }
     claim = next(c for c in (desk.claim(), desk.claim()) if c.job_id == check)
-    claims.reject(desk.db, claim, Rejected("Not one image could be decoded.", extra={"report": found}))
+    claims.reject(
+        desk.db, claim, Rejected("Not one image could be decoded.", extra={"report": found})
+    )
     row = desk.job(check)
     assert (row.state, row.error["code"]) == ("rejected", "batch-rejected")
-    assert (row.report["valid"], row.report["checked"], row.report["report"]) == (False, "images", found)
+    assert (row.report["valid"], row.report["checked"], row.report["report"]) == (
+        False,
+        "images",
+        found,
+    )
     assert desk.task(job).report == {} and not desk.task(job).stops
 
 
-def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_showed(desk: Any) -> None:
+def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_showed(
+    desk: Any,
+) -> None:
     check = desk.check(desk.model())
     claims.reject(desk.db, desk.claim(), Rejected("A class that the model does not know."))
     assert (desk.job(check).report["valid"], desk.job(check).report["media_type"]) == (False, "zip")
 
 
 @pytest.mark.parametrize("by_a_sweep", [False, True])
-def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(desk: Any, by_a_sweep: bool) -> None:
+def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
+    desk: Any, by_a_sweep: bool
+) -> None:
     over, open_one = desk.check(desk.model()), desk.check(desk.model())
     desk.act(over, Action.CANCEL)
     if by_a_sweep:

@@ -1,4 +1,6 @@
-"""Progress of a whole job: weighted by the costs of the last one, never falling, with the time left."""
+"""Progress of a whole job: weighted by the costs of the last one, never falling, with the time
+left.
+"""
 
 from typing import Any
 
@@ -12,7 +14,16 @@ from core.work import job_share
 from core.work.claim import Claim
 from core.work.progress import record_events
 
-PHASES = ("validate", "prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish")
+PHASES = (
+    "validate",
+    "prepare",
+    "measure",
+    "inspect",
+    "train",
+    "consolidate",
+    "evaluate",
+    "publish",
+)
 
 
 def at_step(number: int, phase: str = "train") -> ProgressEvent:
@@ -33,7 +44,12 @@ def told(desk: Any, claim: Claim, event: JobEvent, *, after_s: float = 0.0) -> d
 def learned(desk: Any, model: str, costs: dict[str, float]) -> str:
     """A job that has succeeded; the id of its job."""
     job: str = desk.begin(model)[0]
-    desk.set(job, state=str(State.SUCCEEDED), progress={"phase": "publish", "costs": costs}, lease_until=None)
+    desk.set(
+        job,
+        state=str(State.SUCCEEDED),
+        progress={"phase": "publish", "costs": costs},
+        lease_until=None,
+    )
     return job
 
 
@@ -104,7 +120,9 @@ def test_a_first_job_in_closed_form_spends_its_time_before_it_trains(desk: Any) 
     assert told(desk, claim, PhaseEvent(phase="consolidate"))["done"] - before < 0.02
 
 
-def test_the_first_job_of_a_model_has_usual_weights_and_its_time_is_known_when_it_has_run(desk: Any) -> None:
+def test_the_first_job_of_a_model_has_usual_weights_and_its_time_is_known_when_it_has_run(
+    desk: Any,
+) -> None:
     _, claim = desk.begin()
     progress = told(desk, claim, at_step(0))
     assert not progress["is_measured"] and progress["left_s"] is None
@@ -119,7 +137,12 @@ def test_the_share_never_falls_and_is_never_whole_before_the_end(desk: Any) -> N
     _, claim = desk.begin()
     seen = []
     for phase in PHASES:
-        for event in (PhaseEvent(phase=phase), at_step(40, phase), at_step(20, phase), at_step(100, phase)):
+        for event in (
+            PhaseEvent(phase=phase),
+            at_step(40, phase),
+            at_step(20, phase),
+            at_step(100, phase),
+        ):
             seen.append(told(desk, claim, event, after_s=1)["done"])
     assert seen == sorted(seen) and len(set(seen)) > len(PHASES)
     assert seen[-1] == job_share.MOST_DONE
@@ -193,7 +216,14 @@ def test_rows_of_older_code_are_answered(
 
 def test_a_job_that_older_code_began_goes_on(desk: Any) -> None:
     _, claim = desk.begin()
-    old = {"phase": "train", "at": 1.0, "step": 5, "total_steps": 100, "images": 5, "images_per_s": None}
+    old = {
+        "phase": "train",
+        "at": 1.0,
+        "step": 5,
+        "total_steps": 100,
+        "images": 5,
+        "images_per_s": None,
+    }
     desk.set(claim.job_id, progress=old)
     progress = told(desk, claim, at_step(50))
     assert 0 < progress["done"] < 1 and progress["costs"] == {}

@@ -1,4 +1,6 @@
-"""The line of a model as a property: any order of requests and endings, and planted bugs are found."""
+"""The line of a model as a property: any order of requests and endings, and planted bugs
+are found.
+"""
 
 import os
 from collections.abc import Callable

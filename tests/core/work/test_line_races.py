@@ -1,5 +1,5 @@
-"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody waits for
-each other."""
+"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody
+waits for each other."""
 
 import contextlib
 import random
@@ -38,7 +38,9 @@ def failed_and_waiting(desk: Any) -> tuple[str, str]:
 
 
 def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
-    """A claim between whose look at the queue and whose lock of the model somebody retries `job`."""
+    """A claim between whose look at the queue and whose lock of the model somebody retries
+    `job`.
+    """
     locked, thread = claims.line.lock_model, None
 
     def retry() -> None:
@@ -49,7 +51,9 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
         if thread is None and threading.current_thread() is threading.main_thread():
             thread = threading.Thread(target=retry)
             thread.start()
-            thread.join(0.1 if desk.db.dialect == "sqlite" else 60)  # SQLite lets no second writer in
+            thread.join(
+                0.1 if desk.db.dialect == "sqlite" else 60
+            )  # SQLite lets no second writer in
         return locked(session, model_id)
 
     monkeypatch.setattr(claims.line, "lock_model", locked_late)
@@ -79,7 +83,9 @@ def test_a_claim_without_the_second_look_is_found(
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite's writers are alone
-def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_holds(desk: Any) -> None:
+def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_holds(
+    desk: Any,
+) -> None:
     """The other waits for the model: waiting for him in turn would be a deadlock."""
     job = desk.submit(desk.model())
     with desk.db.write() as retrying:
@@ -93,7 +99,9 @@ def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_hol
 def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     desk: Any, actor: Actor
 ) -> None:
-    """Three workers and three people on two models; a deadlock of the database would be an error."""
+    """Three workers and three people on two models; a deadlock of the database would be an
+    error.
+    """
     made = [desk.model(gate={"min_new_task": 0.5}) for _ in range(2)]
     for model in made:
         for _ in range(8):
@@ -112,7 +120,9 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 way = draw.random()
                 if way < 0.7:
                     correct = 9 if draw.random() < 0.6 else 1
-                    result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
+                    result = desk.result(
+                        {"head": claim.job_id}, [("new", claim.task_number, correct, 10)]
+                    )
                     publish_result(desk.db, desk.store, claim, result)
                 elif way < 0.85:
                     claims.fail(desk.db, claim, "code", "no")
@@ -159,7 +169,8 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             raise
 
     workers, people = (
-        [threading.Thread(target=guarded, args=(run, seed)) for seed in range(3)] for run in (worker, person)
+        [threading.Thread(target=guarded, args=(run, seed)) for seed in range(3)]
+        for run in (worker, person)
     )
     for thread in (*workers, *people):
         thread.start()

@@ -1,4 +1,6 @@
-"""Losses beside production, counted by a publish from the answers of its versions, against slow loops over images."""
+"""Losses beside production, counted by a publish from the answers of its versions, against slow
+loops over images.
+"""
 
 import json
 from collections import Counter
@@ -23,7 +25,9 @@ CLASSES = [["1a", "1b"], ["2a", "2b"], ["3a", "3b"]]
 
 
 class Stream:
-    """Versions of a model whose answers are drawn at random; scores [N, C] and true rows [N] by version and task."""
+    """Versions of a model whose answers are drawn at random; scores [N, C] and true rows [N] by
+    version and task.
+    """
 
     def __init__(self, desk: Desk, **values: Any) -> None:
         self.desk = desk
@@ -33,7 +37,9 @@ class Stream:
         self.generator = torch.Generator().manual_seed(3)
 
     def learn(self, *, right: float = 3.0, ranked: bool = True) -> dict[str, Any]:
-        """Publish the next version, whose scores of the true class are `right` higher; what was counted of it."""
+        """Publish the next version, whose scores of the true class are `right` higher; what was
+        counted of it.
+        """
         _, claim = self.desk.begin(self.model)
         number = claim.task_number or 0
         width = 2 * number
@@ -43,8 +49,12 @@ class Stream:
             scores = torch.randn(IMAGES, width, generator=self.generator)
             scores[torch.arange(IMAGES), self.targets[task]] += right
             self.scores[number, task] = scores
-        answers = {("new", task): self._answers(number, task, ranked) for task in range(1, number + 1)}
-        answers |= {("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)}
+        answers = {
+            ("new", task): self._answers(number, task, ranked) for task in range(1, number + 1)
+        }
+        answers |= {
+            ("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)
+        }
         result = self._result(number, answers)
         published = publish_result(self.desk.db, self.desk.store, claim, result)
         return self._counted(published.number)
@@ -82,7 +92,9 @@ class Stream:
         return found
 
     def images(self, task: int, old: int, new: int) -> list[tuple[int, int, int, int]]:
-        """(true row, old answer, new answer among the old's classes, new answer) of each image, one after the other."""
+        """(true row, old answer, new answer among the old's classes, new answer) of each image, one
+        after the other.
+        """
         found = []
         for i in range(IMAGES):
             before = self.scores[old, task][i].tolist()
@@ -186,7 +198,9 @@ def test_production_that_a_person_put_elsewhere_is_read_from_the_store(stream: S
     counted = stream.learn()
     images = stream.images(1, 1, 3)
     assert counted["forgotten"]["against"] == 1 and counted["forgotten"]["images"] == IMAGES
-    assert counted["forgotten"]["negative"] == sum(old == truth != best for truth, old, best, _ in images)
+    assert counted["forgotten"]["negative"] == sum(
+        old == truth != best for truth, old, best, _ in images
+    )
 
 
 def test_answers_without_rankings_are_not_measured_in_words(stream: Stream) -> None:
@@ -212,9 +226,14 @@ def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> No
 
 def test_images_that_were_deleted_are_not_compared(stream: Stream) -> None:
     stream.learn()
-    stream.desk.change(Task, stream.desk.all(Task, model_id=stream.model)[0].id, data_deleted_at=1.0)
+    stream.desk.change(
+        Task, stream.desk.all(Task, model_id=stream.model)[0].id, data_deleted_at=1.0
+    )
     counted = stream.learn()
-    assert counted["forgotten"]["missing"] == "no earlier task has held-out images that both versions answer"
+    assert (
+        counted["forgotten"]["missing"]
+        == "no earlier task has held-out images that both versions answer"
+    )
 
 
 def test_a_model_from_before_the_checks_counts_nothing(desk: Desk) -> None:

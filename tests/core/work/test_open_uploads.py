@@ -1,4 +1,6 @@
-"""Uploads that nobody finished: what goes when their time is over, what stays, and that a check knows them."""
+"""Uploads that nobody finished: what goes when their time is over, what stays, and that a check
+knows them.
+"""
 
 import hashlib
 import os
@@ -40,7 +42,9 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
             desk.store.put_bytes(key, data)
             sha256 = hashlib.sha256(data).hexdigest()
             session.add(
-                Chunk(upload_id=upload_id, offset=row.offset, bytes=len(data), sha256=sha256, key=key)
+                Chunk(
+                    upload_id=upload_id, offset=row.offset, bytes=len(data), sha256=sha256, key=key
+                )
             )
             row.offset += len(data)
     return upload_id
@@ -56,10 +60,14 @@ def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
 
 
 def checked(desk: Any, **options: Any) -> list[tuple[str, str]]:
-    return [(d.kind, d.object) for d in consistency.check(desk.db, desk.store, desk.settings, **options)]
+    return [
+        (d.kind, d.object) for d in consistency.check(desk.db, desk.store, desk.settings, **options)
+    ]
 
 
-def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_after_a_day(desk: Any) -> None:
+def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_after_a_day(
+    desk: Any,
+) -> None:
     desk.model()
     kept, over = upload(desk, b"ab", b"cd"), upload(desk, b"ef", b"gh", hours=0)
     young, old = left_by_a_crash(desk, kept, 0.5), left_by_a_crash(desk, over, 1.5)
@@ -96,13 +104,23 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
     desk.model()
     one = upload(desk, b"ab", b"cd", b"ef", b"gh")
     assert checked(desk, verify=True) == []
-    missing, short, damaged = (chunks.make_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2)))
+    missing, short, damaged = (
+        chunks.make_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
+    )
     desk.store.delete(missing)
     desk.store.put_bytes(short, b"c")
     desk.store.put_bytes(damaged, b"xx")
-    assert sorted(checked(desk, verify=True)) == [("digest", damaged), ("missing", missing), ("size", short)]
+    assert sorted(checked(desk, verify=True)) == [
+        ("digest", damaged),
+        ("missing", missing),
+        ("size", short),
+    ]
     consistency.repair(
-        desk.db, desk.store, desk.blobs, desk.settings, consistency.check(desk.db, desk.store, desk.settings)
+        desk.db,
+        desk.store,
+        desk.blobs,
+        desk.settings,
+        consistency.check(desk.db, desk.store, desk.settings),
     )
     assert len(desk.all(Chunk)) == 4  # they are told, and left alone
 

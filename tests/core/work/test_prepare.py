@@ -14,7 +14,9 @@ from core.work.prepare import prepare_job
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
-    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}")
+    path = prepare_job(
+        desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}"
+    )
     return json.loads(path.read_text())
 
 
@@ -153,7 +155,9 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     job_id, claim = desk.begin()
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
-        damage.mark_damaged(session, Blobs.make_key(desk.task(job_id).train_sha256), "digest", "", 1.0)
+        damage.mark_damaged(
+            session, Blobs.make_key(desk.task(job_id).train_sha256), "digest", "", 1.0
+        )
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
         spec_of(desk, claim)
 

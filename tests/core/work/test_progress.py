@@ -1,4 +1,6 @@
-"""Progress: events in order, the newest in the job's row, speed and time left, only under the fence."""
+"""Progress: events in order, the newest in the job's row, speed and time left, only under the
+fence.
+"""
 
 from typing import Any
 
@@ -28,7 +30,9 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
             step(2, 64),
         ],
     )
-    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"][1:]  # after the claim's line
+    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"][
+        1:
+    ]  # after the claim's line
     assert [event.type for event in events] == ["progress", "progress", "metric", "log", "progress"]
     assert events[2].data == {"name": "loss", "step": 1, "value": 0.5}
     progress = desk.job(job_id).progress
@@ -76,7 +80,10 @@ def test_each_batch_is_one_revision(desk: Any) -> None:
 def test_other_events_are_left_out(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     record_events(desk.db, desk.claim(), [DoneEvent(path="/x")])
-    assert [event.type for event in desk.all(Event, job_id=job_id)] == ["log", "state"]  # of the claim
+    assert [event.type for event in desk.all(Event, job_id=job_id)] == [
+        "log",
+        "state",
+    ]  # of the claim
 
 
 def test_a_zombie_cannot_write_progress(desk: Any) -> None:
@@ -105,7 +112,9 @@ def said(desk: Any, job_id: str) -> list[str]:
 def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
     job_id, claim = desk.begin()
     record_events(desk.db, claim, [step(10, 1000, epochs=2)])
-    desk.set(job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2})
+    desk.set(
+        job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2}
+    )
     record_events(desk.db, claim, [step(50, 5000, epochs=2), step(51, 5100, epochs=2, epoch=2)])
     (line,) = said(desk, job_id)
     assert line.startswith("Epoch 1 of 2, loss 0.5, ") and line.endswith(" images/s.")

@@ -1,8 +1,10 @@
-"""The protocol of jobs as a state machine against the real database layer: any interleaving of workers and people.
+"""The protocol of jobs as a state machine against the real database layer: any interleaving of
+workers and people.
 
-Each rule is one transaction of the product, and the machine keeps what must have come of it in its own, simple terms.
-What held versions, rollbacks and retries mean for a model's line is tested by `test_line`.
-Workers never forget a claim, so every one of them may become a zombie that goes on where it was.
+Each rule is one transaction of the product, and the machine keeps what must have come of it in its
+own, simple terms. What held versions, rollbacks and retries mean for a model's line is tested by
+`test_line`. Workers never forget a claim, so every one of them may become a zombie that goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Expected:
 
 @dataclass
 class Line:
-    """What a model must be: its versions' jobs in order, the highest fence, and where production stood."""
+    """What a model must be: its versions' jobs in order, the highest fence, and where production
+    stood.
+    """
 
     jobs: list[str] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
@@ -87,7 +91,9 @@ class Protocol(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self.desk.db.write() as session:  # jobs of one example are not claimed in the next
-            session.execute(update(Job).values(state="cancelled", fence=None, lease_until=None, worker=None))
+            session.execute(
+                update(Job).values(state="cancelled", fence=None, lease_until=None, worker=None)
+            )
 
     # People.
 
@@ -217,7 +223,9 @@ class Protocol(RuleBasedStateMachine):
         how=st.sampled_from(["stopped", "requeue", "outage", "fail"]),
     )
     def zombie_goes_on(self, pick: int, cancelled: bool, how: str) -> None:
-        """Whoever has lost a job, perhaps one that was to be cancelled, comes back at once and wants to end it."""
+        """Whoever has lost a job, perhaps one that was to be cancelled, comes back at once and
+        wants to end it.
+        """
         claim = self.owned(pick)
         if claim is None:
             return
@@ -266,7 +274,10 @@ class Protocol(RuleBasedStateMachine):
         now = self.expected[job]
         now.strikes += strike
         now.owner = None
-        asked = {State.CANCELLING: State.CANCELLED, State.PAUSING: State.FAILED if failed else State.PAUSED}
+        asked = {
+            State.CANCELLING: State.CANCELLED,
+            State.PAUSING: State.FAILED if failed else State.PAUSED,
+        }
         over = failed or (strike and now.strikes >= claims.MAX_STRIKES)
         now.state = asked.get(now.state, State.FAILED if over else State.QUEUED)
 
@@ -293,7 +304,9 @@ def machine(desk: Any) -> Iterator[Callable[[], Protocol]]:
 
 
 @pytest.mark.slow
-def test_any_interleaving_of_workers_and_people_keeps_the_protocol(machine: Callable[[], Protocol]) -> None:
+def test_any_interleaving_of_workers_and_people_keeps_the_protocol(
+    machine: Callable[[], Protocol],
+) -> None:
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
@@ -330,8 +343,10 @@ def test_a_planted_bug_is_found(
     machine: Callable[[], Protocol], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bug: str
 ) -> None:
     monkeypatch.setattr(*PLANTED[bug])
-    # Far more than are needed: which are drawn depends on the modules that are loaded (Hypothesis takes their
-    # constants).
+    # Far more than are needed: which are drawn depends on the modules that are loaded (Hypothesis
+    # takes their constants).
     enough = settings(SETTINGS, max_examples=max(1000, INTERLEAVINGS), phases=[Phase.generate])
-    with pytest.raises((AssertionError, pytest.fail.Exception, ExceptionGroup, KeyError, WrongState)):
+    with pytest.raises(
+        (AssertionError, pytest.fail.Exception, ExceptionGroup, KeyError, WrongState)
+    ):
         run_state_machine_as_test(machine, settings=enough)

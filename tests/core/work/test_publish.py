@@ -20,7 +20,9 @@ FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
 
 
-def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None, **more: Any) -> int:
+def learn(
+    desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None, **more: Any
+) -> int:
     """Submit, claim and publish one task."""
     _, claim = desk.begin(model)
     number = claim.task_number
@@ -48,7 +50,10 @@ def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> 
     results = desk.all(Result, model_id=model)
     assert [(r.version, r.task, r.correct) for r in results] == [(0, 1, 1), (1, 1, 9)]
     assert desk.aliases(model) == {"production": 1, "latest": 1}
-    assert [(m.alias, m.previous) for m in desk.all(AliasMove)] == [("latest", None), ("production", 0)]
+    assert [(m.alias, m.previous) for m in desk.all(AliasMove)] == [
+        ("latest", None),
+        ("production", 0),
+    ]
     assert [audit.action for audit in desk.all(Audit)] == ["version.publish"]
     states = [e.data["state"] for e in desk.all(Event, job_id=job_id) if e.type == "state"]
     assert states == ["running", "succeeded"]
@@ -79,7 +84,11 @@ def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> Non
     for network in (None, prompted):
         learn(desk, model, network=network)
     manifests = [version.manifest.to_json() for version in desk.all(Version, model_id=model)]
-    assert [manifest.get("network", "plain") for manifest in manifests] == ["plain", "plain", prompted]
+    assert [manifest.get("network", "plain") for manifest in manifests] == [
+        "plain",
+        "plain",
+        prompted,
+    ]
 
 
 def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
@@ -88,7 +97,10 @@ def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
     learn(desk, model, {**FIRST, "head": "another head"})
     versions = desk.all(Version, model_id=model)
     assert (versions[1].bytes, versions[1].bytes_new) == (6, 6)
-    assert (versions[2].bytes, versions[2].bytes_new) == (4 + len("another head"), len("another head"))
+    assert (versions[2].bytes, versions[2].bytes_new) == (
+        4 + len("another head"),
+        len("another head"),
+    )
 
 
 def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
@@ -109,12 +121,21 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
     assert first == again == Published(1, "published")
     assert len(desk.all(Version)) == 2
     assert len(desk.all(Event, type="state")) == 2
-    assert publish_result(desk.db, desk.store, claim, desk.folder / "gone") == first  # the commit is enough
+    assert (
+        publish_result(desk.db, desk.store, claim, desk.folder / "gone") == first
+    )  # the commit is enough
 
 
 @pytest.mark.parametrize(
     "step",
-    ["write_measured", "judge_version", "_add_version", "_end_job", "change_state", "lock_claimed_job"],
+    [
+        "write_measured",
+        "judge_version",
+        "_add_version",
+        "_end_job",
+        "change_state",
+        "lock_claimed_job",
+    ],
 )
 def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
     desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, step: str
@@ -132,7 +153,12 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
             publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.RUNNING
     assert len(desk.all(Version)) == 1
-    assert not desk.all(Part) and not desk.all(Result) and not desk.all(AliasMove) and not desk.all(Audit)
+    assert (
+        not desk.all(Part)
+        and not desk.all(Result)
+        and not desk.all(AliasMove)
+        and not desk.all(Audit)
+    )
     assert desk.all(Model)[0].next_version == 1
     assert publish_result(desk.db, desk.store, claim, result).number == 1
 
@@ -186,7 +212,9 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
     assert [part.name for part in desk.all(Part)] == list(FIRST)
 
 
-@pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
+@pytest.mark.parametrize(
+    ("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)]
+)
 def test_a_stop_that_came_first_wins_over_publishing(
     desk: Any, ready: Any, asked: Action, ends: State
 ) -> None:
@@ -200,7 +228,9 @@ def test_a_stop_that_came_first_wins_over_publishing(
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("asked", [Action.PAUSE, Action.CANCEL])
-def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, asked: Action) -> None:
+def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
+    desk: Any, asked: Action
+) -> None:
     for _ in range(3):
         job_id, claim = desk.begin()
         result = desk.result(FIRST, CELLS)
@@ -258,7 +288,14 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
         "checks": [
             {"name": "max_forgetting", "limit": 0.1, "value": pytest.approx(0.6), "passed": False},
             {"name": "min_new_task", "limit": 0.5, "value": 0.9, "passed": True},
-            {"name": "lost_tasks", "limit": 0, "value": 0, "passed": True, "tasks": [], "classes": []},
+            {
+                "name": "lost_tasks",
+                "limit": 0,
+                "value": 0,
+                "passed": True,
+                "tasks": [],
+                "classes": [],
+            },
             {"name": "parent_rolled_back", "limit": 1, "value": 1, "passed": True},
         ],
     }

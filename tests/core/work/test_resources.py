@@ -1,4 +1,6 @@
-"""Resources that jobs ask for and workers offer, and the device on which an interrupted job continues."""
+"""Resources that jobs ask for and workers offer, and the device on which an interrupted job
+continues.
+"""
 
 from typing import Any
 

@@ -78,7 +78,9 @@ def test_the_training_part_waits_for_the_day_that_its_task_names(
 
 
 @pytest.mark.parametrize("states", [["succeeded"], ["failed"], ["rejected"]])
-def test_nothing_that_could_be_learned_again_goes_while_its_task_stops_the_line(states: list[str]) -> None:
+def test_nothing_that_could_be_learned_again_goes_while_its_task_stops_the_line(
+    states: list[str],
+) -> None:
     found = decide(states, ended=OLD, until=OLD, stops=True)
     assert not found.train and not found.held_out
 

@@ -1,4 +1,6 @@
-"""The retention table of the design, row by row: kept until its time, then gone from database and store."""
+"""The retention table of the design, row by row: kept until its time, then gone from database and
+store.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -179,7 +181,14 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
             files = snapshots.upload_files(desk.store, key, sorted(desk.snapshot().iterdir()))
-            best = {"key": key, "files": files, "fence": claim.fence, "number": 1, "step": 4, "correct": 3}
+            best = {
+                "key": key,
+                "files": files,
+                "fence": claim.fence,
+                "number": 1,
+                "step": 4,
+                "correct": 3,
+            }
             desk.set(job, anytime=StoredAnytime.from_json(best))
         if end == "failed":
             claims.fail(desk.db, claim, "code", "x")
@@ -208,7 +217,9 @@ def export(desk: Any) -> Callable[[], bool]:
     sha256 = desk.blob("a download")
     with desk.db.write() as session:
         made = desk.db.now(session)
-        session.add(Export(version_id=version, format="x", sha256=sha256, bytes=10, created_at=made))
+        session.add(
+            Export(version_id=version, format="x", sha256=sha256, bytes=10, created_at=made)
+        )
     return agreed(desk, sha256, lambda: bool(desk.all(Export)))
 
 
@@ -217,7 +228,14 @@ def idempotency(desk: Any) -> Callable[[], bool]:
     with desk.db.write() as session:
         made = desk.db.now(session)
         session.add(
-            Idempotency(owner_id=desk.owner, route="r", key="k", fingerprint="f", headers={}, created_at=made)
+            Idempotency(
+                owner_id=desk.owner,
+                route="r",
+                key="k",
+                fingerprint="f",
+                headers={},
+                created_at=made,
+            )
         )
     return lambda: bool(desk.all(Idempotency))
 
@@ -274,7 +292,9 @@ TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
 """What, how it comes about, and for how many days it is kept."""
 
 
-@pytest.mark.parametrize(("make", "days"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    ("make", "days"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
 def test_it_is_kept_until_its_time_and_gone_afterwards(
     desk: Any, clock: Clock, make: Callable[[Any], Callable[[], bool]], days: float
 ) -> None:

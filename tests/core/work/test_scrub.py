@@ -1,4 +1,6 @@
-"""The scrub: everything named is hashed once in a pass, by one worker, as fast as is allowed; damage is marked."""
+"""The scrub: everything named is hashed once in a pass, by one worker, as fast as is allowed;
+damage is marked.
+"""
 
 import hashlib
 import os
@@ -52,8 +54,17 @@ def desk(desk: Any) -> Any:
     desk.store = Watched(desk.store)
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
-        session.add(Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9))
-        row = Base(id="bas_1", owner_id=desk.owner, architecture={}, sha256=desk.base, bytes=6, created_at=0)
+        session.add(
+            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9)
+        )
+        row = Base(
+            id="bas_1",
+            owner_id=desk.owner,
+            architecture={},
+            sha256=desk.base,
+            bytes=6,
+            created_at=0,
+        )
         session.add(row)
         for task in session.query(Task).filter(Task.archive_key.is_not(None)):
             task.sha256 = hashlib.sha256(b"zip").hexdigest()
@@ -61,7 +72,10 @@ def desk(desk: Any) -> Any:
 
 
 def scrubber(
-    desk: Any, worker: str = "w", pause: Callable[[float], bool] = lambda _seconds: False, **settings: Any
+    desk: Any,
+    worker: str = "w",
+    pause: Callable[[float], bool] = lambda _seconds: False,
+    **settings: Any,
 ) -> Scrubber:
     given = Settings(data_dir=desk.settings.data_dir, threads=1, **settings)
     return Scrubber(desk.db, desk.store, given, worker, pause)
@@ -142,28 +156,38 @@ def test_a_marked_object_is_read_again_only_when_somebody_has_written_to_it(desk
     assert desk.store.reads[head] == before
 
 
-def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_the_blob(desk: Any) -> None:
+def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_the_blob(
+    desk: Any,
+) -> None:
     """Bits rot without another time or inode: what this process has verified is no proof."""
     path = desk.folder / "again"
     path.write_text("h")
     blobs = Blobs(desk.store.inner, desk.folder / "cache", marks=damage.Marks(desk.db))
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
-        damage.mark_damaged(session, Blobs.make_key(sha256), "digest", "as it is now", desk.db.now(session))
+        damage.mark_damaged(
+            session, Blobs.make_key(sha256), "digest", "as it is now", desk.db.now(session)
+        )
     inode = desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino
     blobs.put_file(path)
     assert marks(desk) == {}
-    assert desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino != inode, "it was not written anew"
+    assert desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino != inode, (
+        "it was not written anew"
+    )
 
 
-def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(desk: Any) -> None:
+def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(
+    desk: Any,
+) -> None:
     desk.store.put_bytes(Blobs.make_key(desk.download), b"A download")
     scrubber(desk).round()
     assert desk.all(Export) == [] and marks(desk) == {}
     assert desk.store.stat(Blobs.make_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
-        session.add(Export(version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9))
+        session.add(
+            Export(version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9)
+        )
         damage.mark_damaged(session, part(desk, "head"), "digest", "", 0.0)
     assert desk.all(Export) == []
 
@@ -177,7 +201,9 @@ def test_a_mark_goes_when_nothing_names_the_object_any_more(desk: Any) -> None:
     assert marks(desk) == {} and desk.store.stat(head) is None
 
 
-def test_what_is_deleted_while_it_is_read_is_no_damage(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_deleted_while_it_is_read_is_no_damage(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     buffer = part(desk, "buffer")
 
     def stat(self: Watched, key: str) -> Any:
@@ -286,7 +312,14 @@ Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pau
 @pytest.mark.slow
 def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: Any) -> None:
     add_bases(desk, 40)
-    command = [sys.executable, "-c", _KILLED, desk.db.url, str(desk.settings.data_dir), str(desk.store.root)]
+    command = [
+        sys.executable,
+        "-c",
+        _KILLED,
+        desk.db.url,
+        str(desk.settings.data_dir),
+        str(desk.store.root),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = [process.stdout.readline().strip() for _ in range(20)]

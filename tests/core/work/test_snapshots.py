@@ -57,7 +57,10 @@ def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
         assert desk.job(job_id).snapshot == before
         assert desk.keys("snapshots/") == sorted(before.keys)
         owner = claims.claim_job(desk.db, "owner", 60)
-        assert owner is None or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
+        assert (
+            owner is None
+            or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
+        )
 
 
 def test_a_zombie_beside_a_newer_snapshot_changes_nothing(desk: Any) -> None:
@@ -96,11 +99,18 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
     desk.register(claim, "weights")
     desk.store.put_bytes(desk.job(job_id).snapshot.key + "tensors.safetensors", b"weighty")
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
-    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["info", "warning"]
+    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == [
+        "info",
+        "warning",
+    ]
 
 
-@pytest.mark.parametrize("change", [{"recipe": {"method": {"name": "ewc-online"}}}, {"parent_version": 4}])
-def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(desk: Any, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"recipe": {"method": {"name": "ewc-online"}}}, {"parent_version": 4}]
+)
+def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(
+    desk: Any, change: dict[str, Any]
+) -> None:
     job_id, claim = desk.begin()
     desk.register(claim)
     desk.set(job_id, **change)
@@ -120,7 +130,9 @@ def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
 
 
 def snapshot_of_before(desk: Any, job_id: str, code: str) -> None:
-    """Let the job's snapshot be one whose origin names a code version, as all did before formats had numbers."""
+    """Let the job's snapshot be one whose origin names a code version, as all did before formats
+    had numbers.
+    """
     job = desk.job(job_id)
     parts = {"recipe": job.recipe, "parent": job.parent_version, "code": code}
     origin = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

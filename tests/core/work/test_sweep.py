@@ -57,7 +57,9 @@ def test_expired_exports_go_with_their_bytes(desk: Any) -> None:
     with desk.db.write() as session:
         now = desk.db.now(session)
         for name, at in (("a", now - 8 * DAY_S), ("b", now)):
-            session.add(Export(version_id=version, format=name, sha256=sha256, bytes=9, created_at=at))
+            session.add(
+                Export(version_id=version, format=name, sha256=sha256, bytes=9, created_at=at)
+            )
     desk.sweep()
     assert [export.format for export in desk.all(Export)] == ["b"]
     assert desk.blobs.has(sha256)
@@ -90,10 +92,14 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
     claim = desk.claim()
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
-        change_state(session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session))
+        change_state(
+            session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session)
+        )
     parts = {part.sha256 for part in desk.all(Part)}
     desk.sweep()
-    assert parts and all(desk.blobs.has(sha256) for sha256 in parts)  # the job may still read its parent
+    assert parts and all(
+        desk.blobs.has(sha256) for sha256 in parts
+    )  # the job may still read its parent
     claims.complete_stop(desk.db, claim)
     desk.sweep()
     assert not any(desk.blobs.has(sha256) for sha256 in parts)
@@ -132,7 +138,9 @@ def test_unused_blobs_are_looked_for_once_a_day(desk: Any) -> None:
     assert desk.blobs.has(orphan)
 
 
-def test_a_crash_between_marking_and_deleting_is_repaired(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_marking_and_deleting_is_repaired(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from core.work import retention
 
     desk.submit(desk.model(training_data_days=0.0))
@@ -175,7 +183,9 @@ def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
 
 @pytest.mark.parametrize("prefix", ["snapshots", "anytime"])
 @pytest.mark.parametrize("end", ["published", "failed", "given back"])
-def test_what_an_attempt_left_unregistered_goes_when_it_is_over(desk: Any, prefix: str, end: str) -> None:
+def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
+    desk: Any, prefix: str, end: str
+) -> None:
     job_id, claim = desk.begin()
     if end == "published":
         desk.publish(claim=claim)
@@ -191,7 +201,9 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(desk: Any, prefi
 @pytest.mark.parametrize("of", ["uploads", "writers of the store"])
 def test_files_that_a_crash_left_half_written_go_after_a_day(desk: Any, of: str) -> None:
     """Only the worker starts again after a crash of a worker: nobody else looks there."""
-    folder = desk.settings.make_folder("spool") if of == "uploads" else desk.store.root / ".incoming"
+    folder = (
+        desk.settings.make_folder("spool") if of == "uploads" else desk.store.root / ".incoming"
+    )
     for name in ("old", "new"):
         (folder / name).write_text("images")
     os.utime(folder / "old", (1.0, 1.0))

@@ -1,8 +1,10 @@
-"""A sweep without any grace, beside those who name blobs: no blob that a row names is ever missing."""
+"""A sweep without any grace, beside those who name blobs: no blob that a row names is ever
+missing.
+"""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -89,15 +91,21 @@ def sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
 @pytest.mark.slow
 @pytest.mark.both_databases
 def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> None:
-    """Three models publish parts that they share, and delete them again; two sweeps run all the time."""
+    """Three models publish parts that they share, and delete them again; two sweeps run all the
+    time.
+    """
     models = [desk.model() for _ in range(3)]
     rounds = 4
-    names: Callable[[int], dict[str, str]] = lambda n: {"backbone": f"shared {n % 2}", "head": f"own {n}"}  # noqa: E731
+
+    def names(n: int) -> dict[str, str]:
+        return {"backbone": f"shared {n % 2}", "head": f"own {n}"}
+
     for model in models:
         for _ in range(rounds):
             desk.submit(model)
     results = [
-        desk.result(names(n), [("new", 1 + n // len(models), 1, 2)]) for n in range(len(models) * rounds)
+        desk.result(names(n), [("new", 1 + n // len(models), 1, 2)])
+        for n in range(len(models) * rounds)
     ]
 
     def learn() -> int:
@@ -105,13 +113,17 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
             time.sleep(0.01)  # the jobs that are left are all of a model that has one under way
         number = publish.publish_result(desk.db, desk.store, claim, results.pop()).number
         missing = [
-            part.name for part in desk.all(Part) if not part.deleted_at and not desk.blobs.has(part.sha256)
+            part.name
+            for part in desk.all(Part)
+            if not part.deleted_at and not desk.blobs.has(part.sha256)
         ]
         assert not missing
         return number
 
     with sweeping(desk, 2) as raised, ThreadPoolExecutor(3) as pool:
-        numbers = [done.result() for _ in range(rounds) for done in [pool.submit(learn) for _ in models]]
+        numbers = [
+            done.result() for _ in range(rounds) for done in [pool.submit(learn) for _ in models]
+        ]
     assert not raised
     assert sorted(numbers) == sorted(list(range(1, rounds + 1)) * len(models))
     assert len(desk.all(Version)) == len(models) * (rounds + 1)

@@ -27,7 +27,13 @@ def litter(desk: Any) -> None:
         session.add(Event(job_id=failed, type="log", data={}, at=1.0))
         version = session.query(Version).filter_by(model_id=models[2]).one().id
         session.add(
-            Export(version_id=version, format="x", sha256=desk.blob("a download"), bytes=10, created_at=1.0)
+            Export(
+                version_id=version,
+                format="x",
+                sha256=desk.blob("a download"),
+                bytes=10,
+                created_at=1.0,
+            )
         )
     desk.set(failed, finished_at=1.0)
     orphan = desk.blob("left by a crash")
@@ -37,7 +43,10 @@ def litter(desk: Any) -> None:
 
 def everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
     rows = [
-        sorted(repr({c.key: getattr(row, c.key) for c in table.__table__.columns}) for row in desk.all(table))
+        sorted(
+            repr({c.key: getattr(row, c.key) for c in table.__table__.columns})
+            for row in desk.all(table)
+        )
         for table in (Task, Event, Export, Version)
     ]
     return {info.key: info.size for info in desk.store.list("")}, rows
@@ -59,7 +68,10 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
         "1 rows of events", "1 rows of exports", "2 rows of parts",
     }  # fmt: skip
     reasons = {removal.object: removal.reason for removal in told}
-    assert reasons["snapshots/job_gone/00000001-000001/x"] == "snapshot of a job that is over, or superseded"
+    assert (
+        reasons["snapshots/job_gone/00000001-000001/x"]
+        == "snapshot of a job that is over, or superseded"
+    )
     assert reasons["1 rows of events"] == "expired event or idempotency record"
     assert dry_run(desk.db, desk.store, desk.settings) == []
 

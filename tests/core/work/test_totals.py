@@ -1,4 +1,6 @@
-"""Totals of a model: of its newest version alone, derived, and gone with what they were derived from."""
+"""Totals of a model: of its newest version alone, derived, and gone with what they were derived
+from.
+"""
 
 import hashlib
 import json
@@ -24,7 +26,10 @@ def learn(desk: Desk, model: str, **values: Any) -> str:
     number = claim.task_number or 0
     parts = {f"statistics.{number}": f"sums {number}", f"features.{number}": f"features {number}"}
     result = desk.result(
-        {"head": f"h{number}", **parts}, [("new", number, 1, 2)], method=METHOD, totals="totals.safetensors"
+        {"head": f"h{number}", **parts},
+        [("new", number, 1, 2)],
+        method=METHOD,
+        totals="totals.safetensors",
     )
     content = f"{model} up to {number}"
     (result / "totals.safetensors").write_text(content)
@@ -43,7 +48,9 @@ def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
 ALL = ["statistics.2", "features.2", "statistics.1", "features.1"]
 
 
-def test_a_job_that_continues_the_newest_version_reads_totals_in_place_of_all_parts(desk: Desk) -> None:
+def test_a_job_that_continues_the_newest_version_reads_totals_in_place_of_all_parts(
+    desk: Desk,
+) -> None:
     model = desk.model()
     first, second = learn(desk, model), learn(desk, model)
     assert inherited(desk, model) == ["totals"]
@@ -51,7 +58,9 @@ def test_a_job_that_continues_the_newest_version_reads_totals_in_place_of_all_pa
 
 
 @pytest.mark.parametrize("change", ["rolled back", "another method", "damaged", "held"])
-def test_of_any_other_version_or_for_another_method_it_reads_the_parts(desk: Desk, change: str) -> None:
+def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
+    desk: Desk, change: str
+) -> None:
     model = desk.model(on_held="continue")
     learn(desk, model)
     if change == "held":

@@ -23,7 +23,9 @@ def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
 
 
 def claims_until(desk: Any, job: str, *, workers: int) -> int:
-    """How many claims come before that of a job, while each worker ends what it has before it claims again."""
+    """How many claims come before that of a job, while each worker ends what it has before it
+    claims again.
+    """
     busy: list[Any] = []
     for before in range(1000):
         if len(busy) == workers:
@@ -74,7 +76,8 @@ def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "whose", [pytest.param((0, 0), id="of one owner"), pytest.param((1, 0), id="of owners never served")]
+    "whose",
+    [pytest.param((0, 0), id="of one owner"), pytest.param((1, 0), id="of owners never served")],
 )
 def test_jobs_are_claimed_by_their_age(desk: Any, whose: tuple[int, int]) -> None:
     ids, queued = [desk.new_owner(name) for name in "ab"], []
@@ -101,7 +104,9 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
 
 @pytest.mark.slow
 @pytest.mark.both_databases
-def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(desk: Any) -> None:
+def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(
+    desk: Any,
+) -> None:
     """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""
     draw = random.Random(7)
     owners = [desk.new_owner(f"owner-{n}") for n in range(4)]
@@ -121,7 +126,9 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
         else:
             count = Counter(one for one, _ in running)
             able = [one for one in owners if waiting[one]]
-            turn = min(able, key=lambda one: (count[one], served[one], age[waiting[one][0]]), default=None)
+            turn = min(
+                able, key=lambda one: (count[one], served[one], age[waiting[one][0]]), default=None
+            )
             claim = claims.claim_job(desk.db, "w", 60)
             assert (claim and claim.job_id) == (turn and waiting[turn][0]), step
             if claim is not None and turn is not None:
@@ -143,7 +150,9 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
 
 
 @pytest.mark.parametrize(
-    "database", [pytest.param("postgresql", marks=pytest.mark.services("postgresql"))], indirect=True
+    "database",
+    [pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
+    indirect=True,
 )
 def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(desk: Any) -> None:
     desk.new_owner("a")

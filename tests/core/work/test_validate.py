@@ -1,4 +1,6 @@
-"""Validation: dataset first, then one transaction, then the raw archive goes. Decoding itself is faked."""
+"""Validation: dataset first, then one transaction, then the raw archive goes. Decoding itself is
+faked.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ def decode(**values: Any) -> Any:
         allowed = options["allowed_classes"]
         unknown = sorted(set(classes) - set(allowed or classes))
         if unknown:
-            raise LabelsInvalid(f"The model does not know {unknown}; its classes are fixed: {allowed}.")
+            raise LabelsInvalid(
+                f"The model does not know {unknown}; its classes are fixed: {allowed}."
+            )
         return Ingested(
             folder / "train", folder / "held", folder / "traces", classes, allowed or sorted(classes), 4, 1,
             {"rejected": [], "ignored": 1, "duplicates": 0, "data": {"near_duplicates": near}}, ["one warning"],
@@ -49,7 +53,13 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
         folder.mkdir(exist_ok=True)
         validating.validate_archive(
-            desk.db, desk.store, claim, desk.settings, folder, lambda done, total: None, lambda: False
+            desk.db,
+            desk.store,
+            claim,
+            desk.settings,
+            folder,
+            lambda done, total: None,
+            lambda: False,
         )
 
     return validate
@@ -165,7 +175,9 @@ def test_a_crash_before_the_transaction_can_be_repeated(
         with pytest.raises(ZeroDivisionError):
             run(claim)
     assert desk.state(job_id) is State.VALIDATING
-    assert not [e for e in desk.all(Event, job_id=job_id, type="log") if "Decoded" in e.data["message"]]
+    assert not [
+        e for e in desk.all(Event, job_id=job_id, type="log") if "Decoded" in e.data["message"]
+    ]
     assert desk.task(job_id).train_sha256 is None
     assert desk.keys("archives/")
     run(claim)

@@ -1,4 +1,6 @@
-"""The command `perennial compare-methods`: its options, its errors, and a whole run with a service of its own."""
+"""The command `perennial compare-methods`: its options, its errors, and a whole run with a service
+of its own.
+"""
 
 import json
 import os
@@ -39,7 +41,11 @@ def test_the_rows_that_can_be_left_out_are_those_of_the_table() -> None:
         ((), 1, "1 class. A comparison needs at least two"),
         (("--model", "[]"), 2, "--model [] is not a JSON object. Fields of a model are allowed"),
         (("--model", "{"), 2, "--model { is not a JSON object"),
-        (("--base", "random"), 2, f"Possible are {imagenet_base.NAME} and {packaged_base.PACKAGED}"),
+        (
+            ("--base", "random"),
+            2,
+            f"Possible are {imagenet_base.NAME} and {packaged_base.PACKAGED}",
+        ),
         (("--batches", "1"), 2, "'--batches'"),
         (
             tuple(part for row in ROWS for part in ("--without", row)),
@@ -73,9 +79,19 @@ def test_the_base_that_is_not_installed_is_named_with_another(
 def test_a_whole_run_starts_a_service_of_its_own_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(os.environ, "PERENNIAL_DATABASE_URL", "sqlite:////nowhere/of-another-service.db")
-    packaged = ("--base", packaged_base.PACKAGED, "--model", f'{{"base": "{packaged_base.PACKAGED}"}}')
-    folder, file = draw_classes(tmp_path / "photos", "cat", "dog", "owl", "elk"), tmp_path / "figures.json"
+    monkeypatch.setitem(
+        os.environ, "PERENNIAL_DATABASE_URL", "sqlite:////nowhere/of-another-service.db"
+    )
+    packaged = (
+        "--base",
+        packaged_base.PACKAGED,
+        "--model",
+        f'{{"base": "{packaged_base.PACKAGED}"}}',
+    )
+    folder, file = (
+        draw_classes(tmp_path / "photos", "cat", "dog", "owl", "elk"),
+        tmp_path / "figures.json",
+    )
     left_out = ("logistic", "finetune", "full")
     without = [part for row in left_out for part in ("--without", row)]
     done = run(str(folder), *without, *packaged, "--json", str(file))

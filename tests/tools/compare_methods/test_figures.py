@@ -55,12 +55,18 @@ def test_an_estimate_adds_up_the_passes_of_its_rows(rows: tuple[str, ...], secon
 @pytest.mark.parametrize(
     ("rates", "rows", "words"),
     [
-        (RATES, tuple(WORDS), "about 35 minutes on 2 cores; --without full about 19 minutes. Fewer images"),
+        (
+            RATES,
+            tuple(WORDS),
+            "about 35 minutes on 2 cores; --without full about 19 minutes. Fewer images",
+        ),
         (RATES, ("lda", "perennial"), "about 4 minutes on 2 cores."),
         (Rates(0.001, 0.01, 0.0), ("lda",), "about 10 seconds on 2 cores."),
     ],
 )
-def test_an_estimate_says_how_to_make_it_shorter(rates: Rates, rows: tuple[str, ...], words: str) -> None:
+def test_an_estimate_says_how_to_make_it_shorter(
+    rates: Rates, rows: tuple[str, ...], words: str
+) -> None:
     assert words in say_estimate(rates, WORK, rows, 2)
 
 

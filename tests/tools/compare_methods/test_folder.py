@@ -11,8 +11,12 @@ from tools.compare_methods.errors import CannotCompare
 from tools.compare_methods.folder import open_folder
 
 
-@pytest.mark.parametrize("write", [sources.folder, sources.imagefolder, sources.csv_list, sources.shards])
-def test_images_of_each_layout_have_labels_and_bytes(write: Callable[[Path], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "write", [sources.folder, sources.imagefolder, sources.csv_list, sources.shards]
+)
+def test_images_of_each_layout_have_labels_and_bytes(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
     photos = open_folder(write(tmp_path / "photos"))
     assert len({row.label for row in photos.rows}) >= 2
     last = len(photos.rows) - 1
@@ -22,7 +26,10 @@ def test_images_of_each_layout_have_labels_and_bytes(write: Callable[[Path], Pat
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"PK\x03\x04", "is an archive. A comparison takes a folder"), (b"text", "is of no known kind")],
+    [
+        (b"PK\x03\x04", "is an archive. A comparison takes a folder"),
+        (b"text", "is of no known kind"),
+    ],
 )
 def test_a_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(content)

@@ -56,7 +56,9 @@ def test_another_seed_gives_another_order_of_classes() -> None:
 
 
 @given(st.integers(2, 12), st.data())
-def test_classes_are_dealt_into_as_many_batches_as_are_asked_for(classes: int, data: st.DataObject) -> None:
+def test_classes_are_dealt_into_as_many_batches_as_are_asked_for(
+    classes: int, data: st.DataObject
+) -> None:
     batches = data.draw(st.integers(2, classes))
     assert len(split_images(rows_of([20] * classes), Sample(batches=batches)).batches) == batches
 

@@ -55,7 +55,9 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, 
             network.features(base.build_inputs()(torch.from_numpy(part.pixels))).numpy()
             for part in (data.learned, data.held_out)
         )
-    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(learned, data.learned.labels)
+    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(
+        learned, data.learned.labels
+    )
     right = lda.predict(held_out) == data.held_out.labels
     assert outcome.accuracy == pytest.approx(right.mean())
     assert outcome.accuracy > 0.8 and outcome.images_kept == 0
@@ -74,7 +76,9 @@ def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(data: Data, base
     assert outcome.images_kept == 0
 
 
-def test_full_retraining_knows_all_batches_and_keeps_the_images_of_the_first(data: Data, base: Base) -> None:
+def test_full_retraining_knows_all_batches_and_keeps_the_images_of_the_first(
+    data: Data, base: Base
+) -> None:
     outcome = today(data, base).run_full()
     assert outcome.accuracy > 0.8 and outcome.images_kept == 80
 
@@ -90,7 +94,9 @@ def test_features_do_not_depend_on_how_images_are_cut(data: Data, base: Base) ->
     assert len(images) > BATCH and len(images) % BATCH == 0
     odd = data.images_of(slice(0, 1))
     whole = extract_features(network, base.build_inputs(), images)
-    assert torch.allclose(whole[odd.rows], extract_features(network, base.build_inputs(), odd), atol=1e-5)
+    assert torch.allclose(
+        whole[odd.rows], extract_features(network, base.build_inputs(), odd), atol=1e-5
+    )
 
 
 def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:

@@ -14,10 +14,14 @@ class AsyncAliases:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    async def set(self, model: str, alias: str, version: int, *, reason: str | None = None) -> types.Alias:
+    async def set(
+        self, model: str, alias: str, version: int, *, reason: str | None = None
+    ) -> types.Alias:
         """Point an alias at a version; a held version requires a reason."""
         ask = Ask(
-            "PUT", api_path("models", model, "aliases", alias), json={"version": version, "reason": reason}
+            "PUT",
+            api_path("models", model, "aliases", alias),
+            json={"version": version, "reason": reason},
         )
         return await self._http.send_and_read(types.Alias, ask)
 
@@ -30,7 +34,9 @@ class AsyncAliases:
     ) -> AsyncPages[types.AliasMove]:
         """List an alias's moves, oldest first."""
         return self._http.pages(
-            types.AliasMove, api_path("models", model, "aliases", alias, "history"), {"limit": limit}
+            types.AliasMove,
+            api_path("models", model, "aliases", alias, "history"),
+            {"limit": limit},
         )
 
     async def delete(self, model: str, alias: str) -> None:
@@ -38,7 +44,12 @@ class AsyncAliases:
         await self._http.send(Ask("DELETE", api_path("models", model, "aliases", alias)))
 
     async def rollback(
-        self, model: str, version: int | None = None, *, alias: str = "production", reason: str | None = None
+        self,
+        model: str,
+        version: int | None = None,
+        *,
+        alias: str = "production",
+        reason: str | None = None,
     ) -> types.Alias:
         """Return to an earlier version, by default the previous target that passed its gate.
 
@@ -48,7 +59,9 @@ class AsyncAliases:
             api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
         )
-        return await self._http.send_and_read(types.Alias, Ask("POST", where, json=body, is_replayable=False))
+        return await self._http.send_and_read(
+            types.Alias, Ask("POST", where, json=body, is_replayable=False)
+        )
 
     async def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""

@@ -39,7 +39,9 @@ class AsyncJobs:
         """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
         return await self._http.get(types.Job, api_path("jobs", job))
 
-    async def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
+    async def wait(
+        self, job: str, timeout: float | None = None, *, progress: bool = False
+    ) -> types.Job:
         """Wait until a job has ended: see `JobHandle.wait`."""
         return await AsyncJobHandle(self._http, job).wait(timeout, progress=progress)
 
@@ -61,7 +63,9 @@ class AsyncJobs:
         Args:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
-        ask = Ask("POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
+        ask = Ask(
+            "POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False
+        )
         retried = await self._http.send_and_read(types.Job, ask)
         return AsyncJobHandle(self._http, retried.id, retried)
 

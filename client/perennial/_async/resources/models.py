@@ -85,7 +85,9 @@ class AsyncModels:
         }
         given_fields = {key: value for key, value in fields.items() if value is not None}
         try:
-            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields})
+            ask = Ask(
+                "POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields}
+            )
             return await self._http.send_and_read(types.Model, ask)
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
@@ -185,7 +187,11 @@ class AsyncModels:
         return await self._http.get(types.Rebase, api_path("models", model, "rebase"))
 
     async def finish_rebase(
-        self, model: str, *, reason: str | None = None, missing: Literal["refuse", "allow"] = "refuse"
+        self,
+        model: str,
+        *,
+        reason: str | None = None,
+        missing: Literal["refuse", "allow"] = "refuse",
     ) -> types.Rebase:
         """Move production: the new model takes the old one's name. Called on the old model, move it
         back.

@@ -130,7 +130,9 @@ class AsyncTasks:
             classes.update(task.classes)
         return classes
 
-    async def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
+    async def continue_without(
+        self, model: str, task: int, *, reason: str | None = None
+    ) -> types.Task:
         """Continue the lineage without a task whose version is held."""
         return await self._settle_task(model, task, "continue", reason)
 
@@ -140,7 +142,9 @@ class AsyncTasks:
 
     async def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> AsyncJobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
-        ask = Ask("POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
+        ask = Ask(
+            "POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe}
+        )
         job = await self._http.send_and_read(types.Job, ask)
         return AsyncJobHandle(self._http, job.id, job)
 
@@ -171,7 +175,9 @@ class AsyncTasks:
         where = api_path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (await self._http.send(Ask("GET", where))).content
 
-    async def _settle_task(self, model: str, task: int, verb: str, reason: str | None) -> types.Task:
+    async def _settle_task(
+        self, model: str, task: int, verb: str, reason: str | None
+    ) -> types.Task:
         ask = Ask("POST", api_path("models", model, "tasks", task, verb), json={"reason": reason})
         return await self._http.send_and_read(types.Task, ask)
 
@@ -192,7 +198,9 @@ class AsyncTasks:
                 raise
             source = await in_thread(lambda: source_of(batch, known_classes=classes, **options))
         reading: Mapping[str, str] = getattr(source, "reading", {})
-        given_params = {key: value for key, value in query.items() if value is not None} | dict(reading)
+        given_params = {key: value for key, value in query.items() if value is not None} | dict(
+            reading
+        )
         with shown_transfer("sending", progress) as show:
             try:
                 return await submit(self._http, Batch(model, source, given_params, recipe), show)
@@ -200,4 +208,6 @@ class AsyncTasks:
                 if error.code != "unsupported-type":
                     raise
                 # The first bytes are no archive: report it like an archive that cannot be read.
-                raise ArchiveRejected(error.status, error.problem, request_id=error.request_id) from error
+                raise ArchiveRejected(
+                    error.status, error.problem, request_id=error.request_id
+                ) from error

@@ -29,7 +29,9 @@ class AsyncVersions:
         """List all versions in ascending order, including held ones; `retrieve` returns all
         details.
         """
-        return self._http.pages(types.VersionItem, api_path("models", model, "versions"), {"limit": limit})
+        return self._http.pages(
+            types.VersionItem, api_path("models", model, "versions"), {"limit": limit}
+        )
 
     async def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """Return one version, by number or alias."""
@@ -45,7 +47,9 @@ class AsyncVersions:
     ) -> AsyncPages[types.TaskResult]:
         """List counts of correct predictions by task and class."""
         return self._http.pages(
-            types.TaskResult, api_path("models", model, "versions", version, "results"), {"limit": limit}
+            types.TaskResult,
+            api_path("models", model, "versions", version, "results"),
+            {"limit": limit},
         )
 
     def files(
@@ -89,7 +93,9 @@ class AsyncVersions:
             label: only images of this class.
         """
         params = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
-        return self._http.pages(types.ComparedImage, api_path("models", model, "compare", "images"), params)
+        return self._http.pages(
+            types.ComparedImage, api_path("models", model, "compare", "images"), params
+        )
 
     async def compare_with_pictures(
         self,
@@ -114,10 +120,14 @@ class AsyncVersions:
             BadAnswer: a picture is not a PNG.
         """
         compared = await self.compare(model, a, b, task=task)
-        first = await self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
+        first = await self.compare_images(
+            model, a, b, kind=kind, task=task, label=label, limit=most
+        )
         images, pictures = first.data[:most], []
         for one in images:
-            where = api_path("models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png")
+            where = api_path(
+                "models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png"
+            )
             pictures.append((await self._http.send(Ask("GET", where))).content)
         try:
             return Comparison(compared, images, pictures)
@@ -156,7 +166,13 @@ class AsyncVersions:
             return await fetch_file(self._http, where, target, params, show, max_bytes)
 
     async def download_file(
-        self, model: str, version: int | str, part: str, to: str | Path, *, progress: bool | Progress = False
+        self,
+        model: str,
+        version: int | str,
+        part: str,
+        to: str | Path,
+        *,
+        progress: bool | Progress = False,
     ) -> Downloaded:
         """Fetch one part of a version."""
         where = api_path("models", model, "versions", version, "files", part)

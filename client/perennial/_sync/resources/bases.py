@@ -51,7 +51,9 @@ class Bases:
             raise ConfigError(f"There is no file {file}.")
         source = FileSource.of(Path(file))
         params = {
-            "architecture": architecture if isinstance(architecture, str) else json.dumps(architecture),
+            "architecture": architecture
+            if isinstance(architecture, str)
+            else json.dumps(architecture),
             "image_size": image_size,
             "channels": channels,
             "config": None if config is None else json.dumps(config),
@@ -64,7 +66,9 @@ class Bases:
         }
         with shown_transfer(Path(file).name, progress) as show:
             body = make_body(source, source.size, show)
-            ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
+            ask = Ask(
+                "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
+            )
             return self._http.send_and_read(types.Base, ask)
 
     def list(self, *, limit: int | None = None) -> Pages[types.ListedBase]:

@@ -130,7 +130,9 @@ class Tasks:
             classes.update(task.classes)
         return classes
 
-    def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
+    def continue_without(
+        self, model: str, task: int, *, reason: str | None = None
+    ) -> types.Task:
         """Continue the lineage without a task whose version is held."""
         return self._settle_task(model, task, "continue", reason)
 
@@ -140,7 +142,9 @@ class Tasks:
 
     def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> JobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
-        ask = Ask("POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
+        ask = Ask(
+            "POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe}
+        )
         job = self._http.send_and_read(types.Job, ask)
         return JobHandle(self._http, job.id, job)
 
@@ -171,7 +175,9 @@ class Tasks:
         where = api_path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (self._http.send(Ask("GET", where))).content
 
-    def _settle_task(self, model: str, task: int, verb: str, reason: str | None) -> types.Task:
+    def _settle_task(
+        self, model: str, task: int, verb: str, reason: str | None
+    ) -> types.Task:
         ask = Ask("POST", api_path("models", model, "tasks", task, verb), json={"reason": reason})
         return self._http.send_and_read(types.Task, ask)
 
@@ -192,7 +198,9 @@ class Tasks:
                 raise
             source = in_thread(lambda: source_of(batch, known_classes=classes, **options))
         reading: Mapping[str, str] = getattr(source, "reading", {})
-        given_params = {key: value for key, value in query.items() if value is not None} | dict(reading)
+        given_params = {key: value for key, value in query.items() if value is not None} | dict(
+            reading
+        )
         with shown_transfer("sending", progress) as show:
             try:
                 return submit(self._http, Batch(model, source, given_params, recipe), show)
@@ -200,4 +208,6 @@ class Tasks:
                 if error.code != "unsupported-type":
                     raise
                 # The first bytes are no archive: report it like an archive that cannot be read.
-                raise ArchiveRejected(error.status, error.problem, request_id=error.request_id) from error
+                raise ArchiveRejected(
+                    error.status, error.problem, request_id=error.request_id
+                ) from error

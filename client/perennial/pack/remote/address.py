@@ -32,7 +32,9 @@ class Address(NamedTuple):
 def is_address(text: str) -> bool:
     """Return True if a text has a scheme and is not a path; a Windows drive is a path."""
     match = _SCHEME.match(text)
-    return match is not None and (match[2] in ("::", "://") or len(match[1]) > 1) and match[2] != ":/"
+    return (
+        match is not None and (match[2] in ("::", "://") or len(match[1]) > 1) and match[2] != ":/"
+    )
 
 
 def address_of(text: str) -> Address:
@@ -41,23 +43,30 @@ def address_of(text: str) -> Address:
     """
     scheme, separator, remainder = text.partition("://")
     if "::" in text:
-        raise PackError(f"{quote_name(text)} chains addresses with “::”; give one of {_format_schemes()}.")
+        raise PackError(
+            f"{quote_name(text)} chains addresses with “::”; give one of {_format_schemes()}."
+        )
     if not separator or scheme not in SCHEMES:
-        suggestion = _OTHERS.get(scheme.lower()) or (scheme.lower() if scheme.lower() in SCHEMES else None)
+        suggestion = _OTHERS.get(scheme.lower()) or (
+            scheme.lower() if scheme.lower() in SCHEMES else None
+        )
         hint = f" Write {suggestion}://." if suggestion else ""
         if scheme.lower() in ("http", "https"):
             hint = " URLs are sent as a list: a CSV whose first line is url,label."
         raise PackError(
-            f"{quote_name(text)} is no source that is read; possible are paths, and {_format_schemes()}.{hint}"
+            f"{quote_name(text)} is no source that is read; possible are paths, and "
+            f"{_format_schemes()}.{hint}"
         )
     bucket, _, prefix = remainder.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
         raise PackError(
-            f"{quote_name(bucket)} in {quote_name(text)} is no name of a bucket; give one of {_format_schemes()}."
+            f"{quote_name(bucket)} in {quote_name(text)} is no name of a bucket; give one of "
+            f"{_format_schemes()}."
         )
     if _CONTROL.search(prefix) or len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise PackError(
-            f"The prefix of {quote_name(text)} has control characters, or more than {MAX_PREFIX_BYTES:,} bytes."
+            f"The prefix of {quote_name(text)} has control characters, or more than "
+            f"{MAX_PREFIX_BYTES:,} bytes."
         )
     return Address(scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/")
 

@@ -72,9 +72,20 @@ class BucketImages(FetchedImages):
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []
-        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {
+            "layout": layout,
+            "one_class": one_class,
+            "classes": classes,
+            "max_bad": max_bad,
+        }
         options = read_given(
-            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {
+                **layout_options,
+                "image": image,
+                "label": label,
+                "table": table,
+                "names_pattern": names_pattern,
+            }
         )
         object_by_name = self._list_objects(max_entries, progress)
         names = sorted(object_by_name)
@@ -137,8 +148,8 @@ class BucketImages(FetchedImages):
             keys += len(page)
             if keys > max_entries or number > _MOST_PAGES:
                 raise PackError(
-                    f"{self.origin} has more than {format_count(max_entries, 'key')}. Name a longer prefix and "
-                    f"send it in "
+                    f"{self.origin} has more than {format_count(max_entries, 'key')}. Name a "
+                    f"longer prefix and send it in "
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )
             for listed in page:
@@ -146,7 +157,9 @@ class BucketImages(FetchedImages):
             if progress is not None:
                 progress(keys, 0)
         if not object_by_name:
-            problem = "no object that can be sent" if keys else "no objects; is the prefix a folder?"
+            problem = (
+                "no object that can be sent" if keys else "no objects; is the prefix a folder?"
+            )
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 

@@ -32,7 +32,8 @@ def require_count(max_entries: object) -> None:
     """Raise PackError unless a limit is a positive integer."""
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise PackError(
-            f"max_entries is {quote_name(str(max_entries))}; it is a whole number such as {MAX_ENTRIES}."
+            f"max_entries is {quote_name(str(max_entries))}; it is a whole number such as "
+            f"{MAX_ENTRIES}."
         )
 
 
@@ -70,7 +71,8 @@ class FetchedImages(Images):
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(
-                f"{row!r} {self.describe_place(number)!r} {self._sizes[number]} {self.get_version(number)!r}\n".encode()
+                f"{row!r} {self.describe_place(number)!r} {self._sizes[number]} "
+                f"{self.get_version(number)!r}\n".encode()
             )
         return digest.hexdigest()
 
@@ -117,7 +119,9 @@ class FetchedImages(Images):
         if len(content) == self._sizes[number]:
             return content
         has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
-        return Changed(f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}")
+        return Changed(
+            f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}"
+        )
 
     def _replace_with_zeros(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
         """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many

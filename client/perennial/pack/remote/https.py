@@ -78,7 +78,11 @@ class Fetcher:
     def __init__(
         self, allow_private: bool = False, resolve: Resolver | None = None, seconds: float = SECONDS
     ) -> None:
-        self._allow_private, self._resolve, self._seconds = allow_private, resolve or resolve_name, seconds
+        self._allow_private, self._resolve, self._seconds = (
+            allow_private,
+            resolve or resolve_name,
+            seconds,
+        )
 
     def head(self, url: str) -> Head:
         """Return the size and version at a URL. Raises Unfetchable."""
@@ -106,7 +110,9 @@ class Fetcher:
                 with (
                     self._create_pool(target, deadline) as pool,
                     pool.stream(
-                        method, _build_url(target), headers=[("Host", target.host_header), *_HEADERS]
+                        method,
+                        _build_url(target),
+                        headers=[("Host", target.host_header), *_HEADERS],
                     ) as response,
                 ):
                     location = _get_header(response, b"location")
@@ -115,11 +121,15 @@ class Fetcher:
                         yield response
                         return
             except TimeoutError:
-                raise Unfetchable(f"gives no whole answer within {self._seconds:g} s", True) from None
+                raise Unfetchable(
+                    f"gives no whole answer within {self._seconds:g} s", True
+                ) from None
             except httpcore2.ProtocolError as error:
                 raise Unfetchable(f"speaks no HTTP: {str(error)[:200].rstrip('.')}") from None
             except ssl.SSLCertVerificationError as error:
-                raise Unfetchable(f"has a certificate that is not trusted: {error.verify_message}") from None
+                raise Unfetchable(
+                    f"has a certificate that is not trusted: {error.verify_message}"
+                ) from None
             except OSError as error:
                 raise Unfetchable(
                     f"cannot be reached: {error.strerror or 'the connection ended'}", True
@@ -159,10 +169,14 @@ class Fetcher:
         except ValueError:
             pass  # a name
         try:
-            addresses = [ipaddress.ip_address(text) for text in self._resolve(target.host, target.port)]
+            addresses = [
+                ipaddress.ip_address(text) for text in self._resolve(target.host, target.port)
+            ]
         except (OSError, ValueError) as error:
             words = getattr(error, "strerror", None) or error
-            raise Unfetchable(f"leads to {target.host}, which has no address: {words}", True) from None
+            raise Unfetchable(
+                f"leads to {target.host}, which has no address: {words}", True
+            ) from None
         if not addresses:
             raise Unfetchable(f"leads to {target.host}, which has no address", True)
         return addresses
@@ -177,7 +191,8 @@ def https_target(url: str) -> Target:
         return target_of(url, MAX_URL_CHARS)
     except Refused:
         raise Unfetchable(
-            "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, without a user name "
+            "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, "
+            "without a user name "
             f"and without #, at most {MAX_URL_CHARS:,} characters"
         ) from None
 
@@ -237,7 +252,10 @@ def _is_private(address: IPAddress) -> bool:
     """Return True for an address of a private network or of this machine, which may be allowed."""
     inner = find_embedded_ipv4(address) or address
     return (inner.is_private or inner.is_loopback) and not (
-        inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in _ALWAYS_REFUSED
+        inner.is_link_local
+        or inner.is_multicast
+        or inner.is_unspecified
+        or inner in _ALWAYS_REFUSED
     )
 
 
@@ -297,13 +315,17 @@ class _Stream(httpcore2.NetworkStream):
         self._socket.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> "_Stream":
         """Return the connection with TLS."""
         try:
             self._socket.settimeout(_seconds_left(self._deadline))
             return _Stream(
-                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
+                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
+                self._deadline,
             )
         except OSError:
             self.close()

@@ -57,8 +57,8 @@ class Store(ABC):
                 rows, following = self._read_page(token)
             except self.errors as error:
                 raise PackError(
-                    f"{quote_name(str(self.address))} cannot be listed: {_format_error(error)}. Are the name "
-                    f"and the credentials "
+                    f"{quote_name(str(self.address))} cannot be listed: {_format_error(error)}. "
+                    f"Are the name and the credentials "
                     "right? They are those of the tools of your cloud."
                 ) from error
             yield rows
@@ -66,7 +66,8 @@ class Store(ABC):
                 return
             if following == token:
                 raise PackError(
-                    f"The listing of {quote_name(str(self.address))} comes to no end: it repeats a page."
+                    f"The listing of {quote_name(str(self.address))} comes to no end: it repeats a "
+                    f"page."
                 )
             token = following
 
@@ -83,8 +84,8 @@ class Store(ABC):
             if self._is_changed(error):
                 raise Changed(_GONE) from error
             raise PackError(
-                f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be read: "
-                f"{_format_error(error)}. Send the "
+                f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
+                f"read: {_format_error(error)}. Send the "
                 "batch again: what has arrived is kept."
             ) from error
 
@@ -130,18 +131,23 @@ class S3Store(Store):
             **more,
         )
         rows = [
-            Listed(row["Key"], int(row["Size"]), row.get("ETag", "")) for row in response.get("Contents", ())
+            Listed(row["Key"], int(row["Size"]), row.get("ETag", ""))
+            for row in response.get("Contents", ())
         ]
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
     def _read_first(self, listed: Listed, most: int) -> bytes:
         match = {"IfMatch": listed.version} if listed.version else {}
-        response = self._fs.call_s3("get_object", Bucket=self.address.bucket, Key=listed.key, **match)
+        response = self._fs.call_s3(
+            "get_object", Bucket=self.address.bucket, Key=listed.key, **match
+        )
         content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
         return content
 
     def _is_changed(self, error: Exception) -> bool:
-        code = str(getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", ""))
+        code = str(
+            getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", "")
+        )
         return code in ("412", "PreconditionFailed", "404", "NoSuchKey")
 
 
@@ -161,7 +167,10 @@ class GoogleStore(Store):
         if options.endpoint:
             file_system_options["endpoint_url"] = options.endpoint
         self._fs = gcsfs.GCSFileSystem(
-            access="read_only", use_listings_cache=False, skip_instance_cache=True, **file_system_options
+            access="read_only",
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            **file_system_options,
         )
 
     def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
@@ -175,7 +184,8 @@ class GoogleStore(Store):
             **({"pageToken": token} if token else {}),
         )
         rows = [
-            Listed(row["name"], int(row["size"]), str(row["generation"])) for row in response.get("items", ())
+            Listed(row["name"], int(row["size"]), str(row["generation"]))
+            for row in response.get("items", ())
         ]
         return rows, response.get("nextPageToken")
 
@@ -218,10 +228,14 @@ class AzureStore(Store):
 
     async def _page_of(self, token: str | None) -> tuple[list[Listed], str | None]:
         client = self._fs.service_client.get_container_client(self.address.bucket)
-        listing = client.list_blobs(name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS)
+        listing = client.list_blobs(
+            name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS
+        )
         pages = listing.by_page(token)
         async for page in pages:
-            return [Listed(one.name, one.size, one.etag) async for one in page], pages.continuation_token
+            return [
+                Listed(one.name, one.size, one.etag) async for one in page
+            ], pages.continuation_token
         return [], None
 
     def _read_first(self, listed: Listed, most: int) -> bytes:

@@ -30,7 +30,10 @@ class Row(NamedTuple):
     where: str
 
 
-FORM = "each line is a URL and a label, such as https://example.org/1.jpg,cat, below the first line url,label"
+FORM = (
+    "each line is a URL and a label, such as https://example.org/1.jpg,cat, below the first "
+    "line url,label"
+)
 
 
 def is_elsewhere(source: Path | str) -> bool:
@@ -56,7 +59,9 @@ def rows_of(file: Path) -> Iterator[Row]:
     """Yield the lines of the file. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
-            raise PackError(f"{quote_name(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it.")
+            raise PackError(
+                f"{quote_name(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it."
+            )
         with file.open(encoding="utf-8-sig", newline="") as text:
             first = text.readline()
             text.seek(0)
@@ -71,10 +76,13 @@ def rows_of(file: Path) -> Iterator[Row]:
                     if "url" in names:
                         if "label" not in names:
                             raise PackError(
-                                f"The first line of {quote_name(file)} names no column label: {FORM}."
+                                f"The first line of {quote_name(file)} names no column label: "
+                                f"{FORM}."
                             )
                         continue
-                yield _build_row(cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}")
+                yield _build_row(
+                    cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}"
+                )
     except OSError as error:
         raise PackError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -93,8 +93,8 @@ class UrlImages(FetchedImages):
         for row in rows_of(file):
             if len(urls) >= max_entries:
                 raise PackError(
-                    f"{quote_name(file)} has more than {format_count(max_entries, 'line')}. Send it in several "
-                    f"batches, or raise "
+                    f"{quote_name(file)} has more than {format_count(max_entries, 'line')}. Send "
+                    f"it in several batches, or raise "
                     f"the limit with -o max_entries={max_entries * 2}."
                 )
             try:
@@ -107,10 +107,13 @@ class UrlImages(FetchedImages):
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
                     continue
-                self._bad.add(row.where, f"names {quote_name(row.url)}, which the list has named already")
+                self._bad.add(
+                    row.where, f"names {quote_name(row.url)}, which the list has named already"
+                )
                 if first is not None:
                     self._bad.add(
-                        first.where, f"names {quote_name(row.url)}, of which {row.where} says something else"
+                        first.where,
+                        f"names {quote_name(row.url)}, of which {row.where} says something else",
                     )
                     del rows[row.url]
             elif row.part == UNKNOWN_PART:
@@ -134,7 +137,9 @@ class UrlImages(FetchedImages):
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
             for row_group in _split_groups(rows):
-                for row, result in zip(row_group, pool.map(self._request_image, row_group), strict=True):
+                for row, result in zip(
+                    row_group, pool.map(self._request_image, row_group), strict=True
+                ):
                     done += 1
                     if isinstance(result, _Found):
                         yield result
@@ -152,7 +157,9 @@ class UrlImages(FetchedImages):
                     raise
                 head = None  # some servers answer only GET
             if head is None or head.size is None:
-                _, content = _call_with_retries(lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1))
+                _, content = _call_with_retries(
+                    lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1)
+                )
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
                 size, version = head.size, head.version
@@ -161,7 +168,8 @@ class UrlImages(FetchedImages):
         if not 0 < size <= MAX_IMAGE_BYTES:
             more = "more than " if size > MAX_IMAGE_BYTES else ""
             return Unfetchable(
-                f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to {MAX_IMAGE_BYTES:,}"
+                f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to "
+                f"{MAX_IMAGE_BYTES:,}"
             )
         return _Found(row, size, version)
 
@@ -176,9 +184,13 @@ class UrlImages(FetchedImages):
         except Unfetchable as error:
             raise Changed(str(error)) from error
         if listed_image.version.startswith(_SAID):
-            is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(_SAID)
+            is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(
+                _SAID
+            )
         else:
-            is_same = not head.version or not listed_image.version or head.version == listed_image.version
+            is_same = (
+                not head.version or not listed_image.version or head.version == listed_image.version
+            )
         if not is_same:
             raise Changed("has been replaced since it was listed")
         return content

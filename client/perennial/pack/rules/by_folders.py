@@ -8,13 +8,22 @@ from perennial.pack.rules.builder import MOST_NOTES, Builder
 from perennial.pack.rules.choice import Choice, offer_pattern
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import OUTSIDE, Known, Outside, Place, find_levels
-from perennial.pack.rules.names import CSV_NAME, folder_of, is_image, is_no_image, normal_label, quote
+from perennial.pack.rules.names import (
+    CSV_NAME,
+    folder_of,
+    is_image,
+    is_no_image,
+    normal_label,
+    quote,
+)
 from perennial.pack.rules.sentences import format_count
 
 NO_IMAGE = "not an image, by its name"
 
 
-def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions, known: Known) -> None:
+def read_folders(
+    builder: Builder, kept: Sequence[int], options: ReadingOptions, known: Known
+) -> None:
     """Assign the class and part of its folder to each file, or leave it out.
 
     `known` returns the labels that the model knows.
@@ -57,7 +66,9 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
         else:
             is_empty[place.where] = False
             builder.assign_class(
-                index, chosen.get(place.folder) or normal_label(place.folder), held_out.get(place.part, False)
+                index,
+                chosen.get(place.folder) or normal_label(place.folder),
+                held_out.get(place.part, False),
             )
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
     plan.notes += left_out.build_notes()
@@ -93,7 +104,8 @@ def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
     """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
-        "No labelled images were found. Send train/<class>/… (and test/<class>/…), <class>/…, or images with a "
+        "No labelled images were found. Send train/<class>/… (and test/<class>/…), <class>/…, or "
+        "images with a "
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, kept)
@@ -103,7 +115,8 @@ def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
     if builder.plan.lost:
         usual = f"{usual} {' '.join(builder.plan.lost)}"
     beside = (
-        f" The file {label_files_found[0]}, and names no images of the batch.{label_files_found[0].advice}"
+        f" The file {label_files_found[0]}, and names no images of the "
+        f"batch.{label_files_found[0].advice}"
         if label_files_found
         else ""
     )
@@ -128,7 +141,11 @@ class _LeftOut:
             return outside.reason
         self._outside += 1
         self._loose_images += is_image(path)
-        hint = "; it names no images of the batch beside labels" if path.lower().endswith(".csv") else ""
+        hint = (
+            "; it names no images of the batch beside labels"
+            if path.lower().endswith(".csv")
+            else ""
+        )
         return outside.reason + hint
 
     def add_foreign(self, path: str) -> str:
@@ -149,7 +166,8 @@ class _LeftOut:
         )
         folders = sorted(self._beside.items())[: MOST_NOTES - len(notes)]
         return notes + [
-            f"{format_count(number, 'file')} in the folder {quote(top)} ignored" for top, number in folders
+            f"{format_count(number, 'file')} in the folder {quote(top)} ignored"
+            for top, number in folders
         ]
 
     def build_warnings(self) -> list[str]:
@@ -166,9 +184,10 @@ class _LeftOut:
         if tally:
             tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(
-                f"{format_count(sum(tally.values()), 'image')} in {tops} left out: beside a folder called train "
-                f"only test and "
-                "validation folders are read. If it is a class, put all class folders in one called train."
+                f"{format_count(sum(tally.values()), 'image')} in {tops} left out: beside a folder "
+                f"called train only test and "
+                "validation folders are read. If it is a class, put all class folders in one "
+                "called train."
             )
         for kind, number in self._foreign.items():
             description = (
@@ -176,5 +195,7 @@ class _LeftOut:
                 if number == 1
                 else f"and {format_count(number - 1, 'other file')} are each {kind.what}"
             )
-            sentences.append(f"{quote(self._first[kind])} {description}, and left out. {kind.advice}.")
+            sentences.append(
+                f"{quote(self._first[kind])} {description}, and left out. {kind.advice}."
+            )
         return sentences

@@ -37,9 +37,10 @@ _SUBMIT = "perennial submit MODEL batch/"
 _IDX = Foreign(
     "an IDX file, the form in which MNIST is published",
     (
-        "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), np.uint8, offset=start)",
-        "np.savez_compressed('batch.npz', images=read('train-images-idx3-ubyte', 16).reshape(-1, 28, 28), "
-        "labels=read('train-labels-idx1-ubyte', 8))",
+        "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), "
+        "np.uint8, offset=start)",
+        "np.savez_compressed('batch.npz', images=read('train-images-idx3-ubyte', 16).reshape(-1, "
+        "28, 28), labels=read('train-labels-idx1-ubyte', 8))",
     ),
 )
 _SEVEN = Foreign("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
@@ -63,9 +64,10 @@ _ON_DISK = Foreign(
 _LMDB = Foreign(
     "an LMDB database",
     (
-        "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, lock=False).begin().cursor()",
-        "for key, value in rows: pathlib.Path('batch', f'{key.hex()}.jpg').write_bytes(value)  # where values are "
-        "files; then put them in a folder for each class",
+        "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, "
+        "lock=False).begin().cursor()",
+        "for key, value in rows: pathlib.Path('batch', f'{key.hex()}.jpg').write_bytes(value)  # "
+        "where values are files; then put them in a folder for each class",
     ),
 )
 _TFRECORD = Foreign(
@@ -85,14 +87,17 @@ _RAW = Foreign(
         "and put batch/*.jpg where the raw files lie",
     ),
 )
-_VIDEO = Foreign("a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg"))
+_VIDEO = Foreign(
+    "a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg")
+)
 _PDF = Foreign("a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page"))
 _PICKLE = Foreign(
     "a pickle, which can run code when it is read",
     (
-        "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # if you trust it",
-        "np.savez_compressed('batch.npz', images=data['data'].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), "
-        "labels=data['labels'])  # as CIFAR-10 has them",
+        "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # "
+        "if you trust it",
+        "np.savez_compressed('batch.npz', images=data['data'].reshape(-1, 3, 32, 32).transpose(0, "
+        "2, 3, 1), labels=data['labels'])  # as CIFAR-10 has them",
     ),
 )
 _NPY = Foreign(
@@ -113,7 +118,8 @@ _MAT = Foreign(
     "a MATLAB file (the lines are for one like SVHN's)",
     (
         "import scipy.io, numpy as np; data = scipy.io.loadmat('FILE')",
-        "np.savez_compressed('batch.npz', images=np.moveaxis(data['X'], -1, 0), labels=data['y'].ravel())",
+        "np.savez_compressed('batch.npz', images=np.moveaxis(data['X'], -1, 0), "
+        "labels=data['y'].ravel())",
     ),
 )
 _BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (

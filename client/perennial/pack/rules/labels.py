@@ -29,7 +29,10 @@ def wrong_label(label: str) -> str:
         return ""
     for match in _REFUSED.finditer(label):
         if not _changes_display(label, match.start()):
-            return f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, which cannot be seen"
+            return (
+                f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, "
+                f"which cannot be seen"
+            )
     return ""
 
 

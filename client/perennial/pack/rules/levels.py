@@ -206,7 +206,11 @@ class _Finder:
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
-                reason = "which has no class folders" if part_of(top) else "which is no part of the batch"
+                reason = (
+                    "which has no class folders"
+                    if part_of(top)
+                    else "which is no part of the batch"
+                )
                 return Outside(f"in the folder {quote(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.pass_by(name))), None)
@@ -229,7 +233,9 @@ class _Finder:
         if known_level == 2:
             self._depth += 1
             return self._mark_done(self._pass_upper(rows))
-        is_dates = all(map(is_date, uppers)) or (self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers)))
+        is_dates = all(map(is_date, uppers)) or (
+            self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
+        )
         if (is_dates or are_batches(uppers)) and not (
             are_batches(lowers) and not _strip_top(_strip_top(rows))
         ):
@@ -241,7 +247,8 @@ class _Finder:
             )
             kind = "dates" if is_dates else "batches"
             self.levels.notes.append(
-                f"{subject} taken as {kind}, and the folders in {'them' if len(uppers) > 1 else 'it'} as classes"
+                f"{subject} taken as {kind}, and the folders in "
+                f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
             return self._pass_wrapping(self._pass_upper(rows), may_have_parts=False)
         if self._is_clear(rows, uppers, lowers, direct_images):
@@ -277,31 +284,42 @@ class _Finder:
         if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):
             parts = [name for name in sorted(lowers) if part_of(name)]
             sentence = (
-                f"the folders {format_names(sorted(lowers), 3)} belong to the classes of the folders "
-                f"that they lie in"
+                f"the folders {format_names(sorted(lowers), 3)} belong to the classes of the "
+                f"folders that they lie in"
             )
             self.levels.notes.append(sentence)
             if parts:
                 self.levels.warnings.append(
-                    f"The folders {format_names(parts)} lie in class folders, and all their images are learned. "
-                    f"To hold some "
+                    f"The folders {format_names(parts)} lie in class folders, and all their images "
+                    f"are learned. To hold some "
                     "out, send train/<class>/… and test/<class>/…."
                 )
             return True
         return False
 
-    def _build_error(self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int) -> RuleError:
+    def _build_error(
+        self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
+    ) -> RuleError:
         at = self._depth
-        remainder = f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
+        remainder = (
+            f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
+        )
         return RuleError(
-            f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} by the first "
-            f"level of "
-            f"folders ({format_tally(uppers)}), or {format_count(len(lowers), 'class', 'classes')} by the second "
-            f"({format_tally(lowers)}{remainder}). "
-            f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request ?classes=level:{at}).",
+            f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} "
+            f"by the first level of "
+            f"folders ({format_tally(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
+            f"by the second ({format_tally(lowers)}{remainder}). "
+            f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
+            f"?classes=level:{at}).",
             remedies=[
-                Remedy("classes", f"level:{at}", f"Read {format_names(sorted(uppers), 3)} as classes"),
-                Remedy("classes", f"level:{at + 1}", f"Read {format_names(sorted(lowers), 3)} as classes"),
+                Remedy(
+                    "classes", f"level:{at}", f"Read {format_names(sorted(uppers), 3)} as classes"
+                ),
+                Remedy(
+                    "classes",
+                    f"level:{at + 1}",
+                    f"Read {format_names(sorted(lowers), 3)} as classes",
+                ),
             ],
         )
 

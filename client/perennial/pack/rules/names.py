@@ -15,7 +15,19 @@ RAW_SUFFIXES = (
     ".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".orf", ".rw2", ".raf", ".pef", ".srw",
     ".3fr", ".iiq", ".x3f",
 )  # fmt: skip
-VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts")
+VIDEO_SUFFIXES = (
+    ".mp4",
+    ".mov",
+    ".avi",
+    ".mkv",
+    ".webm",
+    ".m4v",
+    ".mpg",
+    ".mpeg",
+    ".wmv",
+    ".3gp",
+    ".mts",
+)
 _OTHER_SUFFIXES = (
     ".txt", ".md", ".rst", ".log", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".xml", ".yaml", ".yml", ".toml",
     ".ini", ".cfg", ".html", ".htm", ".css", ".js", ".py", ".ipynb", ".sh", ".bat", ".url", ".pdf", ".rtf", ".doc",
@@ -31,7 +43,8 @@ _OTHER_NAMES = frozenset((
 ))  # fmt: skip
 """Files without an ending that describe other files, in lower case."""
 _JUNK_FOLDER = re.compile(
-    r"(?:^|/)(?:__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found)(?:/|\Z)"
+    r"(?:^|/)(?:__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume "
+    r"Information|lost\+found)(?:/|\Z)"
 )
 _JUNK_FILES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "icon␍"))
 """Names in lower case."""

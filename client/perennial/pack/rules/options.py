@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.names import quote
 
-OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "table", "names_pattern", "names")
+OPTIONS = (
+    "layout",
+    "one_class",
+    "classes",
+    "max_bad",
+    "image",
+    "label",
+    "table",
+    "names_pattern",
+    "names",
+)
 """Names of the options."""
 MAX_CHARS = 200
 MAX_LEVEL = 9
@@ -58,7 +68,8 @@ def option_texts(given: Mapping[str, object]) -> dict[str, str]:
     """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
     texts = {name: given[name] for name in OPTIONS if given.get(name) not in (None, "")}
     return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in texts.items()
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in texts.items()
     }
 
 

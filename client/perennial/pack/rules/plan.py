@@ -12,7 +12,15 @@ from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.levels import Known
 from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_table
 
-__all__ = ["IGNORED", "LEFT_BEHIND", "Plan", "no_known", "plan_batch", "plan_table", "require_training"]
+__all__ = [
+    "IGNORED",
+    "LEFT_BEHIND",
+    "Plan",
+    "no_known",
+    "plan_batch",
+    "plan_table",
+    "require_training",
+]
 
 Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
@@ -48,7 +56,10 @@ def plan_batch(
     builder = Builder(names)
     kept = builder.leave_junk()
     table = choose_table(
-        builder, kept, options, lambda: find_table(names, read, options, kept=kept, most=most_entries)
+        builder,
+        kept,
+        options,
+        lambda: find_table(names, read, options, kept=kept, most=most_entries),
     )
     if table is None:
         read_folders(builder, kept, options, known_classes)

@@ -50,7 +50,20 @@ _OF_CAMERAS = re.compile(
 )
 """Folders numbered by cameras and phones (DCF): `100APPLE`, `101CANON`."""
 _CLASS_STEMS = frozenset(
-    ["class", "cls", "label", "category", "cat", "species", "type", "kind", "breed", "id", "digit", "cluster"]
+    [
+        "class",
+        "cls",
+        "label",
+        "category",
+        "cat",
+        "species",
+        "type",
+        "kind",
+        "breed",
+        "id",
+        "digit",
+        "cluster",
+    ]
 )
 """Words before a number that most likely mark classes."""
 _SHORTEST_STEM = 2
@@ -73,7 +86,9 @@ def alike_parts(folders: Iterable[str]) -> dict[str, str]:
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     complete = [
-        parts for parts in by_rest.values() if TRAINING in parts.values() and len(set(parts.values())) > 1
+        parts
+        for parts in by_rest.values()
+        if TRAINING in parts.values() and len(set(parts.values())) > 1
     ]
     return complete[0] if len(complete) == 1 and len(by_rest) == 1 else {}
 
@@ -85,7 +100,9 @@ def parts_of_classes(folders: Iterable[str]) -> list[str]:
         part_and_rest = _split_part(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
-    return sorted(folder for parts in by_rest.values() if len(set(parts.values())) > 1 for folder in parts)
+    return sorted(
+        folder for parts in by_rest.values() if len(set(parts.values())) > 1 for folder in parts
+    )
 
 
 def is_container(folder: str) -> bool:
@@ -94,7 +111,9 @@ def is_container(folder: str) -> bool:
         return True
     words = _split_words(folder)
     meaning = [word for word in words if word not in _FILLING]
-    return bool(meaning) and all(word in _CONTAINERS or _find_part(word) is not None for word in meaning)
+    return bool(meaning) and all(
+        word in _CONTAINERS or _find_part(word) is not None for word in meaning
+    )
 
 
 def is_date(folder: str) -> bool:
@@ -107,7 +126,9 @@ def is_date(folder: str) -> bool:
 
 def are_batches(folders: Collection[str]) -> bool:
     """Return whether folders are named by dates, or by a word and numbers (`week-01` …)."""
-    return bool(folders) and (all(is_date(folder) for folder in folders) or are_numbered_alike(folders))
+    return bool(folders) and (
+        all(is_date(folder) for folder in folders) or are_numbered_alike(folders)
+    )
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:
@@ -157,7 +178,9 @@ def _split_words(folder: str) -> list[str]:
 
 def _to_singular(word: str) -> str:
     single = word.removesuffix("s")
-    is_known = single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
+    is_known = (
+        single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
+    )
     return single if is_known else word
 
 

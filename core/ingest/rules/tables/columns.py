@@ -31,7 +31,19 @@ _DETAIL_WORDS = frozenset((
     "user", "username", "index",
 ))  # fmt: skip
 """Columns that describe a file rather than its content."""
-_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
+_ENDINGS = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".gif",
+    ".avif",
+    ".heic",
+    ".heif",
+)
 _MOST_REMEDIES = 10
 _FEW = 6
 """Number of entries from which on a column whose values all differ is not a label column."""
@@ -119,7 +131,8 @@ def _image_column(
     rivals = [
         at
         for at, row_images in candidates
-        if len({i for i in row_images if i >= 0}) == best_key[0] and _are_different(row_images, best_found)
+        if len({i for i in row_images if i >= 0}) == best_key[0]
+        and _are_different(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
@@ -191,7 +204,9 @@ def _normalise_column(column: str) -> str:
 def _is_label_word(column: str) -> bool:
     word = _normalise_column(column)
     return (
-        word in _LABEL_WORDS or f"{word}s" in _LABEL_WORDS or word.endswith(("_label", "_class", "_category"))
+        word in _LABEL_WORDS
+        or f"{word}s" in _LABEL_WORDS
+        or word.endswith(("_label", "_class", "_category"))
     )
 
 
@@ -265,7 +280,9 @@ def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[i
 def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
     """Return whether a column contains the folder of each image."""
     matches = sum(
-        str(row[column]).strip() == folder for row, folder in zip(sample, folders, strict=True) if folder
+        str(row[column]).strip() == folder
+        for row, folder in zip(sample, folders, strict=True)
+        if folder
     )
     return 0 < 0.95 * len(sample) <= matches
 
@@ -279,7 +296,8 @@ def _refuse_unlikely(
     """
     name, file = records.columns[label], records.file.name
     settles = (
-        f"If it is the label, say -o label={write_value(name)}; to take folders as classes, -o layout=folders"
+        f"If it is the label, say -o label={write_value(name)}; to take folders as classes, "
+        f"-o layout=folders"
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
         raise RuleError(
@@ -287,14 +305,17 @@ def _refuse_unlikely(
         )
     if records.header and _normalise_column(name) in _DETAIL_WORDS:
         raise RuleError(
-            f"The column {quote(name)} of {quote(file)} seems to tell of the files, and not of what they show. "
-            f"{settles}.",
+            f"The column {quote(name)} of {quote(file)} seems to tell of the files, and not of "
+            f"what they show. {settles}.",
             "labels",
         )
-    if records.header and len({folder for folder in folders if folder and part_of(folder) is None}) > 1:
+    if (
+        records.header
+        and len({folder for folder in folders if folder and part_of(folder) is None}) > 1
+    ):
         raise RuleError(
-            f"{quote(file)} names images that lie in several folders, and its column {quote(name)} says "
-            f"something else. "
+            f"{quote(file)} names images that lie in several folders, and its column {quote(name)} "
+            f"says something else. "
             f"{settles}.",
             "labels",
         )
@@ -306,8 +327,9 @@ def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]
         raise RuleError(
-            f"The column {quote(name)} of {quote(records.file.name)} has numbers with decimals, nearly each another: "
-            f"classes are learned, and no numbers. If each is a class, say -o label={write_value(name)}.",
+            f"The column {quote(name)} of {quote(records.file.name)} has numbers with decimals, "
+            f"nearly each another: classes are learned, and no numbers. If each is a class, say -o "
+            f"label={write_value(name)}.",
             "labels",
         )
 
@@ -320,8 +342,11 @@ def _is_decimal(text: str) -> bool:
 def _build_error(records: Records, names: list[str], what: str, option: str) -> RuleError:
     example = write_value(names[0])
     return RuleError(
-        f"{quote(records.file.name)} has several columns that may be the one {what}: {list_columns(names)}. Say which "
-        f"with -o {option}={example} (?{option}={example}).",
+        f"{quote(records.file.name)} has several columns that may be the one {what}: "
+        f"{list_columns(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
-        [Remedy(option, name, f"Take {quote(name)} as the column {what}") for name in names[:_MOST_REMEDIES]],
+        [
+            Remedy(option, name, f"Take {quote(name)} as the column {what}")
+            for name in names[:_MOST_REMEDIES]
+        ],
     )

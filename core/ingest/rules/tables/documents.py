@@ -110,7 +110,10 @@ class JsonText:
         if is_last:
             return f"is no valid JSON at character {self._at + 1}"
         limit = f"{MAX_ENTRY_CHARS:,} characters"
-        return f"has an entry that is no valid JSON or has more than {limit}, at character {self._at + 1}"
+        return (
+            f"has an entry that is no valid JSON or has more than {limit}, at character "
+            f"{self._at + 1}"
+        )
 
 
 def read_line(line: str) -> object:

@@ -46,7 +46,9 @@ def _read_file(value: object, where: str, rows: Rows) -> None:
         rows.add(value.get("path"), label.get("label"), where, _read_part(value))
     else:
         rows.add_bad(
-            where, f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is read"
+            where,
+            f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is "
+            f"read",
         )
 
 

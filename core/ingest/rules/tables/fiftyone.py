@@ -66,7 +66,9 @@ def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name:
                 if value == -1:
                     rows.add(image, None, where)
                 else:
-                    rows.add_bad(where, f"has the class {value}, and there are {len(classes)} names")
+                    rows.add_bad(
+                        where, f"has the class {value}, and there are {len(classes)} names"
+                    )
                 continue
             value = classes[value]
         rows.add(image, value, where)

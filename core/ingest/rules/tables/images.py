@@ -83,7 +83,10 @@ class ImageNames:
         `code` is MISSING or AMBIGUOUS.
         """
         if code == AMBIGUOUS:
-            return f"names {quote(name)}, which several images are called: write the path of the one that is meant"
+            return (
+                f"names {quote(name)}, which several images are called: write the path of the "
+                f"one that is meant"
+            )
         return f"names {quote(name)}, which is not in the batch"
 
     def _find_by_path(self, path: str, folder: str) -> int:
@@ -117,13 +120,17 @@ class ImageNames:
     def _find_by_folder(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
-            self._tails = _index_unique(("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among)
+            self._tails = _index_unique(
+                ("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among
+            )
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
 
     def _find_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
-            self._bases = _index_unique((self._get_name(i).rpartition("/")[2], i) for i in self._among)
+            self._bases = _index_unique(
+                (self._get_name(i).rpartition("/")[2], i) for i in self._among
+            )
         number = self._bases.get(base, MISSING)
         if number == MISSING:
             if not self._base_stems:

@@ -33,7 +33,9 @@ def read(source: Source) -> bool:
         return False
     records = _with_header(source, source.records)
     try:
-        columns = choose_columns(records, source.options, source.find, source.images, is_own=source.is_own)
+        columns = choose_columns(
+            records, source.options, source.find, source.images, is_own=source.is_own
+        )
     except NotLabels:
         return False
     _read_rows(source, records, columns)
@@ -52,7 +54,8 @@ def _with_header(source: Source, records: Records) -> Records:
     """
     options = source.options
     if any(
-        name and named_column(records, name) >= 0 for name in (options.image_column, options.label_column)
+        name and named_column(records, name) >= 0
+        for name in (options.image_column, options.label_column)
     ):
         return records
     names_image = any(
@@ -66,7 +69,8 @@ def _with_header(source: Source, records: Records) -> Records:
 def _read_rows(source: Source, records: Records, columns: Columns) -> None:
     image, label, part = columns
     kind = (
-        f"{_FORMS[records.form]}, columns {quote(records.columns[image])} and {quote(records.columns[label])}"
+        f"{_FORMS[records.form]}, columns {quote(records.columns[image])} and "
+        f"{quote(records.columns[label])}"
     )
     rows = source.begin_rows(kind)
     for entry in records:
@@ -80,7 +84,8 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
         part_name = part_of(part_word)
         if part_name is None:
             rows.add_bad(
-                entry.where, f"has the split {quote(part_word)}; it must be train, test, validation or empty"
+                entry.where,
+                f"has the split {quote(part_word)}; it must be train, test, validation or empty",
             )
         elif isinstance(name, str) and is_broken(name):
             rows.add_bad(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")

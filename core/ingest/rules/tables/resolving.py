@@ -58,7 +58,9 @@ def resolve_rows(
     by_image: dict[int, TableRow | None] = {}
     for row, of in zip(found.rows, found.of, strict=True):
         folder = found.folders[of] if found.folders else ""
-        number = images.find(row.image, folder, row.part or (part_in(found.names[of]) if found.names else ""))
+        number = images.find(
+            row.image, folder, row.part or (part_in(found.names[of]) if found.names else "")
+        )
         if number < 0:
             resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
             continue
@@ -90,7 +92,9 @@ def _describe_contradiction(row: TableRow, other: TableRow | None) -> str:
     if other is None:
         return f"names {quote(row.image)} again, with the label {quote(row.label)}"
     contradiction = (
-        f"the label {quote(other.label)}" if other.label != row.label else f"the part {quote(other.part)}"
+        f"the label {quote(other.label)}"
+        if other.label != row.label
+        else f"the part {quote(other.part)}"
     )
     return f"names {quote(row.image)} with {quote(row.label)}; {other.where} says {contradiction}"
 
@@ -100,15 +104,17 @@ def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions)
     first = (resolved.bad or resolved.unlabelled or [BadEntry(found.title, "has no entries")])[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
-        raise RuleError(f"{found.title} {'labels' if bad else 'lists'} no images: {example}.", "labels")
+        raise RuleError(
+            f"{found.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
+        )
     if bad > max(
         options.max_bad * (bad + good), options.max_bad > 0
     ):  # a single mistake never ends a batch, however small
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise RuleError(
             f"{bad:,} of {bad + good:,} entries of {found.title} cannot be read, more than "
-            f"{write_share(options.max_bad)}; {example}. Mend them, or leave them out with -o max_bad={share:g} "
-            f"(?max_bad={share:g}).",
+            f"{write_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
+            f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
             [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],
         )

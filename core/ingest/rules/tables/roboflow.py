@@ -36,5 +36,7 @@ def _read_rows(source: Source, records: Records) -> None:
             rows.add_bad(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
-            classes = [name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one]
+            classes = [
+                name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one
+            ]
             rows.add(entry.values[0], classes[:_MOST_LISTED], entry.where)

@@ -17,7 +17,11 @@ def list_columns(names: Sequence[str]) -> str:
 
 def write_value(text: str) -> str:
     """Return a text as an option's value in a message, quoted if a shell or a reader needs it."""
-    return text if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text) else f"'{quote(text)[1:-1]}'"
+    return (
+        text
+        if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text)
+        else f"'{quote(text)[1:-1]}'"
+    )
 
 
 def write_share(share: float) -> str:

@@ -71,7 +71,10 @@ class TaskMixing(nn.Module):
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
-        return self.inner(_split_heads(own, self._narrow), join_heads(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
+        hidden: Tensor = self.inner(
+            _split_heads(own, self._narrow), join_heads(heads, self._narrow)
+        )
+        return hidden.flatten(-2)
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this one's [B, N, d]."""
@@ -109,7 +112,9 @@ class Layer(nn.Module):
         """
         return functional.gelu(self.mixing.compute_hidden(own, heads))
 
-    def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
+    def mix(
+        self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
+    ) -> Tensor:
         """Return the layer's output r [B, N, d] from its hidden heads.
 
         own: o. hidden: o of every expert up to this one, in order.

@@ -74,6 +74,8 @@ class ExpandedNetwork(GrowingNetwork):
             outputs = run_chain(self.list_experts()[:-1], x) if packed is None else packed.run(x)
         return OlderFeatures(outputs.features, outputs)
 
-    def forward_newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+    def forward_newest(
+        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+    ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph."""
         return run_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[-1]

@@ -48,7 +48,9 @@ class Packed:
         # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_Stack(list(of)) for _, of in alike]
-        self._attentions = [_Attention([layer.attention for layer in of]) for of in _by_layer(experts)]
+        self._attentions = [
+            _Attention([layer.attention for layer in of]) for of in _by_layer(experts)
+        ]
 
     @torch.no_grad()
     def run(self, x: Tensor) -> ChainOutputs:
@@ -57,7 +59,9 @@ class Packed:
         heads, hidden = [], []
         for at, attend in enumerate(self._attentions):
             layers = [stack.layers[at] for stack in self._stacks]
-            projected = zip(*(layer.compute_qkv(r) for layer, r in zip(layers, rs, strict=True)), strict=True)
+            projected = zip(
+                *(layer.compute_qkv(r) for layer, r in zip(layers, rs, strict=True)), strict=True
+            )
             attended = attend(*(torch.cat(of, 1) for of in projected))
             attended_by_stack = attended.split_with_sizes([layer.heads for layer in layers], 1)
             ss = [
@@ -66,12 +70,20 @@ class Packed:
             ]
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
             sources = _join_sources(layers, normalised)
-            wide = [layer.compute_hidden(y, sources) for layer, y in zip(layers, normalised, strict=True)]
+            wide = [
+                layer.compute_hidden(y, sources)
+                for layer, y in zip(layers, normalised, strict=True)
+            ]
             sources = _join_sources(layers, wide)
-            rs = [layer.add_mixing(s, y, sources) for layer, s, y in zip(layers, ss, wide, strict=True)]
+            rs = [
+                layer.add_mixing(s, y, sources)
+                for layer, s, y in zip(layers, ss, wide, strict=True)
+            ]
             heads.append([expert for stack in normalised for expert in stack])
             hidden.append([expert for stack in wide for expert in stack])
-        features = [f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]]
+        features = [
+            f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]
+        ]
         return ChainOutputs(_transpose_outputs(heads), _transpose_outputs(hidden), features)
 
 
@@ -103,7 +115,9 @@ class _Layer:
         self._tokens = tokens if layers[0].last else None
         before = [layer.norm1 for layer in layers]
         self._query = _fold_norms(before, [a.query.weight for a in attentions])
-        self._known = _fold_norms(before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions])
+        self._known = _fold_norms(
+            before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions]
+        )
         self._out = _stack_linears([a.out for a in attentions])
         self.norm = _Norm([layer.norm2 for layer in layers])
         self._inner = _stack_mixings([layer.mixing.inner for layer in layers])
@@ -142,7 +156,9 @@ class _Layer:
 
     def arrange_sources(self, y: Tensor) -> Tensor:
         """Rearrange [G, B, N, k c] to [B N, G k, c]."""
-        return _cast_for_matmul(self._split_heads(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
+        return _cast_for_matmul(
+            self._split_heads(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1)
+        )
 
     def _split_heads(self, y: Tensor) -> Tensor:
         return torch.unflatten(y, -1, (self._own, -1))
@@ -160,7 +176,9 @@ class _Attention:
             self._positions = _cast_for_matmul(
                 torch.cat([a.compute_position_attention() for a in attentions])
             )
-            self._share = _cast_for_matmul(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
+            self._share = _cast_for_matmul(
+                torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None]
+            )
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         content = functional.scaled_dot_product_attention(q, k, v)
@@ -213,7 +231,9 @@ class _TaskAttention:
             [functional.pad(r, n, value=-math.inf) for r, n in zip(read, later, strict=True)]
         )
         self._scale = torch.cat([a.scale for a in attentions])[:, None]
-        self._bias = _cast_for_matmul(torch.stack([_pad_rows(a.bias, self._sources) for a in attentions]))
+        self._bias = _cast_for_matmul(
+            torch.stack([_pad_rows(a.bias, self._sources) for a in attentions])
+        )
         value = torch.stack([_pad_rows(a.value, self._sources) for a in attentions])
         self._weighs_first = self._own * self._inner < out
         self._value = _cast_for_matmul(

@@ -38,7 +38,9 @@ class SpatialAttention(nn.Module):
         """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
         return self.join_heads(self.attend(*self.compute_qkv(y, queries)))
 
-    def compute_qkv(self, y: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def compute_qkv(
+        self, y: Tensor, queries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v [B, heads, tokens, D]; q of other tokens if `queries` is given."""
         query_tokens = y if queries is None else queries
         return (

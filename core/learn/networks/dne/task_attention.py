@@ -48,4 +48,6 @@ class TaskAttention(nn.Module):
         """Return A [..., own, H], with a softmax in at least float32: λ amplifies its rounding."""
         queries = z @ (self.query.T @ self.key)
         scores = queries @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
-        return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+        return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+            scores.dtype
+        )

@@ -1,7 +1,7 @@
 """Runs the command line of experiments in forked children, so that torch and matplotlib load once.
 
-Reads lines: {"argv": […], "log": path, "figures": bool, "hold_after": results or null} starts a run in a process
-group of its own and answers with its process; "wait" answers with its exit status.
+Reads lines: {"argv": […], "log": path, "figures": bool, "hold_after": results or null} starts a run
+in a process group of its own and answers with its process; "wait" answers with its exit status.
 """
 
 import json

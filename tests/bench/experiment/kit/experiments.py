@@ -78,7 +78,11 @@ def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:
 def plan_file(path: Path, extra: str) -> Path:
     """A file with `PLAN` and more; what `extra` sets anew replaces PLAN's line."""
     extra = textwrap.dedent(extra)
-    anew = {line.partition("=")[0].strip() for line in extra.partition("[[")[0].splitlines() if "=" in line}
+    anew = {
+        line.partition("=")[0].strip()
+        for line in extra.partition("[[")[0].splitlines()
+        if "=" in line
+    }
     kept = [line for line in PLAN.splitlines() if line.partition("=")[0].strip() not in anew]
     path.write_text("\n".join([*kept, extra]))
     return path
@@ -99,7 +103,9 @@ class Server:
     def start(
         self, *arguments: object, log: Path, figures: bool = False, hold_after: int | None = None
     ) -> int:
-        """Start a run with its output in `log`; its process. hold_after: results after which it waits."""
+        """Start a run with its output in `log`; its process. hold_after: results after which it
+        waits.
+        """
         assert self._process.stdin and self._process.stdout
         argv = [str(argument) for argument in arguments]
         request = {"argv": argv, "log": str(log), "figures": figures, "hold_after": hold_after}
@@ -137,17 +143,25 @@ class Runner:
         return self._server.wait(), log.read_text()
 
     def killed_after(self, extra: str, results: int) -> None:
-        """kill -9 the runner in the run after so many results, and wait until its children are gone too."""
+        """kill -9 the runner in the run after so many results, and wait until its children are gone
+        too.
+        """
         log = self._folder / "log.txt"
         pid = self._server.start(*self.arguments(extra, 1), log=log, hold_after=results)
-        until(lambda: any((self.out / "unfinished").glob("*/1/result")) and len(self.records()) == results)
+        until(
+            lambda: (
+                any((self.out / "unfinished").glob("*/1/result")) and len(self.records()) == results
+            )
+        )
         os.kill(pid, signal.SIGKILL)
         assert self._server.wait() == -signal.SIGKILL
         until(lambda: not _group_alive(pid))
 
     def records(self) -> dict[str, dict]:
         """File name → content of every result."""
-        return {p.name: json.loads(p.read_text()) for p in sorted((self.out / "runs").glob("*.json"))}
+        return {
+            p.name: json.loads(p.read_text()) for p in sorted((self.out / "runs").glob("*.json"))
+        }
 
     def times(self) -> dict[str, int]:
         """When each result was written, in ns."""

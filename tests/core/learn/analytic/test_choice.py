@@ -68,7 +68,9 @@ def test_without_examples_the_current_head_or_the_first_answers() -> None:
 
 
 def rows_of(classes: Tensor, images: Tensor) -> Rows:
-    return Rows(torch.arange(len(classes), dtype=torch.float32)[:, None], classes, digest_images(images, 0))
+    return Rows(
+        torch.arange(len(classes), dtype=torch.float32)[:, None], classes, digest_images(images, 0)
+    )
 
 
 def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> None:

@@ -1,4 +1,6 @@
-"""Closed forms from sums, beside scikit-learn's on the same examples, and their independence of order and cut."""
+"""Closed forms from sums, beside scikit-learn's on the same examples, and their independence of
+order and cut.
+"""
 
 from collections.abc import Callable
 
@@ -40,7 +42,9 @@ def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
 def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
     features, labels = examples(0)
     h = append_ones(features)
-    reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(h, np.eye(CLASSES)[labels])
+    reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
+        h, np.eye(CLASSES)[labels]
+    )
     weight = ridge.solve(sums_of(h, labels), strength)
     torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
 
@@ -57,7 +61,8 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
         return float(len(h) * residual / (len(h) - hat.trace()).square())
 
     values = {
-        strength: slow(strength) for strength in ridge.strength_grid(float(sums.gram.diagonal().mean()))
+        strength: slow(strength)
+        for strength in ridge.strength_grid(float(sums.gram.diagonal().mean()))
     }
     chosen, weight = ridge.choose_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
@@ -77,13 +82,17 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
     kept = (labels != 0) | (torch.arange(len(labels)) % 3 == 0)  # a rare class
     features, labels = features[kept], labels[kept]
     priors = np.full(CLASSES, 1 / CLASSES) if prior == "uniform" else None
-    reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(features, labels)
+    reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(
+        features, labels
+    )
     linear = discriminant.solve_classifier(sums_of(features, labels), prior, share=0.0)
     # scikit-learn divides the covariance by N, ours by N - C
     log_prior = torch.from_numpy(np.log(reference.priors_))
     theirs = torch.from_numpy(reference.decision_function(features)) - log_prior
     expected = theirs * (len(labels) - CLASSES) / len(labels) + log_prior
-    torch.testing.assert_close(linear(features).log_softmax(1), expected.log_softmax(1), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        linear(features).log_softmax(1), expected.log_softmax(1), rtol=1e-8, atol=1e-8
+    )
 
 
 def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
@@ -121,7 +130,9 @@ def test_a_class_without_examples_is_never_answered() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
-def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(random: object, cuts: int) -> None:
+def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
+    random: object, cuts: int
+) -> None:
     features, labels = examples(6)
     h = append_ones(project_features(features, draw_matrix(40, WIDTH, seed=1))).double()
     whole = ridge.choose_strength(sums_of(h, labels))
@@ -160,8 +171,14 @@ def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> N
 
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 1e6])
 def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: float) -> None:
-    """Of the covariance only rounding is left, which is not positive definite; dead units are such features."""
-    points = scale * torch.rand(3, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 3
+    """Of the covariance only rounding is left, which is not positive definite; dead units are such
+    features.
+    """
+    points = (
+        scale
+        * torch.rand(3, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        / 3
+    )
     labels = torch.arange(3).repeat(30)
     sums = Sums.zero(40, 3, torch.device("cpu"))
     sums.add(points[labels], labels)
@@ -188,7 +205,10 @@ def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
     mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
     sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
     weights = len(h) / CLASSES / torch.bincount(labels)
-    gram = sum(weights[c] * (labels == c).sum() * (sigma + torch.outer(mu[c], mu[c])) for c in range(CLASSES))
+    gram = sum(
+        weights[c] * (labels == c).sum() * (sigma + torch.outer(mu[c], mu[c]))
+        for c in range(CLASSES)
+    )
     torch.testing.assert_close(found.gram, gram, rtol=1e-10, atol=1e-10)
     cross = (weights[labels, None] * h).T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
     torch.testing.assert_close(found.cross, cross, rtol=1e-10, atol=1e-10)
@@ -202,7 +222,9 @@ def test_balance_does_not_change_classes_of_equal_size() -> None:
 
 
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
-def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(strength: float) -> None:
+def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(
+    strength: float,
+) -> None:
     h, labels = rare_examples(11)
     found = balance.LeftOut(sums_of(h, labels), h, labels).score(strength)
     for i in range(len(h)):
@@ -215,9 +237,12 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
     h, labels = rare_examples(14)
     sums = sums_of(h, labels)
     rare = (
-        h[labels == 3].mean(0) + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
+        h[labels == 3].mean(0)
+        + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
     )
-    plain, balanced = (rare @ ridge.choose_strength(given)[1] for given in (sums, balance.balance_sums(sums)))
+    plain, balanced = (
+        rare @ ridge.choose_strength(given)[1] for given in (sums, balance.balance_sums(sums))
+    )
     recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
     assert recalls[0] < 0.5 * recalls[1]
 
@@ -230,7 +255,9 @@ def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(share: float) -> None:
+def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(
+    share: float,
+) -> None:
     h, labels = rare_examples(15)
     found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
     for i in range(len(h)):
@@ -238,7 +265,9 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
         linear = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
         expected = linear(h[i : i + 1])[0]
         difference = found[i] - expected
-        torch.testing.assert_close(difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(
+            difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8
+        )
 
 
 def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_answers() -> None:
@@ -253,9 +282,14 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
                 discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)(h[i])
             )
         found = torch.stack(scores)
-        return float(torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels))
+        return float(
+            torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels)
+        )
 
-    shares = (discriminant.oas_shrinkage(discriminant.shared_covariance(sums), 24), *discriminant.SHARES)
+    shares = (
+        discriminant.oas_shrinkage(discriminant.shared_covariance(sums), 24),
+        *discriminant.SHARES,
+    )
     assert discriminant.LeftOut(sums, h, labels).choose_share() == min(shares, key=slow)
 
 
@@ -279,7 +313,9 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
 
 
 def test_repeated_images_do_not_take_the_strength_away() -> None:
-    """Fewer examples than features are fitted exactly, and repeated ones make that look like a good fit."""
+    """Fewer examples than features are fitted exactly, and repeated ones make that look like a good
+    fit.
+    """
     generator = torch.Generator().manual_seed(17)
     labels = torch.arange(40) % CLASSES
     means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
@@ -307,7 +343,9 @@ def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
 def test_left_out_answers_to_pure_noise_are_at_chance(
     score: Callable[[Sums, Tensor, Tensor], Tensor],
 ) -> None:
-    """With more features than examples, scores that keep the example would answer nearly all of them."""
+    """With more features than examples, scores that keep the example would answer nearly all of
+    them.
+    """
     right, draws, count, classes, width = 0.0, 20, 60, 3, 200
     for seed in range(draws):
         generator = torch.Generator().manual_seed(seed)

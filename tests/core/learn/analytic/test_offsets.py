@@ -1,4 +1,6 @@
-"""Offsets of classes by left-out answers: none where classes are equal, and the best single β where they are not."""
+"""Offsets of classes by left-out answers: none where classes are equal, and the best single β where
+they are not.
+"""
 
 import pytest
 import torch

@@ -1,17 +1,26 @@
-"""The calibration error: beside a slow obvious version, on models without fault, and on ones that are too sure."""
+"""The calibration error: beside a slow obvious version, on models without fault, and on ones that
+are too sure.
+"""
 
 import numpy as np
 import pytest
 import torch
 
-from core.learn.calibration.error import Calibration, calibration_of, measure_calibration, sort_answers
+from core.learn.calibration.error import (
+    Calibration,
+    calibration_of,
+    measure_calibration,
+    sort_answers,
+)
 from core.learn.calibration.held_out import Logits
 
 SEEDS = 40
 
 
 def draw(n: int, seed: int, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and rightness of a model that is right as often as it says; logits times `sure` afterwards."""
+    """Probabilities and rightness of a model that is right as often as it says; logits times `sure`
+    afterwards.
+    """
     logits = said(n, seed)
     probabilities, rows = (logits.values * sure).softmax(1).max(1)
     return probabilities.numpy(), (rows == logits.targets).numpy()
@@ -27,11 +36,15 @@ def test_the_raw_error_is_that_of_a_slow_version() -> None:
     probabilities, right = draw(333, 1)
     order = sorted(range(333), key=lambda i: probabilities[i])
     bins = [order[333 * b // 6 : 333 * (b + 1) // 6] for b in range(6)]
-    wanted = sum(abs(sum(probabilities[i] for i in b) - sum(right[i] for i in b)) for b in bins) / 333
+    wanted = (
+        sum(abs(sum(probabilities[i] for i in b) - sum(right[i] for i in b)) for b in bins) / 333
+    )
     found = calibration_of(probabilities, right)
     assert found.raw == pytest.approx(wanted, abs=1e-12)
     assert [(b.images, b.right) for b in found.bins] == [(len(b), sum(right[b])) for b in bins]
-    assert [b.probability for b in found.bins] == pytest.approx([np.mean(probabilities[b]) for b in bins])
+    assert [b.probability for b in found.bins] == pytest.approx(
+        [np.mean(probabilities[b]) for b in bins]
+    )
 
 
 @pytest.mark.parametrize(("images", "bins"), [(1, 1), (99, 1), (100, 2), (749, 14), (5000, 15)])
@@ -48,7 +61,12 @@ def errors(n: int, sure: float) -> list[Calibration]:
 def test_a_model_without_fault_has_zero_in_its_interval() -> None:
     found = errors(150, 1.0)
     assert sum(one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
-    assert abs(np.mean([one.error for one in found])) < 0.01 < 0.03 < np.mean([one.raw for one in found])
+    assert (
+        abs(np.mean([one.error for one in found]))
+        < 0.01
+        < 0.03
+        < np.mean([one.raw for one in found])
+    )
 
 
 @pytest.mark.parametrize("sure", [2.0, 0.4])
@@ -81,4 +99,6 @@ def test_the_report_of_a_job_has_it(bench) -> None:
     learned = bench.learn_task(1, method="finetune")
     told = learned.result["calibration"]
     assert told["images"] == 60 and told["low"] <= told["error"] <= told["high"]
-    assert any("calibration error" in line and "held-out images" in line for line in learned.logged())
+    assert any(
+        "calibration error" in line and "held-out images" in line for line in learned.logged()
+    )

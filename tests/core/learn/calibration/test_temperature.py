@@ -17,7 +17,9 @@ NONE = torch.zeros(0, dtype=torch.int64)
 
 
 def draw(n: int, classes: int, scale: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a classifier whose right temperature is `scale`: classes are drawn from softmax(logits / scale)."""
+    """Logits of a classifier whose right temperature is `scale`: classes are drawn from
+    softmax(logits / scale).
+    """
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
     return scale * logits, torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
@@ -49,7 +51,9 @@ def test_the_order_of_images_and_classes_changes_nothing() -> None:
 
 def test_images_that_are_all_right_do_not_make_it_certain() -> None:
     logits = torch.tensor([[9.0, 0.0, 0.0]]).repeat(40, 1)
-    probability = (logits / fit_temperature(logits, torch.zeros(40, dtype=torch.int64))).softmax(1)[0, 0]
+    probability = (logits / fit_temperature(logits, torch.zeros(40, dtype=torch.int64))).softmax(1)[
+        0, 0
+    ]
     assert float(probability) == pytest.approx(41 / 42, abs=1e-6)
 
 
@@ -57,10 +61,15 @@ def test_impossible_classes_and_broken_rows_are_left_out() -> None:
     logits, targets = draw(300, 4, 2.0)
     wide = torch.full((303, 6), -torch.inf, dtype=torch.float64)
     wide[:300, :4] = logits
-    wide[300], wide[301, :2] = torch.nan, 0.0  # NaN; a row whose own class is impossible; a row of one class
+    wide[300], wide[301, :2] = (
+        torch.nan,
+        0.0,
+    )  # NaN; a row whose own class is impossible; a row of one class
     wide[302, 5] = 1.0
     targets = torch.cat([targets, torch.tensor([0, 4, 5])])
-    assert fit_temperature(wide, targets) == pytest.approx(fit_temperature(logits, targets[:300]), rel=1e-9)
+    assert fit_temperature(wide, targets) == pytest.approx(
+        fit_temperature(logits, targets[:300]), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,11 +103,15 @@ def test_the_best_source_that_there_is(held_out, left_out, parent, source, image
     scores, targets = draw(100, 3, 5.0)
     logits = Logits(scores[:held_out].float(), targets[:held_out])
     chosen = choose_temperature(
-        logits, lambda: None if left_out is None else (scores[:left_out], targets[:left_out]), parent
+        logits,
+        lambda: None if left_out is None else (scores[:left_out], targets[:left_out]),
+        parent,
     )
     assert (chosen.source, chosen.images) == (source, images)
     wanted = {"held-out": held_out, "left-out": left_out}.get(source)
-    value = {"parent": 3.0, "none": 1.0}.get(source) or fit_temperature(scores[:wanted], targets[:wanted])
+    value = {"parent": 3.0, "none": 1.0}.get(source) or fit_temperature(
+        scores[:wanted], targets[:wanted]
+    )
     assert chosen.value == pytest.approx(value, rel=1e-5)
 
 
@@ -123,7 +136,10 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
     told = second.result["temperature"]
     assert (told["source"], told["images"]) == ("held-out", 40)
     network, method = second.deployed()
-    parts = {task: Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task)) for task in (1, 2)}
+    parts = {
+        task: Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
+        for task in (1, 2)
+    }
     inputs = Inputs(None, 1, torch.device("cpu"))
     logits = {
         task: logits_on_task(network, data, task, method.predict_logits, inputs)
@@ -137,14 +153,21 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         assert torch.allclose(kept.float(), wanted, atol=1e-3)
     third = bench.learn_task(1, second, method="finetune", epochs=1)
     parents = load_file(third.folder / "answers" / "parent.1.safetensors")["probabilities"]
-    assert torch.allclose(parents.float(), (logits[1].values / told["value"]).softmax(1).amax(1), atol=1e-3)
+    assert torch.allclose(
+        parents.float(), (logits[1].values / told["value"]).softmax(1).amax(1), atol=1e-3
+    )
 
 
-def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(bench, monkeypatch) -> None:
+def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(
+    bench, monkeypatch
+) -> None:
     bench.n_held_out = 200
     whole = bench.learn_task(1, method="finetune")
     monkeypatch.setattr("core.learn.evaluator.stride_of", lambda sizes: 2)
     some = bench.learn_task(1, method="finetune")
-    assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (200, 100)
+    assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (
+        200,
+        100,
+    )
     assert some.result["results"] == whole.result["results"]
     assert some.result["temperature"]["value"] != whole.result["temperature"]["value"]

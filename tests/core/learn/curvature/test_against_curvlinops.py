@@ -1,7 +1,8 @@
 """An independent implementation: curvlinops (Dangel et al. 2025, arXiv 2501.19183).
 
-With MSELoss(reduction="sum"), which has no 1/2, both of their matrices are 2 N times ours; their K-FAC divides A by
-N T and sums G over positions, as ours does, and keeps weight and bias together when asked to.
+With MSELoss(reduction="sum"), which has no 1/2, both of their matrices are 2 N times ours; their
+K-FAC divides A by N T and sums G over positions, as ours does, and keeps weight and bias together
+when asked to.
 """
 
 import numpy as np
@@ -46,7 +47,9 @@ def test_kfac_is_theirs(layer) -> None:
     network, x = toys.cnn(), toys.images()
     wanted = torch.as_tensor(
         np.asarray(
-            reference(network, x, KFACLinearOperator, fisher_type="type-2", separate_weight_and_bias=False)
+            reference(
+                network, x, KFACLinearOperator, fisher_type="type-2", separate_weight_and_bias=False
+            )
         )
     )
     rows = order(network, layer)

@@ -12,12 +12,16 @@ ROWS, COLUMNS = 4, 5
 
 
 def symmetric(size, seed):
-    root = torch.randn(size, size + 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    root = torch.randn(
+        size, size + 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     return root @ root.T
 
 
 def d(seed=9):
-    return torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def made(seed=0):
@@ -71,20 +75,26 @@ def test_multiplying_is_the_gradient_of_half_the_quadratic_form(kind) -> None:
 def test_a_block_is_symmetric_and_not_negative(kind) -> None:
     matrix = toys.matrix_of(made()[kind], ROWS)
     assert toys.relative(matrix, matrix.T) < 1e-12
-    assert float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).min()) >= -1e-9 * float(matrix.norm())
+    assert float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).min()) >= -1e-9 * float(
+        matrix.norm()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_trace_is_that_of_the_matrix(kind) -> None:
     rows = ROWS if kind == "gram" else 1  # a gram knows one row's
-    assert float(made()[kind].trace()) * rows == pytest.approx(float(wanted(made()[kind]).trace()), rel=1e-12)
+    assert float(made()[kind].trace()) * rows == pytest.approx(
+        float(wanted(made()[kind]).trace()), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
     again = blocks.from_tensors(block.kind, block.tiers, block.to_tensors())
-    assert type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
+    assert (
+        type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
+    )
     assert torch.equal(again.matvec(d()), block.matvec(d()))
 
 
@@ -93,7 +103,9 @@ def test_merging_weighs_each_stored_statistic(kind) -> None:
     one, two = made()[kind], made(1)[kind]
     merged = one.merge(two, 0.25).to_tensors()
     for name, tensor in one.to_tensors().items():
-        assert torch.allclose(merged[name], 0.75 * tensor + 0.25 * two.to_tensors()[name], rtol=1e-12)
+        assert torch.allclose(
+            merged[name], 0.75 * tensor + 0.25 * two.to_tensors()[name], rtol=1e-12
+        )
 
 
 def test_merging_factors_is_not_merging_their_products() -> None:
@@ -118,7 +130,9 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
     zero = TKfac(
-        make_dense(torch.zeros(COLUMNS, COLUMNS)), make_dense(torch.zeros(ROWS, ROWS)), torch.zeros(())
+        make_dense(torch.zeros(COLUMNS, COLUMNS)),
+        make_dense(torch.zeros(ROWS, ROWS)),
+        torch.zeros(()),
     )
     assert float(zero.matvec(d().float()).abs().max()) == 0 == float(zero.trace())
 

@@ -31,7 +31,9 @@ def displacements():
 
 def same(one, two, error):
     first, second = one.to_tensors(), two.to_tensors()
-    return first.keys() == second.keys() and all(toys.relative(first[k], second[k]) <= error for k in first)
+    return first.keys() == second.keys() and all(
+        toys.relative(first[k], second[k]) <= error for k in first
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +93,9 @@ def test_nothing_to_hold_costs_nothing() -> None:
 
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
-    whole = Curvature({"x.in_proj": Diagonal(torch.ones(6, 3)), "token": Diagonal(2 * torch.ones(1, 6))})
+    whole = Curvature(
+        {"x.in_proj": Diagonal(torch.ones(6, 3)), "token": Diagonal(2 * torch.ones(1, 6))}
+    )
     moved = {
         "x.in_proj_weight": torch.ones(6, 2),
         "x.in_proj_bias": torch.ones(6),
@@ -155,7 +159,9 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
 
 
 def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
-    kinds = {name: of["tiers"] or of["kind"] for name, of in curvature(limit=2000).to_json().items()}
+    kinds = {
+        name: of["tiers"] or of["kind"] for name, of in curvature(limit=2000).to_json().items()
+    }
     assert kinds == {
         "0": {"a": "packed", "g": "full"},  # 19 x 19 numbers of 8 bytes
         "2": {"a": "packed bf16", "g": "full"},  # 27 x 27
@@ -192,7 +198,9 @@ class Bilinear(nn.Module):
 
 
 def whole_hessian(x, rows):
-    """Of half the squared error in all parameters, with two rows of zeros appended to two that are learned."""
+    """Of half the squared error in all parameters, with two rows of zeros appended to two that are
+    learned.
+    """
     network = Bilinear(rows)
     with torch.no_grad():
         network.head.weight[2:].zero_()

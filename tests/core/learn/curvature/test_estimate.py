@@ -25,7 +25,9 @@ def signs(draws, seed):
 @pytest.mark.parametrize(
     ("layer", "kind", "cotangents"), [(nn.Linear, "kfac", basis_cotangents), (Head, "gram", None)]
 )
-def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(layer, kind, cotangents) -> None:
+def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
+    layer, kind, cotangents
+) -> None:
     torch.manual_seed(0)
     network, x, y = layer(4, 3).double(), torch.randn(7, 4).double(), torch.randn(7, 3).double()
 
@@ -40,10 +42,19 @@ def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(layer, 
 
 def test_kfac_of_a_deep_linear_network_is_exact_in_every_layer() -> None:
     torch.manual_seed(0)
-    parts = [nn.Linear(4, 5), nn.LeakyReLU(1.0), nn.Linear(5, 4), nn.LeakyReLU(1.0), nn.Linear(4, 3)]
+    parts = [
+        nn.Linear(4, 5),
+        nn.LeakyReLU(1.0),
+        nn.Linear(5, 4),
+        nn.LeakyReLU(1.0),
+        nn.Linear(4, 3),
+    ]
     network, x = nn.Sequential(*parts).double(), toys.images(8, shape=(4,))
     for name, block in toys.blocks(network, x, "kfac").items():
-        assert toys.relative(toys.dense(network, name, block), toys.slow_exact(network, name, x)) < 1e-12
+        assert (
+            toys.relative(toys.dense(network, name, block), toys.slow_exact(network, name, x))
+            < 1e-12
+        )
 
 
 @pytest.mark.parametrize("name", ["0", "2", "5", "7"])
@@ -64,7 +75,9 @@ def test_the_exact_block_is_the_hessian_of_the_linearised_loss(name, network, x)
         return (y - value - tangent).square().sum(1).mean() / 2
 
     o, w = toys.joined(weight, bias).shape
-    wanted = torch.autograd.functional.hessian(loss, torch.zeros(o, w).double()).reshape(o * w, o * w)
+    wanted = torch.autograd.functional.hessian(loss, torch.zeros(o, w).double()).reshape(
+        o * w, o * w
+    )
     block = toys.blocks(network, x, "exact", names=[name])[name]
     assert toys.relative(block.matrix, wanted) < 1e-10
 
@@ -101,7 +114,9 @@ def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
 
 
 @pytest.mark.parametrize("name", ["0", "2", "5"])
-def test_trace_factors_are_the_same_through_positions_and_through_gradients(name, network, x) -> None:
+def test_trace_factors_are_the_same_through_positions_and_through_gradients(
+    name, network, x
+) -> None:
     layer = find_layer(network, name)
     for index, module in enumerate(network):
         if str(index) == name:
@@ -162,7 +177,9 @@ def test_probes_divided_by_their_number_before_squaring_would_be_noticed() -> No
 
 
 def softmax_fisher(outputs):
-    """√p_c (e_c - p) for every class: their outer products add up to the Fisher information of the outputs."""
+    """√p_c (e_c - p) for every class: their outer products add up to the Fisher information of the
+    outputs.
+    """
     p = outputs.softmax(1)
     return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(basis_cotangents(outputs))]
 
@@ -173,7 +190,9 @@ def slow_patches(module, a):
     a = nn.functional.pad(a, [module.padding[0]] * 4)
     size = (a.shape[2] - d * (k - 1) - 1) // s + 1
     places = [slice(i * s, i * s + d * (k - 1) + 1, d) for i in range(size)]
-    return torch.stack([a[:, :, rows, columns].flatten(1) for rows in places for columns in places], 1)
+    return torch.stack(
+        [a[:, :, rows, columns].flatten(1) for rows in places for columns in places], 1
+    )
 
 
 def output_gradients(network, x):
@@ -212,7 +231,9 @@ def test_kfac_of_a_convolution_is_its_definition(convolution) -> None:
 
 @pytest.mark.parametrize("convolution", [*CONVOLUTIONS, {"groups": 2}])
 @pytest.mark.parametrize("kind", ["diagonal", "exact"])
-def test_diagonal_and_exact_blocks_of_a_convolution_are_sums_of_squared_gradients(kind, convolution) -> None:
+def test_diagonal_and_exact_blocks_of_a_convolution_are_sums_of_squared_gradients(
+    kind, convolution
+) -> None:
     network, x = convolution_of(4, **convolution)
     wanted = toys.slow_exact(network, "0", x)
     found = toys.matrix_of(toys.blocks(network, x, kind, names=["0"])["0"], 4)
@@ -244,7 +265,9 @@ def tokens():
 
 
 class Tokens(nn.Module):
-    """Patches, class token, positions, a norm, a layer on tokens, a scaled depthwise block and attention."""
+    """Patches, class token, positions, a norm, a layer on tokens, a scaled depthwise block and
+    attention.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,7 +303,9 @@ def test_every_parameter_of_a_network_of_all_layers_has_its_exact_diagonal(token
         assert torch.allclose(block.values, wanted, rtol=1e-10, atol=1e-14), name
 
 
-@pytest.mark.parametrize("name", ["linear", "attention.in_proj", "attention.out_proj", "block.block.3"])
+@pytest.mark.parametrize(
+    "name", ["linear", "attention.in_proj", "attention.out_proj", "block.block.3"]
+)
 def test_layers_on_tokens_keep_the_exact_trace_when_restricted_to_it(name, tokens) -> None:
     network, x = tokens, toys.images(4)
     block = toys.blocks(network, x, "tkfac", names=[name])[name]
@@ -293,7 +318,9 @@ def test_layers_on_tokens_keep_the_exact_trace_when_restricted_to_it(name, token
 def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
     network, x = tokens, toys.images(4)
     seen = []
-    hook = network.linear.register_forward_hook(lambda module, args, out: seen.append(args[0].detach()))
+    hook = network.linear.register_forward_hook(
+        lambda module, args, out: seen.append(args[0].detach())
+    )
     network(x)
     hook.remove()
     a = nn.functional.pad(seen[0], (0, 1), value=1.0).flatten(0, 1)
@@ -314,12 +341,18 @@ def test_measuring_leaves_a_network_as_it_was(tokens) -> None:
     toys.blocks(network, x, "kfac")
     assert all(p is before[name] and p.grad is None for name, p in network.named_parameters())
     assert torch.equal(network(x), output)
-    assert not any(module._forward_hooks or "forward" in vars(module) for module in network.modules())
+    assert not any(
+        module._forward_hooks or "forward" in vars(module) for module in network.modules()
+    )
 
 
 @pytest.mark.parametrize(
     "architecture",
-    [{"name": "resnet20"}, {"name": "small-cnn"}, {"name": "vit", "hidden": 12, "mlp": 8, "layers": 1}],
+    [
+        {"name": "resnet20"},
+        {"name": "small-cnn"},
+        {"name": "vit", "hidden": 12, "mlp": 8, "layers": 1},
+    ],
     ids=lambda a: a["name"],
 )
 def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
@@ -328,11 +361,17 @@ def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
     names = [name for name, _ in network.named_parameters()]
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
     examples = [(x, torch.zeros(3, dtype=torch.int64))]
-    fisher = diagonal_fisher(network, network, names, examples, kind="exact", generator=torch.Generator())
+    fisher = diagonal_fisher(
+        network, network, names, examples, kind="exact", generator=torch.Generator()
+    )
     of = {id(p): fisher[name] for name, p in network.named_parameters()}
     for layer, block in toys.blocks(network, x, "diagonal", softmax_fisher).items():
-        wanted = toys.joined(*(of[id(p)] for p in toys.parameters_of(network, layer) if p is not None))
-        assert torch.allclose(block.values, wanted, rtol=1e-3, atol=1e-5 * float(wanted.max())), layer
+        wanted = toys.joined(
+            *(of[id(p)] for p in toys.parameters_of(network, layer) if p is not None)
+        )
+        assert torch.allclose(block.values, wanted, rtol=1e-3, atol=1e-5 * float(wanted.max())), (
+            layer
+        )
 
 
 def test_weights_that_require_no_gradient_are_measured_all_the_same(network, x) -> None:
@@ -367,9 +406,9 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
 def test_sums_of_another_kind_are_refused(network, x) -> None:
     stored = toys.measure(network, x, "kfac").to_tensors()
     with pytest.raises(ValueError, match="other layers or kinds"):
-        CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load_tensors(
-            stored
-        )
+        CurvatureEstimator(
+            network, network, dict.fromkeys(toys.layers(network), "tkfac")
+        ).load_tensors(stored)
 
 
 def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
@@ -437,10 +476,14 @@ def test_random_signs_of_an_example_do_not_depend_on_batches() -> None:
 
 
 def errors(name, seed):
-    """Relative distance of each kind's block from the exact one, on images whose pixels are correlated."""
+    """Relative distance of each kind's block from the exact one, on images whose pixels are
+    correlated.
+    """
     network = toys.cnn(seed=seed)
     x = nn.functional.avg_pool2d(toys.images(64, seed, (2, 10, 10)), 5, 1) * 5 + 0.5
-    found = {k: toys.dense(network, name, toys.blocks(network, x, k, names=[name])[name]) for k in KINDS}
+    found = {
+        k: toys.dense(network, name, toys.blocks(network, x, k, names=[name])[name]) for k in KINDS
+    }
     exact = found.pop("exact")
     return {kind: toys.relative(matrix, exact) for kind, matrix in found.items()}
 

@@ -1,4 +1,6 @@
-"""Factors in fewer bytes: what each tier takes, what it keeps, and that storing it again changes nothing."""
+"""Factors in fewer bytes: what each tier takes, what it keeps, and that storing it again changes
+nothing.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,9 @@ W = CHANNELS * KERNEL + 1
 def matrix(seed=0, w=W, dtype=torch.float32):
     """Positive definite, with a spectrum that falls."""
     generator = torch.Generator().manual_seed(seed)
-    root = torch.randn(w, w, generator=generator, dtype=dtype) * torch.arange(1, w + 1).to(dtype).pow(-0.7)
+    root = torch.randn(w, w, generator=generator, dtype=dtype) * torch.arange(1, w + 1).to(
+        dtype
+    ).pow(-0.7)
     full = root @ root.T
     return (full + full.T) / 2
 
@@ -74,7 +78,9 @@ def test_storing_and_loading_changes_no_bit_of_what_is_stored_or_computed(tier) 
     assert again.tier == found.tier
     first, second = found.to_tensors(), again.to_tensors()
     assert first.keys() == second.keys()
-    assert all(torch.equal(first[k], second[k]) and first[k].dtype == second[k].dtype for k in first)
+    assert all(
+        torch.equal(first[k], second[k]) and first[k].dtype == second[k].dtype for k in first
+    )
     x = torch.randn(3, W, generator=torch.Generator().manual_seed(1))
     assert torch.equal(found.multiply_rows(x), again.multiply_rows(x))
     assert torch.equal(found.trace(), again.trace())
@@ -102,7 +108,9 @@ def test_low_rank_keeps_trace_and_diagonal() -> None:
 
 def test_low_rank_is_nearer_than_its_diagonal() -> None:
     wanted = matrix()
-    assert (of("low rank").to_dense() - wanted).norm() < 0.5 * (wanted.diagonal().diag() - wanted).norm()
+    assert (of("low rank").to_dense() - wanted).norm() < 0.5 * (
+        wanted.diagonal().diag() - wanted
+    ).norm()
 
 
 def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
@@ -143,7 +151,9 @@ def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
 
 def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
     low = [factor.low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
-    both = sum(part * (f.to_dense() - f.rest.diag()) for part, f in zip((0.75, 0.25), low, strict=True))
+    both = sum(
+        part * (f.to_dense() - f.rest.diag()) for part, f in zip((0.75, 0.25), low, strict=True)
+    )
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
     merged = low[0].merge(low[1], 0.25)
     assert isinstance(merged, LowRank)
@@ -153,7 +163,9 @@ def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_merging_a_factor_with_itself_gives_it_back(tier) -> None:
     found = of(tier)
-    assert torch.allclose(found.merge(found, 0.3).to_dense(), found.to_dense(), rtol=1e-3, atol=1e-4)
+    assert torch.allclose(
+        found.merge(found, 0.3).to_dense(), found.to_dense(), rtol=1e-3, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("tier", TIERS)

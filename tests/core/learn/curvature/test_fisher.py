@@ -23,7 +23,9 @@ def slow(network, x):
     for one in x:
         log_p = network(one[None]).log_softmax(1)[0]
         for c in range(log_p.numel()):
-            grads = torch.autograd.grad(log_p[c], parameters.values(), retain_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(
+                log_p[c], parameters.values(), retain_graph=True, allow_unused=True
+            )
             for name, grad in zip(parameters, grads, strict=True):
                 if grad is not None:
                     total[name] += log_p[c].exp().detach() * grad.square()
@@ -59,7 +61,9 @@ def test_a_mean_over_three_examples_in_two_batches_is_the_mean_over_three() -> N
 
 
 def of_batch_means(network, x):
-    """What the Fisher is not: squared gradients of a batch's mean, whose examples have equal probabilities."""
+    """What the Fisher is not: squared gradients of a batch's mean, whose examples have equal
+    probabilities.
+    """
     log_p = network(x).log_softmax(1).mean(0)
     total = torch.zeros_like(network[0].weight)
     for c in range(log_p.numel()):
@@ -86,9 +90,13 @@ def test_repeating_an_example_does_not_change_the_fisher() -> None:
 
 
 def test_every_parameter_has_importances_of_its_own_shape() -> None:
-    network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(("a", "b")), 1).eval()
+    network = build_network(
+        {"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(("a", "b")), 1
+    ).eval()
     value = of(network, [torch.randn(3, 1, 8, 8)])
-    assert {n: f.shape for n, f in value.items()} == {n: p.shape for n, p in network.named_parameters()}
+    assert {n: f.shape for n, f in value.items()} == {
+        n: p.shape for n, p in network.named_parameters()
+    }
 
 
 def quarter():

@@ -14,7 +14,9 @@ def squared_norm(logits):
 
 
 def of(network, inputs, size=torch.abs, names=None):
-    found = PerSampleGradients(network, network, names or [n for n, _ in network.named_parameters()], size)
+    found = PerSampleGradients(
+        network, network, names or [n for n, _ in network.named_parameters()], size
+    )
     for x in inputs:
         found.add(x, squared_norm)
     return found.mean()
@@ -49,7 +51,9 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
     fast = of(network, [x], size)
     by_vmap()
     for key, oracle in of(network, [x], size).items():
-        assert torch.allclose(fast[key], oracle, rtol=1e-9, atol=1e-12 * float(oracle.max() + 1)), key
+        assert torch.allclose(fast[key], oracle, rtol=1e-9, atol=1e-12 * float(oracle.max() + 1)), (
+            key
+        )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,9 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
 )
 def test_the_closed_form_of_a_convolution_equals_one_backward_each(convolution) -> None:
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(2, 4, 3, **convolution), nn.Flatten(), nn.LazyLinear(2)).double()
+    network = nn.Sequential(
+        nn.Conv2d(2, 4, 3, **convolution), nn.Flatten(), nn.LazyLinear(2)
+    ).double()
     x = torch.randn(4, 2, 7, 7, dtype=torch.float64)
     network(x)
     wanted = slow(network, x)
@@ -66,7 +72,9 @@ def test_the_closed_form_of_a_convolution_equals_one_backward_each(convolution) 
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.LayerNorm(4), nn.Conv1d(4, 4, 1, groups=2)], ids=["layer norm", "grouped convolution"]
+    "layer",
+    [nn.LayerNorm(4), nn.Conv1d(4, 4, 1, groups=2)],
+    ids=["layer norm", "grouped convolution"],
 )
 def test_layers_without_a_closed_form_are_measured_by_vmap(layer) -> None:
     torch.manual_seed(0)
@@ -87,7 +95,11 @@ def test_layers_without_a_closed_form_are_measured_by_vmap(layer) -> None:
     ids=lambda architecture: architecture["name"],
 )
 def test_a_whole_network_equals_one_backward_each(architecture) -> None:
-    network = build_network(architecture, ImageSpec(16, 3), "class", HeadSpec(("a", "b")), 3).eval().double()
+    network = (
+        build_network(architecture, ImageSpec(16, 3), "class", HeadSpec(("a", "b")), 3)
+        .eval()
+        .double()
+    )
     with torch.no_grad():
         for parameter in network.head.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))

@@ -1,8 +1,10 @@
-"""Learn two tasks with methods on the device `sim`, and report how often a GPU would have waited in a step.
+"""Learn two tasks with methods on the device `sim`, and report how often a GPU would have waited in
+a step.
 
-A process of its own, since torch makes the threads of its devices at the first backward pass and none later. It reads
-JSON lines {"method", "scenario", "family", "recipe", "free_bytes", "device"} (the last four may be left out) and
-answers each with a line {"per_step", "places", "digests"} or {"error"}.
+A process of its own, since torch makes the threads of its devices at the first backward pass and
+none later. It reads JSON lines {"method", "scenario", "family", "recipe", "free_bytes", "device"}
+(the last four may be left out) and answers each with a line {"per_step", "places", "digests"} or
+{"error"}.
 
     python blocking_calls.py FOLDER
 """

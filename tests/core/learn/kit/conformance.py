@@ -1,7 +1,8 @@
 """The conformance kit: what every registered method must hold, in every scenario that it names.
 
-`CHECKS` are functions of a `Case`. A new method passes them by being registered; a test file that defines its
-own method runs them with `Case(…, module=__file__)`. All checks of a case share two tasks that were learned once.
+`CHECKS` are functions of a `Case`. A new method passes them by being registered; a test file that
+defines its own method runs them with `Case(…, module=__file__)`. All checks of a case share two
+tasks that were learned once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network, resnet
 from core.learn.state import State
 
-# task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the very last
+# task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the
+# very last
 KILLS = {1: ((1, 2),), 2: ((7, 9), (11, 12))}
 
 # family → its smallest architecture
@@ -44,7 +46,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 class ShallowResNet(resnet.SmallResNet):
-    """One block a stage: every kind of layer and every depth of the deeper ones, at a third of their time."""
+    """One block a stage: every kind of layer and every depth of the deeper ones, at a third of
+    their time.
+    """
 
     def __init__(self, width: int, blocks: Sequence[int], image: ImageSpec) -> None:
         super().__init__(width, [1] * len(blocks), image)
@@ -150,7 +154,9 @@ class Case:
             self.terms.setdefault("penalty", []).append(self_.penalty(ctx))
             after(self_, ctx, batch)
 
-        with mock.patch.multiple(method, begin_task=begin_task, loss_terms=loss_terms, after_step=after_step):
+        with mock.patch.multiple(
+            method, begin_task=begin_task, loss_terms=loss_terms, after_step=after_step
+        ):
             return self.bench.learn_task(2, first, method=self.name)
 
     @cached_property
@@ -164,7 +170,9 @@ _finetuned: dict[str, dict[str, str]] = {}
 
 
 def finetuned(bench: Bench) -> dict[str, str]:
-    """The network digests of plain fine-tuning on a bench's two tasks: the same for all methods, so learned once."""
+    """The network digests of plain fine-tuning on a bench's two tasks: the same for all methods, so
+    learned once.
+    """
     key = repr((bench.scenario, bench.architecture, bench.size, bench.n, bench.drift, bench.recipe))
     if key not in _finetuned:
         _finetuned[key] = bench.stream(2, method="finetune").network_digests
@@ -190,8 +198,12 @@ def differs_from_finetuning_at_its_defaults(case: Case) -> None:
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
-    merged = case.method.no_merge is None  # then `merges_or_says_why_not` kills before the very last step
-    check_kills(case, case.bench, case.first, case.second, {**KILLS, 2: KILLS[2][:1]} if merged else KILLS)
+    merged = (
+        case.method.no_merge is None
+    )  # then `merges_or_says_why_not` kills before the very last step
+    check_kills(
+        case, case.bench, case.first, case.second, {**KILLS, 2: KILLS[2][:1]} if merged else KILLS
+    )
 
 
 def resumes_with_convolutions_too(case: Case) -> None:
@@ -223,11 +235,15 @@ def resumes_in_slices_or_says_why_not(case: Case) -> None:
         return
     undisturbed = case.bench.learn_task(2, case.first, **recipe)
     for at, kill_at in KILLS[2]:
-        assert case.bench.resumed(2, case.first, at, kill_at, **recipe).digests == undisturbed.digests
+        assert (
+            case.bench.resumed(2, case.first, at, kill_at, **recipe).digests == undisturbed.digests
+        )
 
 
 def gives_the_same_bits_in_processes_of_its_own(case: Case) -> None:
-    apart = case.bench.learn_tasks(2, lambda spec: case.server.run(spec, case.module), method=case.name)
+    apart = case.bench.learn_tasks(
+        2, lambda spec: case.server.run(spec, case.module), method=case.name
+    )
     assert apart[1].digests == case.second.digests
 
 
@@ -273,7 +289,9 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
 
 
 def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
-    """As if no loss had reached it: no method fails, and it stays unless the method itself gives it a gradient."""
+    """As if no loss had reached it: no method fails, and it stays unless the method itself gives it
+    a gradient.
+    """
     (bench, first), method = case.drifting, case.method
     seen: list[tuple[str, bool, torch.Tensor]] = []
     grads, after = method.penalty_grads, method.after_step
@@ -353,7 +371,10 @@ def rebalances_or_says_why_not(case: Case) -> None:
         return
     undisturbed = case.bench.learn_task(2, case.first, **recipe)
     steps = undisturbed.result["steps"]
-    assert case.bench.resumed(2, case.first, steps - 3, steps - 1, **recipe).digests == undisturbed.digests
+    assert (
+        case.bench.resumed(2, case.first, steps - 3, steps - 1, **recipe).digests
+        == undisturbed.digests
+    )
 
 
 def resumes_with_balanced_batches(case: Case) -> None:

@@ -1,7 +1,8 @@
-"""Runs job specs, each in a process of its own, forked from one that has imported torch and run nothing.
+"""Runs job specs, each in a process of its own, forked from one that has imported torch and run
+nothing.
 
-Reads JSON lines {"spec": path, "architecture": name, "import": path or null} and answers each with the child's
-exit status.
+Reads JSON lines {"spec": path, "architecture": name, "import": path or null} and answers each with
+the child's exit status.
 """
 
 import importlib.util

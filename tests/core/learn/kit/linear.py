@@ -1,5 +1,5 @@
-"""Linearised networks in float64 with random norms and displacements, streams that start from a pretrained base,
-and a method driven by hand on whole tasks at once."""
+"""Linearised networks in float64 with random norms and displacements, streams that start from a
+pretrained base, and a method driven by hand on whole tasks at once."""
 
 import copy
 from collections.abc import Iterable
@@ -37,7 +37,9 @@ WITH_NORMS = ["resnet20", "slim-resnet18", "resnet18-small-stem", "resnet18-stan
 
 
 def cases(names: Iterable[str] = SMALL, *, large_in_ci: bool = True) -> list[Any]:
-    """As parameters of a test. Of the two large ones CI takes that with a pool behind its stem, or none."""
+    """As parameters of a test. Of the two large ones CI takes that with a pool behind its stem, or
+    none.
+    """
     often = pytest.mark.slow if large_in_ci else pytest.mark.campaign
     large = {"resnet18-standard-stem": often, "resnet18-small-stem": pytest.mark.campaign}
     return [pytest.param(name, marks=large.get(name, ())) for name in names]
@@ -67,7 +69,9 @@ def randomised(network: nn.Module) -> None:
 @cache
 def _plain(case: str) -> Network:
     architecture, size, _ = SMALL[case]
-    network = build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(CLASSES)).double().eval()
+    network = (
+        build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(CLASSES)).double().eval()
+    )
     randomised(network)
     return network
 
@@ -81,7 +85,9 @@ def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
     network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
     if fixed_head:
         head = network.head_rows()
-        network.set_reference("shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype))
+        network.set_reference(
+            "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
+        )
     return network.eval()
 
 
@@ -114,7 +120,9 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def relative_of(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
-    """Of all tensors together: those whose true value is zero count by their size beside the others."""
+    """Of all tensors together: those whose true value is zero count by their size beside the
+    others.
+    """
     return relative(*(torch.cat([found[name].flatten() for name in b]) for found in (a, b)))
 
 
@@ -142,7 +150,9 @@ class Pretrained(Bench):
 
 @dataclass
 class Hand:
-    """A method's run by hand, a task after the other on one network: whole tasks as batches, no loop."""
+    """A method's run by hand, a task after the other on one network: whole tasks as batches, no
+    loop.
+    """
 
     network: LinearisedNetwork
     recipe: dict[str, Any]
@@ -157,7 +167,9 @@ class Hand:
         hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
         self.method: Any = kind(kind.Hyper.model_validate(hyper), State())
 
-    def begin(self, x: torch.Tensor, y: torch.Tensor, names: Any = None, **settings: Any) -> Context:
+    def begin(
+        self, x: torch.Tensor, y: torch.Tensor, names: Any = None, **settings: Any
+    ) -> Context:
         """The context of the next task, whose training part is (x, y)."""
         self.task += 1
         network = self.network
@@ -230,7 +242,9 @@ def place(ctx: Context, theta: torch.Tensor) -> None:
 
 
 def minimise(hand: Hand, ctx: Context) -> None:
-    """To the minimum of a quadratic objective that is nearest to where the parameters are, by its gradients alone."""
+    """To the minimum of a quadratic objective that is nearest to where the parameters are, by its
+    gradients alone.
+    """
     start = flat(ctx)
     at_start = hand.gradient(ctx)
     columns = []

@@ -1,4 +1,6 @@
-"""A quadratic method with hand-made importance, and the part of a context that its penalty looks at."""
+"""A quadratic method with hand-made importance, and the part of a context that its penalty looks
+at.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +41,9 @@ def make(name: str, state: State | None = None, **hyper: Any) -> Any:
 def held(name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, **hyper: Any) -> Any:
     """(method, context): one parameter `w` at its anchor, with a gradient of zero."""
     method = make(name, **hyper)
-    method.tensors.update({method.importance_key("w"): importance.clone(), "anchor.w": anchor.clone()})
+    method.tensors.update(
+        {method.importance_key("w"): importance.clone(), "anchor.w": anchor.clone()}
+    )
     ctx = Ctx(resolve({"method": name, "optimizer": optimizer}), w=anchor)
     ctx.trainable["w"].grad = torch.zeros_like(anchor)
     return method, ctx

@@ -1,7 +1,8 @@
-"""Runs job specs on several ranks of gloo, each a process forked from one that has imported torch and run nothing.
+"""Runs job specs on several ranks of gloo, each a process forked from one that has imported torch
+and run nothing.
 
-Reads JSON lines {"spec": path, "ranks": n, "snapshot_at": [step, …], "kill": [rank, step] or null}; answers each
-with the list of events of rank 0, once all ranks have ended.
+Reads JSON lines {"spec": path, "ranks": n, "snapshot_at": [step, …], "kill": [rank, step] or null};
+answers each with the list of events of rank 0, once all ranks have ended.
 """
 
 import json
@@ -20,7 +21,11 @@ from core.learn.distributed.ranks import Group
 
 
 def child(request: dict, rank: int, port: int, events: Path) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(request["ranks"]), "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(request["ranks"]),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     killed, at = request["kill"] or (-1, -1)
     control = Script(request["snapshot_at"] if rank == 0 else (), at if rank == killed else -1)
@@ -50,7 +55,9 @@ def free_port() -> int:
 for line in sys.stdin:
     request = json.loads(line)
     port, pids = free_port(), []
-    files = [Path(request["spec"]).with_name(f"events-{rank}.jsonl") for rank in range(request["ranks"])]
+    files = [
+        Path(request["spec"]).with_name(f"events-{rank}.jsonl") for rank in range(request["ranks"])
+    ]
     for rank, events in enumerate(files):
         pid = os.fork()
         if pid == 0:

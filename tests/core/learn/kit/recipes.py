@@ -1,4 +1,6 @@
-"""Recipes of the jobs that tests run themselves: completed as the API and the worker complete them."""
+"""Recipes of the jobs that tests run themselves: completed as the API and the worker
+complete them.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +19,9 @@ def _catalogue(_methods: tuple[object, ...]) -> dict[str, Any]:
 
 
 def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
-    """The complete recipe as JSON. scenario: None for one that the method works in. Raises InvalidRecipe."""
+    """The complete recipe as JSON. scenario: None for one that the method works in. Raises
+    InvalidRecipe.
+    """
     known = _catalogue(tuple(METHODS.values()))
     if scenario is None:
         method = complete_stored(known, "class", patch).get("method", {})

@@ -1,9 +1,11 @@
-"""The device `sim`: CPU memory under another name, to find on a CPU what would go wrong on an accelerator.
+"""The device `sim`: CPU memory under another name, to find on a CPU what would go wrong on an
+accelerator.
 
-An operation that gets tensors of both devices raises, as it would on a GPU. Everything for which a GPU would have to
-wait is counted with the place in the code that asked for it: copies between the devices that are not `non_blocking`,
-and operations that need values on the host (`nonzero`, boolean masks, `unique`). Kernels and numerics are those of
-the CPU, so a run on `sim` gives the bits of a run on the CPU.
+An operation that gets tensors of both devices raises, as it would on a GPU. Everything for which a
+GPU would have to wait is counted with the place in the code that asked for it: copies between the
+devices that are not `non_blocking`, and operations that need values on the host (`nonzero`, boolean
+masks, `unique`). Kernels and numerics are those of the CPU, so a run on `sim` gives the bits of a
+run on the CPU.
 
 It cannot show what depends on `device.type == "cuda"`, on kernels or on the amount of memory.
 """
@@ -62,7 +64,9 @@ FACTORIES = (
     "tril_indices",
     "triu_indices",
 )
-"""Operations that make a tensor on a device. Most would otherwise resize an empty one, which a wrapper cannot."""
+"""Operations that make a tensor on a device. Most would otherwise resize an empty one, which a
+wrapper cannot.
+"""
 
 
 class BlockingCalls:
@@ -95,7 +99,9 @@ calls = BlockingCalls()
 
 
 class SimTensor(Tensor):
-    """A tensor on the device `sim`: sizes, strides and type of a tensor on the CPU, which it holds."""
+    """A tensor on the device `sim`: sizes, strides and type of a tensor on the CPU, which
+    it holds.
+    """
 
     held: Tensor
 
@@ -119,7 +125,8 @@ class SimTensor(Tensor):
     def tolist(self) -> Any:
         return self.detach().cpu().tolist()
 
-    # Module.to swaps parameters of classes with these two for moved ones, and keeps the module's objects.
+    # Module.to swaps parameters of classes with these two for moved ones, and keeps the module's
+    # objects.
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["held"], None
@@ -189,7 +196,9 @@ def _factory(op: Any) -> Any:
             getattr(op.overloadpacket, drawing[op._overloadname]), generator=backend.generator
         )
 
-    def make(*args: Any, device: object = None, pin_memory: object = None, **kwargs: Any) -> SimTensor:
+    def make(
+        *args: Any, device: object = None, pin_memory: object = None, **kwargs: Any
+    ) -> SimTensor:
         return SimTensor(op(*args, **kwargs))
 
     make.__name__ = name
@@ -217,7 +226,9 @@ def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         inner_kwargs["device"] = torch.device("cpu")
     if _draws(op):
         if inner_kwargs.get("generator") is not None:
-            raise RuntimeError(f"{name}: expected a generator of the device {NAME}, but found one of the CPU")
+            raise RuntimeError(
+                f"{name}: expected a generator of the device {NAME}, but found one of the CPU"
+            )
         inner_kwargs["generator"] = backend.generator
     result = op(*inner_args, **inner_kwargs)
     written = {id(leaf.held): leaf for leaf in leaves if _is_sim(leaf)} if _writes(op) else {}
@@ -234,7 +245,9 @@ def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _check_devices(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
-    """Raise RuntimeError for tensors of both devices; numbers may come from the CPU, and indices too."""
+    """Raise RuntimeError for tensors of both devices; numbers may come from the CPU, and indices
+    too.
+    """
     if name == "copy_":
         return
     if name in INDEXING and _is_sim(args[0]):

@@ -23,7 +23,9 @@ class Calls(Protocol):
 
 
 class StepCounts:
-    """Counts blocking calls from the end of an epoch's first step to the end of its last; reports are left out."""
+    """Counts blocking calls from the end of an epoch's first step to the end of its last; reports
+    are left out.
+    """
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls

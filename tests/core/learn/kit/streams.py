@@ -1,7 +1,7 @@
 """Small streams of tasks for tests: made-up images that can be learned, specs, and runs of the job.
 
-A `Bench` makes dataset files in a folder and runs tasks as the worker does: each run starts from the files of
-the one before, so nothing but bytes passes from task to task.
+A `Bench` makes dataset files in a folder and runs tasks as the worker does: each run starts from
+the files of the one before, so nothing but bytes passes from task to task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Killed(Exception):
 class Script:
     """A control that asks for snapshots at some steps, stops at one, or kills at one."""
 
-    def __init__(self, snapshot_at: Sequence[int] = (), kill_at: int = -1, stop_at: int = -1) -> None:
+    def __init__(
+        self, snapshot_at: Sequence[int] = (), kill_at: int = -1, stop_at: int = -1
+    ) -> None:
         self._step = 0
         self._snapshot_at, self._kill_at, self._stop_at = set(snapshot_at), kill_at, stop_at
 
@@ -60,10 +62,13 @@ class Script:
 
 
 def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: Any) -> None:
-    """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the model."""
+    """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the
+    model.
+    """
     model = {key: spec[key] for key in ("architecture", "image", "scenario")}
     versions = {
-        name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}} for name in ("parent", "base")
+        name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}
+        for name in ("parent", "base")
     }
     job.run(JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more)
 
@@ -104,12 +109,16 @@ class Learned:
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
-            return image_packs.state_of([LocalPart.from_json(p) for p in self.as_parent()["parts"]])[part]
+            return image_packs.state_of(
+                [LocalPart.from_json(p) for p in self.as_parent()["parts"]]
+            )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
     def cell(self, version: str, task: int) -> dict[str, Any]:
         """The measured accuracy of "base", "parent" or "new" on a task."""
-        return next(r for r in self.result["results"] if (r["version"], r["task"]) == (version, task))
+        return next(
+            r for r in self.result["results"] if (r["version"], r["task"]) == (version, task)
+        )
 
     def warns(self, words: str) -> bool:
         """Tell whether one of the warnings holds these words."""
@@ -135,7 +144,9 @@ class Learned:
         result = self.result
         number = self.spec["task"]["number"]
         manifest = {key: self.spec[key] for key in ("scenario", "architecture", "image")}
-        manifest |= {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
+        manifest |= {
+            key: result[key] for key in ("classes", "heads", "network", "method", "normalise")
+        }
         manifest |= {"temperature": result.get("temperature")}
         parts = [
             {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
@@ -158,9 +169,8 @@ class Bench:
     n_held_out: int = 8
     classes: tuple[tuple[str, ...], ...] = CLASSES
     recipe: dict[str, Any] = field(default_factory=dict)
-    drift: bool = (
-        False  # even tasks show each class as its neighbour: what they teach contradicts the odd ones
-    )
+    # Even tasks show each class as its neighbour: what they teach contradicts the odd ones
+    drift: bool = False
     device: str = DEVICE
     _runs: int = 0
 
@@ -186,8 +196,12 @@ class Bench:
         return path
 
     def show_digits(self) -> None:
-        """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at size 8."""
-        from sklearn.datasets import load_digits  # here alone: the kit also runs on GPU machines without it
+        """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at
+        size 8.
+        """
+        from sklearn.datasets import (
+            load_digits,
+        )  # here alone: the kit also runs on GPU machines without it
 
         pixels, digits = load_digits(return_X_y=True)
         held_out = np.arange(len(digits)) % 6 == 0
@@ -278,8 +292,12 @@ class Bench:
         paths = [event["path"] for event in events if event["event"] == "snapshot"]
         return {**spec, "snapshot": paths[-1] if paths else None}
 
-    def resumed(self, number: int, parent: Learned | None, at: int, kill_at: int, **recipe: Any) -> Learned:
-        """Learn a task with a snapshot after step `at`, a kill at step `kill_at`, and the rest from the snapshot."""
+    def resumed(
+        self, number: int, parent: Learned | None, at: int, kill_at: int, **recipe: Any
+    ) -> Learned:
+        """Learn a task with a snapshot after step `at`, a kill at step `kill_at`, and the rest from
+        the snapshot.
+        """
         again = self.killed(self.spec(number, parent, **recipe), Script([at], kill_at))
         assert again["snapshot"]
         torch.manual_seed(999)  # nothing of this process may matter
@@ -292,12 +310,18 @@ def row_of(name: str) -> int:
 
 
 def spied(monkeypatch: Any, method: Any, look: Callable[[Any, Any, Any, Any], Any]) -> list[Any]:
-    """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the other."""
-    return watched(monkeypatch, method, "loss_terms", lambda terms, *arguments: look(*arguments, terms))
+    """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the
+    other.
+    """
+    return watched(
+        monkeypatch, method, "loss_terms", lambda terms, *arguments: look(*arguments, terms)
+    )
 
 
 def watched(monkeypatch: Any, owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
-    """Call look(result, *arguments) after every call of `owner.name`; return what it returns, one after the other."""
+    """Call look(result, *arguments) after every call of `owner.name`; return what it returns, one
+    after the other.
+    """
     seen: list[Any] = []
     original = getattr(owner, name)
 

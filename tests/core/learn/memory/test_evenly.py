@@ -1,4 +1,6 @@
-"""A memory in which no class has more than its share: what is drawn, what is kept, and how it goes on."""
+"""A memory in which no class has more than its share: what is drawn, what is kept, and how it goes
+on.
+"""
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ def counts(labels: torch.Tensor) -> list[int]:
     return torch.bincount(labels, minlength=4).tolist()
 
 
-def offer(section: Section, labels: list[int], capacity: int, *, task: int = 1, **how: bool) -> Reservoir:
+def offer(
+    section: Section, labels: list[int], capacity: int, *, task: int = 1, **how: bool
+) -> Reservoir:
     """Offer items in batches of 7; each image's pixels are its label."""
     reservoir = Reservoir(section, capacity, 0, balanced=True, **how)
     for part in torch.tensor(labels).split(7):
@@ -30,9 +34,17 @@ def offer(section: Section, labels: list[int], capacity: int, *, task: int = 1, 
 
 @pytest.mark.parametrize(
     ("n", "expected"),
-    [(8, [2, 2, 2, 2]), (14, [4, 4, 4, 2]), (20, [6, 6, 6, 2]), (40, [26, 6, 6, 2]), (999, [120, 6, 6, 2])],
+    [
+        (8, [2, 2, 2, 2]),
+        (14, [4, 4, 4, 2]),
+        (20, [6, 6, 6, 2]),
+        (40, [26, 6, 6, 2]),
+        (999, [120, 6, 6, 2]),
+    ],
 )
-def test_a_draw_has_equally_many_of_each_class_as_far_as_there_are(n: int, expected: list[int]) -> None:
+def test_a_draw_has_equally_many_of_each_class_as_far_as_there_are(
+    n: int, expected: list[int]
+) -> None:
     labels = torch.tensor(ONE_SIDED)
     rows = draw_evenly(labels, n, generator())
     assert counts(labels[rows]) == expected

@@ -39,4 +39,6 @@ def test_a_shorter_choice_is_the_beginning_of_a_longer_one() -> None:
 def test_a_class_smaller_than_asked_for_is_taken_whole_each_row_once() -> None:
     features = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
     assert sorted(order_by_herding(features, 100).tolist()) == list(range(6))
-    assert sorted(order_by_herding(torch.ones(5, 3), 5).tolist()) == list(range(5))  # identical rows as well
+    assert sorted(order_by_herding(torch.ones(5, 3), 5).tolist()) == list(
+        range(5)
+    )  # identical rows as well

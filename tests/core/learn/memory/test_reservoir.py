@@ -20,7 +20,9 @@ def offer(section, numbers, capacity=5, task=1, logits=None) -> Reservoir:
 
 def test_every_item_is_kept_with_equal_probability() -> None:
     runs, n, m = 20_000, 50, 5
-    draws = torch.rand(runs, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    draws = torch.rand(
+        runs, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).tolist()
     kept = torch.tensor([row for one in draws for row in choose_slots(one, 0, 0, m).values()])
     frequency = torch.bincount(kept, minlength=n) / runs
     assert kept.numel() == runs * m and float((frequency - m / n).abs().max()) < 0.008

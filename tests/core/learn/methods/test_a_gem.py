@@ -53,7 +53,9 @@ def test_a_reference_that_vanishes_is_skipped(monkeypatch, size, acts) -> None:
     assert torch.equal(projected(monkeypatch, g.tolist(), [-size, 0.0]), g) is not acts
 
 
-def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(bench, monkeypatch) -> None:
+def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
+    bench, monkeypatch
+) -> None:
     def look(got, method, ctx, items, parameters):
         loss = functional.cross_entropy(ctx.network(ctx.inputs(items.images)), items.labels)
         wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
@@ -84,7 +86,9 @@ def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeyp
 
 def test_the_memory_holds_more_than_one_batch_of_each_task(bench) -> None:
     whole, small = (
-        bench.stream(3, method={"name": "a-gem", "buffer": buffer}).tensors("buffer")["tasks"].tolist()
+        bench.stream(3, method={"name": "a-gem", "buffer": buffer})
+        .tensors("buffer")["tasks"]
+        .tolist()
         for buffer in (100, 30)
     )
     assert [whole.count(k) for k in (1, 2, 3)] == [bench.n] * 3

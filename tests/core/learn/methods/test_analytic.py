@@ -1,4 +1,6 @@
-"""The analytic method: what it answers, that nothing is forgotten, what it stores, and its first session."""
+"""The analytic method: what it answers, that nothing is forgotten, what it stores, and its first
+session.
+"""
 
 import json
 from pathlib import Path
@@ -30,7 +32,12 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     data = Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
     right = correct_predictions(
-        network, data.images, data.to_targets(network.classes_of(head)), head, method.predict_logits, INPUTS
+        network,
+        data.images,
+        data.to_targets(network.classes_of(head)),
+        head,
+        method.predict_logits,
+        INPUTS,
     )
     return float(right.float().mean())
 
@@ -45,7 +52,9 @@ def analytic(**hyper: object) -> dict[str, object]:
 def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of the training parts of all tasks, and rows of the head."""
     network, _ = learned.deployed()
-    data = [Dataset.read(bench.dataset(t, "train"), bench.task_classes(t)) for t in range(1, tasks + 1)]
+    data = [
+        Dataset.read(bench.dataset(t, "train"), bench.task_classes(t)) for t in range(1, tasks + 1)
+    ]
     phi = torch.cat([compute_features(network, part.images, INPUTS) for part in data])
     return phi, torch.cat([part.to_targets(network.classes) for part in data])
 
@@ -90,7 +99,9 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
 @pytest.mark.parametrize("head", HEADS)
-def test_it_learns_the_last_task_and_keeps_the_first(scenario: str, head: str, tmp_path: Path) -> None:
+def test_it_learns_the_last_task_and_keeps_the_first(
+    scenario: str, head: str, tmp_path: Path
+) -> None:
     bench = Bench(tmp_path, scenario, {"name": "mlp", "hidden": [200]}, n=40, n_held_out=24)
     last = bench.stream(3, method=analytic(head=head, projection=0 if head == "ncm" else 200))
     for task in (1, 3):
@@ -129,9 +140,12 @@ def test_features_of_every_image_are_kept_those_that_no_job_reads_apart(tmp_path
     assert shapes(learned, "features.1")["1.keys"] == (200, 16)
     assert shapes(learned, "features.1.rest")["1.rest.keys"] == (60, 16)
     parts = (
-        load_tensors(learned.folder / "parts" / f"features.1{rest}.safetensors") for rest in ("", ".rest")
+        load_tensors(learned.folder / "parts" / f"features.1{rest}.safetensors")
+        for rest in ("", ".rest")
     )
-    kept = torch.cat([tensor for part in parts for name, tensor in part.items() if "features" in name])
+    kept = torch.cat(
+        [tensor for part in parts for name, tensor in part.items() if "features" in name]
+    )
     phi, _ = all_examples(bench, learned, 1)
     order = torch.cdist(kept, phi).argmin(1)
     assert sorted(order.tolist()) == list(range(260))
@@ -154,9 +168,9 @@ def test_the_better_head_answers_and_the_manifest_says_by_how_much(tmp_path: Pat
     for name in ("auto", "lda", "ridge"):
         learned = bench.stream(3, method=analytic(head=name, balanced=True))
         heads[name] = learned.deployed()[1].state["own"].tensors["weight"]
-    told = bench.stream(3, method=analytic(head="auto", balanced=True)).result["method"]["state"]["own"][
-        "auto"
-    ]
+    told = bench.stream(3, method=analytic(head="auto", balanced=True)).result["method"]["state"][
+        "own"
+    ]["auto"]
     assert torch.equal(heads["auto"], heads[told["head"]])
     assert told["accuracy"][told["head"]] >= max(told["accuracy"].values()) - told["standard_error"]
     assert told["images"] == 120
@@ -169,7 +183,9 @@ def test_the_head_can_be_another_in_the_next_task(tmp_path: Path) -> None:
     assert accuracy(then, bench, 1) > 0.8 and accuracy(then, bench, 2) > 0.8
 
 
-def test_a_first_session_trains_the_backbone_once_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_first_session_trains_the_backbone_once_and_resumes_to_the_same_bits(
+    tmp_path: Path,
+) -> None:
     bench = Bench(tmp_path, n=40)
     method = analytic(adapt={"epochs": 2, "depth": 5}, projection=50)
     first = bench.learn_task(1, method=method)
@@ -195,7 +211,9 @@ def test_features_of_random_weights_are_warned_of_with_what_helps(tmp_path: Path
 
 def test_a_class_that_comes_again_and_again_is_set_back_only_with_offsets(tmp_path: Path) -> None:
     bench = Bench(tmp_path, n=12, classes=(("ant", "bee"), *[("ant",)] * 3))
-    asked, without = (bench.stream(4, method=analytic(head="ridge", offsets=said)) for said in (True, False))
+    asked, without = (
+        bench.stream(4, method=analytic(head="ridge", offsets=said)) for said in (True, False)
+    )
     found, plain = asked.tensors("own"), without.tensors("own")
     assert torch.equal(found["weight"], plain["weight"])
     moved = (found["bias"] - plain["bias"]).tolist()
@@ -222,7 +240,9 @@ def test_without_held_out_images_probabilities_are_calibrated_on_left_out_ones(
 ) -> None:
     bench = Bench(tmp_path, n=60, n_held_out=60)
     unseen = bench.dataset(2, "held_out")
-    spec = bench.spec(2, bench.learn_task(1, method=analytic(head=head)), method=analytic(head=head))
+    spec = bench.spec(
+        2, bench.learn_task(1, method=analytic(head=head)), method=analytic(head=head)
+    )
     spec["task"]["held_out"] = None
     for earlier in spec["history"]:
         earlier["held_out"] = None
@@ -237,7 +257,9 @@ def test_without_held_out_images_probabilities_are_calibrated_on_left_out_ones(
     assert abs(float(probabilities.max(1).values.mean()) - float(right.float().mean())) < 0.15
 
 
-def test_the_sums_and_the_classifier_take_one_pass_over_the_images(tmp_path: Path, monkeypatch) -> None:
+def test_the_sums_and_the_classifier_take_one_pass_over_the_images(
+    tmp_path: Path, monkeypatch
+) -> None:
     passed = watched(monkeypatch, Network, "features", lambda found, network, x, task: len(x))
     begin = watched(monkeypatch, Analytic, "begin_task", lambda *_: len(passed))
     after = watched(monkeypatch, Analytic, "_solve", lambda *_: sum(passed[begin[-1] :]))

@@ -1,4 +1,6 @@
-"""Dynamically expandable representation: how a backbone is added, its two losses, and what stays."""
+"""Dynamically expandable representation: how a backbone is added, its two losses, and what
+stays.
+"""
 
 from pathlib import Path
 
@@ -20,10 +22,14 @@ def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -
         monkeypatch,
         DerNet,
         "begin_stage",
-        lambda result, method, ctx: {n: p.detach().clone() for n, p in ctx.network.named_parameters()},
+        lambda result, method, ctx: {
+            n: p.detach().clone() for n, p in ctx.network.named_parameters()
+        },
     )
     bench.learn_task(3, second, method="der-net")
-    newest = {n.removeprefix("experts.1."): p for n, p in seen[0].items() if n.startswith("experts.1.")}
+    newest = {
+        n.removeprefix("experts.1."): p for n, p in seen[0].items() if n.startswith("experts.1.")
+    }
     before = {n.removeprefix("experts.0."): t for n, t in second.tensors("expert.2").items()}
     assert newest.keys() == before.keys() and all(torch.equal(newest[n], before[n]) for n in before)
 
@@ -36,7 +42,9 @@ def test_older_backbones_are_the_same_bytes_in_every_later_version(bench) -> Non
     assert third.result["network"] == {"family": "der-net", "experts": 2}
 
 
-def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone(bench, monkeypatch) -> None:
+def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone(
+    bench, monkeypatch
+) -> None:
     found = []
 
     def look(method, ctx, batch, terms):
@@ -65,7 +73,9 @@ def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
         return found
 
     losses = watched(monkeypatch, DerNet, "tuning_loss", look)
-    terms_of = spied(monkeypatch, DerNet, lambda method, ctx, batch, terms: (ctx.stage, terms["task"]))
+    terms_of = spied(
+        monkeypatch, DerNet, lambda method, ctx, batch, terms: (ctx.stage, terms["task"])
+    )
     bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
     tuned = [term for stage, term in terms_of if stage == CLASSIFIER]
     assert losses and all(torch.equal(*pair) for pair in zip(losses, tuned, strict=True))
@@ -82,7 +92,9 @@ def test_its_exemplars_are_shared_out_over_the_classes(bench) -> None:
     assert torch.bincount(held["labels"]).tolist() == [2] * 6
 
 
-def test_a_snapshot_that_calls_the_auxiliary_classifier_expertise_resumes_to_the_same_bits(bench) -> None:
+def test_a_snapshot_that_calls_the_auxiliary_classifier_expertise_resumes_to_the_same_bits(
+    bench,
+) -> None:
     recipe = {"method": "der-net", "validation": 0.2, "optimizer": {"name": "adam", "lr": 0.01}}
     first, undisturbed = bench.learn_tasks(2, **recipe)
     again = bench.killed(bench.spec(2, first, **recipe), Script([3], 5))

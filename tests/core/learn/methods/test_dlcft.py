@@ -1,10 +1,23 @@
-"""DLCFT: its objective and its weights, the penalty, what it keeps, what it forecasts, and whole jobs."""
+"""DLCFT: its objective and its weights, the penalty, what it keeps, what it forecasts, and whole
+jobs.
+"""
 
 import math
 
 import pytest
 import torch
-from linear import CLASSES, Hand, Pretrained, displacement, flat, linearised, minimise, move, place, relative
+from linear import (
+    CLASSES,
+    Hand,
+    Pretrained,
+    displacement,
+    flat,
+    linearised,
+    minimise,
+    move,
+    place,
+    relative,
+)
 from recipes import complete, resolve
 from streams import Bench, Killed, Script
 from torch import nn
@@ -30,14 +43,18 @@ def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), see
     """A frozen linearised network in float64 with random rows, [B, 2, 3, 3]."""
     torch.manual_seed(seed)
     heads = HeadSpec() if scenario == "task" else HeadSpec(tuple(classes))
-    own = build_network({"name": "mlp", "hidden": list(hidden)}, ImageSpec(3, 2), scenario, heads).double()
+    own = build_network(
+        {"name": "mlp", "hidden": list(hidden)}, ImageSpec(3, 2), scenario, heads
+    ).double()
     network = LinearisedNetwork(own, slope=slope, fixed_head=fixed_head, frozen=True).eval()
     if network.head is not None:
         with torch.no_grad():
             network.head.weight.normal_()
             network.head.bias.normal_()
         if fixed_head:
-            network.set_reference("shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64))
+            network.set_reference(
+                "shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64)
+            )
     return network
 
 
@@ -101,11 +118,15 @@ def slope(ctx, x, y):
 
 def random_change(ctx, names, seed=3, by=0.1):
     g = torch.Generator().manual_seed(seed)
-    return {n: by * torch.randn(ctx.trainable[n].shape, generator=g, dtype=torch.float64) for n in names}
+    return {
+        n: by * torch.randn(ctx.trainable[n].shape, generator=g, dtype=torch.float64) for n in names
+    }
 
 
 def dense(section, parameters):
-    """H over the named parameters, from the stored tensors alone: Kronecker products written out."""
+    """H over the named parameters, from the stored tensors alone: Kronecker products
+    written out.
+    """
     stored, layers = section.tensors, section.json["layers"]
     names, sizes = list(parameters), [p.numel() for p in parameters.values()]
     start = dict(zip(names, torch.tensor([0, *sizes]).cumsum(0).tolist(), strict=False))
@@ -140,7 +161,10 @@ def dense(section, parameters):
 def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share) -> None:
     run = hand(weighting=weighting)
     ctx = learned(run, THREE)
-    found, alone = float(run.terms(ctx)["task"].detach()), float(mean_loss(ctx.network, *THREE[2]).detach())
+    found, alone = (
+        float(run.terms(ctx)["task"].detach()),
+        float(mean_loss(ctx.network, *THREE[2]).detach()),
+    )
     assert found == pytest.approx(share * alone, rel=1e-12)
     assert run.method._penalty_weight(ctx) == pytest.approx(1 - share)
 
@@ -153,7 +177,9 @@ def test_the_first_task_is_its_loss_alone_and_alpha_scales_the_targets(hyper, al
     terms = run.terms(ctx)
     assert terms.keys() == {"task"}
     assert torch.equal(terms["task"], squared_errors(ctx.network(x), y, alpha).mean())
-    assert run.method.penalty(ctx) == 0 and not any(g.any() for g in penalty_alone(run, ctx).values())
+    assert run.method.penalty(ctx) == 0 and not any(
+        g.any() for g in penalty_alone(run, ctx).values()
+    )
 
 
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
@@ -197,7 +223,9 @@ def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
             run.end(ctx)
     found = penalty_alone(run, ctx)
     assert not any(g.any() for name, g in found.items() if name.startswith("heads."))
-    assert all(g.any() for name, g in found.items() if name.endswith("weight") and name.startswith("disp"))
+    assert all(
+        g.any() for name, g in found.items() if name.endswith("weight") and name.startswith("disp")
+    )
 
 
 # The class scenario.
@@ -241,12 +269,16 @@ def hessian(network, x, y):
     loss = squared_errors(network.combine_logits(*network.jvp(x)), y, ALPHA).mean()
     grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
     rows = [
-        joined(torch.autograd.grad(g, list(named.values()), retain_graph=True, materialize_grads=True))
+        joined(
+            torch.autograd.grad(g, list(named.values()), retain_graph=True, materialize_grads=True)
+        )
         for grad in grads
         for g in grad.flatten()
     ]
     places = torch.arange(len(rows)).split([p.numel() for p in named.values()])
-    return torch.stack(rows), {name: i.view_as(named[name]) for name, i in zip(named, places, strict=True)}
+    return torch.stack(rows), {
+        name: i.view_as(named[name]) for name, i in zip(named, places, strict=True)
+    }
 
 
 def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() -> None:
@@ -303,7 +335,10 @@ def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
     for _ in range(5):
         run.method.loss_terms(ctx, batch)
         run.method.after_step(ctx, batch)
-    assert "seen" not in run.method.state["buffer"].json or run.method.state["buffer"].json["seen"] == 0
+    assert (
+        "seen" not in run.method.state["buffer"].json
+        or run.method.state["buffer"].json["seen"] == 0
+    )
     run.end(ctx)
     section = run.method.state["buffer"]
     assert section.json["seen"] == 9 and len(section.tensors["labels"]) == 6
@@ -321,23 +356,31 @@ def kept(run):
 
 
 @pytest.mark.parametrize("recipe", [{"batch_size": 7}, {"epochs": 3}, {"optimizer": {"lr": 0.01}}])
-def test_what_the_buffer_keeps_does_not_depend_on_how_the_task_was_learned(recipe, tmp_path) -> None:
+def test_what_the_buffer_keeps_does_not_depend_on_how_the_task_was_learned(
+    recipe, tmp_path
+) -> None:
     bench = bench_of(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
-    one, other = (kept(bench.learn_task(1, method=method, **asked)) for asked in ({"batch_size": 4}, recipe))
+    one, other = (
+        kept(bench.learn_task(1, method=method, **asked)) for asked in ({"batch_size": 4}, recipe)
+    )
     assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
 def test_another_seed_keeps_other_images(tmp_path) -> None:
     bench = bench_of(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
-    one, again, other = (kept(bench.learn_task(1, method=method, seed=seed))[0] for seed in (0, 0, 1))
+    one, again, other = (
+        kept(bench.learn_task(1, method=method, seed=seed))[0] for seed in (0, 0, 1)
+    )
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
 @pytest.mark.slow
 def test_every_image_has_the_same_chance_to_be_kept() -> None:
-    """Chi-square over 400 seeds, of two tasks of 8 and 12 images: 19 degrees of freedom, 43.8 at 0.1 %."""
+    """Chi-square over 400 seeds, of two tasks of 8 and 12 images: 19 degrees of freedom, 43.8 at
+    0.1 %.
+    """
     counts, seeds, capacity = torch.zeros(20), 400, 5
     network = small("class", hidden=(2,))
     x = torch.zeros(20, 2, 3, 3, dtype=torch.float64)
@@ -423,7 +466,9 @@ def test_the_end_of_a_task_notes_the_gradient_that_is_left() -> None:
     wanted = slope(ctx, x, y).norm()
     run.end(ctx)
     assert run.notes["end_gradient_norm"] == pytest.approx(float(wanted), rel=1e-12)
-    assert run.notes["curvature_trace_ratio"] == pytest.approx(1.0, rel=1e-12)  # of trace-restricted factors
+    assert run.notes["curvature_trace_ratio"] == pytest.approx(
+        1.0, rel=1e-12
+    )  # of trace-restricted factors
     minimised = hand(head_mode="linear")
     ctx = minimised.begin(x, y)
     minimise(minimised, ctx)
@@ -454,7 +499,9 @@ def test_a_small_limit_stores_factors_more_coarsely() -> None:
         pytest.param({"probes": 3}, 3, 9, None, id="as many as outputs"),
     ],
 )
-def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(hyper, classes, count, probes) -> None:
+def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(
+    hyper, classes, count, probes
+) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
     assert run.method._count_probes(run.begin(*examples(), num_images=count)) == probes
 
@@ -463,7 +510,9 @@ def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(hyper, clas
 
 
 class Straight(Backbone):
-    """[B, 2, 3, 3] to its 18 numbers: nothing to learn but a head, and one weight that is never asked for."""
+    """[B, 2, 3, 3] to its 18 numbers: nothing to learn but a head, and one weight that is never
+    asked for.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -476,7 +525,9 @@ class Straight(Backbone):
 
 
 def straight():
-    """One linear layer under frozen reading rows: its Kronecker block is exact, apart from its cross terms."""
+    """One linear layer under frozen reading rows: its Kronecker block is exact, apart from its
+    cross terms.
+    """
     torch.manual_seed(0)
     own = Network(Straight(), "data", HeadSpec(CLASSES)).double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
@@ -486,7 +537,9 @@ def straight():
 
 @pytest.mark.parametrize("prefix", ["head.", "displacement."])
 @pytest.mark.parametrize("curvature", ["kfac", "tkfac"])
-def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefix, curvature) -> None:
+def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(
+    prefix, curvature
+) -> None:
     """A layer alone, with the gradient that was left; after two tasks, of their mean loss."""
     run = hand(network=straight(), head_mode="linear", curvature=curvature, gradient="objective")
     for seed, (x, y) in enumerate(THREE[:2]):
@@ -550,7 +603,9 @@ def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
     away(ctx)
     d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
     c = run.method.state["curvature"].json["coupling"]
-    assert c != 1 and run.method.forecast_loss_rise(ctx) == pytest.approx(c * float(d @ h @ d) / 2, rel=1e-12)
+    assert c != 1 and run.method.forecast_loss_rise(ctx) == pytest.approx(
+        c * float(d @ h @ d) / 2, rel=1e-12
+    )
 
 
 def test_before_the_second_task_there_is_no_forecast() -> None:
@@ -581,7 +636,9 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
     d = flat(ctx) - start
     found = run.method.forecast_by_task(ctx)
     for task, (_, _, h, _), left in zip((1, 2), alone, slopes, strict=True):
-        assert found[task] == pytest.approx(float(c * h.diagonal() @ d.square() / 2 + left @ d), rel=1e-10)
+        assert found[task] == pytest.approx(
+            float(c * h.diagonal() @ d.square() / 2 + left @ d), rel=1e-10
+        )
 
 
 def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
@@ -602,7 +659,8 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
 
 def test_what_a_recipe_leaves_open_is_the_methods_advice() -> None:
     advised, named = (
-        resolve({"method": "dlcft", "optimizer": o}).optimizer for o in ({}, {"name": "sgd", "lr": 0.5})
+        resolve({"method": "dlcft", "optimizer": o}).optimizer
+        for o in ({}, {"name": "sgd", "lr": 0.5})
     )
     assert (advised.name, advised.weight_decay) == ("adam", 1e-5)
     assert (named.name, named.lr) == ("sgd", 0.5)
@@ -638,7 +696,9 @@ def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> N
     assert forecast["measured"] == pytest.approx(sum(rises) / 2)
 
 
-def test_a_pretrained_base_is_frozen_before_the_first_step_and_the_same_in_every_version(tmp_path) -> None:
+def test_a_pretrained_base_is_frozen_before_the_first_step_and_the_same_in_every_version(
+    tmp_path,
+) -> None:
     bench = bench_of(tmp_path)
     first, second = bench.learn_tasks(2, method="dlcft")
     assert first.tensors("displacement.1")["displacement.fc1.weight"].any()
@@ -656,25 +716,35 @@ def test_a_random_base_is_made_by_the_first_task_and_then_frozen(tmp_path) -> No
     assert first.warns("random weights") and first.result["network"]["frozen"]
     assert not first.tensors("displacement.1")["displacement.fc1.weight"].any()
     start = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
-    assert not torch.equal(first.tensors("backbone.1")["backbone.fc1.weight"], start["backbone.fc1.weight"])
+    assert not torch.equal(
+        first.tensors("backbone.1")["backbone.fc1.weight"], start["backbone.fc1.weight"]
+    )
     second = bench.learn_task(2, first, method="dlcft")
     assert not second.warns("random weights")
     assert second.digests["backbone.1"] == first.digests["backbone.1"]
     assert second.tensors("displacement.1")["displacement.fc1.weight"].any()
 
 
-@pytest.mark.parametrize(("scenario", "norms"), [("data", "adapt"), ("task", "adapt"), ("class", "fold")])
-def test_norms_adapt_by_default_where_the_first_task_has_all_that_later_ones_need(scenario, norms) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "norms"), [("data", "adapt"), ("task", "adapt"), ("class", "fold")]
+)
+def test_norms_adapt_by_default_where_the_first_task_has_all_that_later_ones_need(
+    scenario, norms
+) -> None:
     hyper = complete({"method": "dlcft"}, scenario)["method"]
     assert (hyper["norms"], hyper["curvature"]) == (norms, "diagonal")
 
 
 @pytest.fixture
 def with_norms(tmp_path):
-    return Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
+    return Pretrained(
+        tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1}
+    )
 
 
-def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(with_norms, monkeypatch) -> None:
+def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
+    with_norms, monkeypatch
+) -> None:
     """One batch holds all images, so the first norm's statistics are those of what reaches it."""
     seen = {}
 
@@ -688,7 +758,9 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(with
 
     def named(network, *endings):
         modules = dict(network.named_modules())
-        return [next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings]
+        return [
+            next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings
+        ]
 
     monkeypatch.setattr(dlcft, "_adapt_norms", look)
     with_norms.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
@@ -725,7 +797,9 @@ def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(with_norms)
     ],
 )
 def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_path) -> None:
-    architecture = {"name": "resnet20", "width": 8} if "norms" in method else {"name": "mlp", "hidden": [6]}
+    architecture = (
+        {"name": "resnet20", "width": 8} if "norms" in method else {"name": "mlp", "hidden": [6]}
+    )
     bench = Pretrained(tmp_path, scenario, architecture, size=8, n=9, recipe={"epochs": 2})
     wanted = {"name": "dlcft", **method}
     first = bench.learn_task(1, method=wanted)
@@ -734,7 +808,9 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_pat
     assert bench.resumed(2, first, 2, 4, method=wanted).digests == second.digests
 
 
-def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(tmp_path, monkeypatch) -> None:
+def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
+    tmp_path, monkeypatch
+) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
     add, calls, consolidate, ending = CurvatureEstimator.add, [], Loop.consolidate, []
@@ -765,7 +841,9 @@ def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
     found = {}
     for budget in (None, 0.5):
         method = {"name": "dlcft", "max_predicted_loss_rise": budget, "gradient": "none"}
-        found[budget] = bench.learn_task(2, first, method=method, **settings).result["forecast"]["predicted"]
+        found[budget] = bench.learn_task(2, first, method=method, **settings).result["forecast"][
+            "predicted"
+        ]
     assert found[None] > 0.5 >= found[0.5]
 
 
@@ -788,7 +866,9 @@ def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path)
     assert [run.warns("train_ce") for run in learned] == [False, True]
 
 
-def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path, monkeypatch) -> None:
+def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
+    tmp_path, monkeypatch
+) -> None:
     bench = bench_of(tmp_path)
     first = bench.learn_task(1, method="dlcft")
     monkeypatch.setattr(Dlcft, "forecast_loss_rise", lambda self, ctx: math.inf)

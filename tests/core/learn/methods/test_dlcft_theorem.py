@@ -1,7 +1,9 @@
-"""With the whole curvature, learning a linear model task after task ends where learning all tasks together does.
+"""With the whole curvature, learning a linear model task after task ends where learning all tasks
+together does.
 
-First the recursion on random linear models f = f0 + J θ, with the blocks and the merging that are used in earnest;
-then the method itself on small networks, by its own losses and gradients; and how much is lost by each approximation.
+First the recursion on random linear models f = f0 + J θ, with the blocks and the merging that are
+used in earnest; then the method itself on small networks, by its own losses and gradients; and how
+much is lost by each approximation.
 """
 
 from functools import cached_property
@@ -30,7 +32,10 @@ class Linear:
     """A task of a linear model: H = mean JᵀJ, b = mean Jᵀ(y - f0)."""
 
     def __init__(self, parameters, n, generator):
-        j = torch.randn(n, OUTPUTS, parameters, generator=generator, dtype=torch.float64) / parameters**0.5
+        j = (
+            torch.randn(n, OUTPUTS, parameters, generator=generator, dtype=torch.float64)
+            / parameters**0.5
+        )
         f0 = torch.randn(n, OUTPUTS, generator=generator, dtype=torch.float64)
         y = torch.randint(0, OUTPUTS, (n,), generator=generator)
         self.n = n
@@ -59,7 +64,9 @@ def matrix(curvature):
     """S as the penalty's gradient multiplies by it."""
     block = curvature.blocks["all"]
     units = torch.eye(block.count_columns(1), dtype=torch.float64)
-    return torch.stack([curvature.evaluate_penalty({"all": unit[None]})[0]["all"][0] for unit in units], 1)
+    return torch.stack(
+        [curvature.evaluate_penalty({"all": unit[None]})[0]["all"][0] for unit in units], 1
+    )
 
 
 def shares_of(tasks, weighting):
@@ -77,7 +84,12 @@ def sequentially(tasks, decay=0.0, weighting="task", centred=True, first_order=F
     """θ after each task. disturb: added to θ after the first."""
     parameters = len(tasks[0].b)
     eye = torch.eye(parameters, dtype=torch.float64)
-    theta, memory, slope, found = torch.zeros(parameters, dtype=torch.float64), None, 0 * tasks[0].b, []
+    theta, memory, slope, found = (
+        torch.zeros(parameters, dtype=torch.float64),
+        None,
+        0 * tasks[0].b,
+        [],
+    )
     for task, w in zip(tasks, shares_of(tasks, weighting), strict=True):
         s = (1 - w) * (matrix(memory) + decay * centred * eye) if memory else 0 * eye
         plain = (
@@ -97,7 +109,9 @@ def sequentially(tasks, decay=0.0, weighting="task", centred=True, first_order=F
 
 
 def jointly(tasks, decay=0.0, weighting="task"):
-    sizes = torch.tensor([task.n if weighting == "samples" else 1 for task in tasks], dtype=torch.float64)
+    sizes = torch.tensor(
+        [task.n if weighting == "samples" else 1 for task in tasks], dtype=torch.float64
+    )
     weights = sizes / sizes.sum()
     h = sum(w * task.h for w, task in zip(weights, tasks, strict=True))
     b = sum(w * task.b for w, task in zip(weights, tasks, strict=True))
@@ -138,11 +152,15 @@ def test_the_order_of_tasks_does_not_matter() -> None:
 
 def test_a_decay_that_is_counted_in_every_task_ends_elsewhere() -> None:
     tasks = tasks_of(60, (10, 12, 8))
-    assert error(sequentially(tasks, decay=1e-3, centred=False)[-1], jointly(tasks, decay=1e-3)) > 1e-3
+    assert (
+        error(sequentially(tasks, decay=1e-3, centred=False)[-1], jointly(tasks, decay=1e-3)) > 1e-3
+    )
 
 
 @pytest.mark.parametrize(("first_order", "exact"), [(False, False), (True, True)])
-def test_a_task_that_did_not_converge_leaves_a_gradient_that_must_be_kept(first_order, exact) -> None:
+def test_a_task_that_did_not_converge_leaves_a_gradient_that_must_be_kept(
+    first_order, exact
+) -> None:
     tasks = tasks_of(30, (40, 40, 40))
     push = torch.randn(30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = sequentially(tasks, first_order=first_order, disturb=push)
@@ -151,7 +169,9 @@ def test_a_task_that_did_not_converge_leaves_a_gradient_that_must_be_kept(first_
 
 
 @pytest.mark.slow
-def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than_equations() -> None:
+def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than_equations() -> (
+    None
+):
     tasks = tasks_of(100, (6, 6, 6))
     memory, theta = None, torch.zeros(100, dtype=torch.float64)
     for t, task in enumerate(tasks):
@@ -162,7 +182,9 @@ def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(steps):
             at = moving.detach()
-            pull = memory.evaluate_penalty({"all": (at - anchor)[None]})[0]["all"][0] if memory else 0
+            pull = (
+                memory.evaluate_penalty({"all": (at - anchor)[None]})[0]["all"][0] if memory else 0
+            )
             moving.grad = w * task.gradient(at) + (1 - w) * pull
             optimizer.step()
             schedule.step()
@@ -200,7 +222,9 @@ def tiny():
     network = Network(Tiny(), "data", HeadSpec(("ant", "bee", "cat"))).double()
     with torch.no_grad():
         for layer in (network.backbone.conv1, network.backbone.conv2, network.backbone.fc):
-            layer.weight.mul_(2.5)  # features of size 1: what can be learned stands far above rounding
+            layer.weight.mul_(
+                2.5
+            )  # features of size 1: what can be learned stands far above rounding
     linear = LinearisedNetwork(network, slope=0.1, fixed_head=True, frozen=True).eval()
     linear.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
     return linear
@@ -229,7 +253,9 @@ def outputs_jacobian(network, ctx, x):
 
 
 class Whole:
-    """Stands for a curvature: the whole matrix over all that moves, blocks between layers included."""
+    """Stands for a curvature: the whole matrix over all that moves, blocks between layers
+    included.
+    """
 
     def __init__(self, matrix):
         self.matrix = matrix
@@ -254,7 +280,9 @@ class WholeMemory(CurvatureMemory):
 
 def mean_loss(network, tasks):
     with torch.no_grad():
-        return sum(float(squared_errors(network(x), y, ALPHA).mean()) for x, y in tasks) / len(tasks)
+        return sum(float(squared_errors(network(x), y, ALPHA).mean()) for x, y in tasks) / len(
+            tasks
+        )
 
 
 def learned_together(network, tasks, asked):
@@ -326,7 +354,9 @@ def best_rows(network, tasks, decay=0.0):
 
 @pytest.mark.parametrize("weighting", ["task", "samples"])
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
-def test_a_head_that_moves_alone_loses_nothing_with_what_is_really_kept(weighting, curvature) -> None:
+def test_a_head_that_moves_alone_loses_nothing_with_what_is_really_kept(
+    weighting, curvature
+) -> None:
     """Its curvature is exact, whatever is kept of the other layers."""
     tasks = [stream(1, n, seed)[0] for n, seed in ((12, 1), (9, 2), (15, 3))]
     network, joint = tiny(), tiny()
@@ -441,9 +471,18 @@ def excess(seed, count=5, n=60):
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, pytest.param(6, marks=pytest.mark.campaign)])
 def test_what_is_lost_falls_with_what_is_kept(seeds) -> None:
-    """none > diagonal > K-FAC ≥ trace-restricted > exact blocks > everything, which loses nothing."""
+    """none > diagonal > K-FAC ≥ trace-restricted > exact blocks > everything, which loses
+    nothing.
+    """
     runs = [excess(seed) for seed in range(seeds)]
     mean = {kind: sum(run[kind] for run in runs) / len(runs) for kind in KINDS}
     print({kind: f"{value:.3g}" for kind, value in mean.items()})
-    assert mean["none"] > mean["diagonal"] > mean["kfac"] >= mean["tkfac"] > mean["exact"] > mean["whole"]
+    assert (
+        mean["none"]
+        > mean["diagonal"]
+        > mean["kfac"]
+        >= mean["tkfac"]
+        > mean["exact"]
+        > mean["whole"]
+    )
     assert mean["whole"] < 1e-10 * mean["none"]

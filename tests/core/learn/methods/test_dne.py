@@ -1,4 +1,6 @@
-"""DNE: what moves in which stage, its three losses, its exemplars, and versions that never change."""
+"""DNE: what moves in which stage, its three losses, its exemplars, and versions that never
+change.
+"""
 
 import itertools
 
@@ -32,18 +34,24 @@ def deployed(learned):
 
 def shards(learned):
     """Digest of every part that is not the classifier."""
-    return {name: d for name, d in learned.digests.items() if name.startswith(("backbone", "expert"))}
+    return {
+        name: d for name, d in learned.digests.items() if name.startswith(("backbone", "expert"))
+    }
 
 
 # What moves.
 
 
-def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(bench, monkeypatch) -> None:
+def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
+    bench, monkeypatch
+) -> None:
     seen = {}
     spied(
         monkeypatch,
         Dne,
-        lambda method, ctx, batch, terms: seen.setdefault((ctx.task, ctx.stage), set(ctx.trainable)),
+        lambda method, ctx, batch, terms: seen.setdefault(
+            (ctx.task, ctx.stage), set(ctx.trainable)
+        ),
     )
     bench.stream(2, method={"name": "dne", "tuning_epochs": 1})
     head = {"head.weight", "head.bias"}
@@ -91,8 +99,12 @@ def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("loss", ["bce", "ce"])
-def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, monkeypatch, loss) -> None:
-    """Two old and two new classes: λ = 1/2. Without dropped branches, from logits of whole passes."""
+def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
+    bench, monkeypatch, loss
+) -> None:
+    """Two old and two new classes: λ = 1/2. Without dropped branches, from logits of whole
+    passes.
+    """
     seen = []
 
     def look(method, ctx, batch, terms):
@@ -115,7 +127,10 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
             "auxiliary": 0.1 * error(own, target),
         }
         seen.append(
-            ({n: float(t.detach()) for n, t in terms.items()}, {n: float(t) for n, t in wanted.items()})
+            (
+                {n: float(t.detach()) for n, t in terms.items()},
+                {n: float(t) for n, t in wanted.items()},
+            )
         )
 
     def bce(z, y):
@@ -146,7 +161,9 @@ def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> Non
 def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     bench, monkeypatch, head, same
 ) -> None:
-    """The authors' head gives the old classes random weights for the new expert: the switch must show that it does."""
+    """The authors' head gives the old classes random weights for the new expert: the switch must
+    show that it does.
+    """
     found = []
 
     def compare(method, ctx, batch, terms):
@@ -160,7 +177,8 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     spied(monkeypatch, Dne, compare)
     bench.learn_task(2, first, method={"name": "dne", "head": head, "drop_path": 0.0})
     now, then, distance = found[0]
-    # The head multiplies more columns than before: the last bit of the old ones may be rounded otherwise.
+    # The head multiplies more columns than before: the last bit of the old ones may be rounded
+    # otherwise.
     assert (float((now - then).abs().max()) < 1e-6) is same
     assert (float(distance.detach().abs()) < 1e-7) is same
 
@@ -181,7 +199,9 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 
 
 @pytest.mark.slow
-def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, monkeypatch) -> None:
+def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(
+    bench, monkeypatch
+) -> None:
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     learned = [None, *bench.learn_tasks(3, method="dne", epochs=1)]
     for number, at in ((2, learned[2].result["steps"] - 1), (3, 1)):
@@ -219,10 +239,14 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
     sizes, seen, before = [], 0, {}
     for task, new in enumerate([50, 10, 10, 10, 10, 10], 1):
         labels = torch.arange(seen, seen + new).repeat_interleave(45)
-        images = torch.randint(0, 256, (len(labels), 2, 2, 1), dtype=torch.uint8, generator=generator)
+        images = torch.randint(
+            0, 256, (len(labels), 2, 2, 1), dtype=torch.uint8, generator=generator
+        )
         seen += new
         x = images.permute(0, 3, 1, 2).float() / 255
-        batch = Batch(x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows])
+        batch = Batch(
+            x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows]
+        )
         share = 2000 // seen
         exemplars.trim_lists(share)
         exemplars.add(choose_exemplars(network, [batch], share), task, share)

@@ -21,7 +21,9 @@ def three_tasks():
     for importance in importances:
         importance[torch.rand(40, generator=generator) < 0.3] = 0
     importances = [torch.where(torch.arange(40) < 3, 0.0, f) for f in importances]
-    return importances, [torch.randn(40, generator=generator, dtype=torch.float64) for _ in range(3)]
+    return importances, [
+        torch.randn(40, generator=generator, dtype=torch.float64) for _ in range(3)
+    ]
 
 
 def fold(importances, solutions):
@@ -50,7 +52,9 @@ def test_the_folded_penalty_differs_from_the_separate_ones_by_a_constant() -> No
         now = torch.randn(40, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             ctx.trainable["w"].copy_(now)
-        separate = sum(3.5 * f * (now - s).square() for f, s in zip(importances, solutions, strict=True))
+        separate = sum(
+            3.5 * f * (now - s).square() for f, s in zip(importances, solutions, strict=True)
+        )
         differences.append(float(separate.sum()) - method.penalty(ctx))
     assert differences == pytest.approx([differences[0]] * 3) and differences[0] > 0
 
@@ -73,7 +77,9 @@ def test_two_equal_importances_are_anchored_half_way() -> None:
 
 
 def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
-    """The second task is learned with strength 0, so it moves; what it stores is the fold of both."""
+    """The second task is learned with strength 0, so it moves; what it stores is the fold
+    of both.
+    """
     recipe = {"name": "ewc", "lambda": 0.0}
     first, second = bench.learn_tasks(2, method=recipe)
     one, two = first.tensors("curvature"), second.tensors("curvature")
@@ -91,11 +97,15 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
 @pytest.mark.parametrize(("before", "after"), [("ewc", "ewc-online"), ("ewc-online", "ewc")])
 def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, monkeypatch) -> None:
     first = bench.learn_task(1, method=before)
-    seen = watched(monkeypatch, Ewc, "after_step", lambda result, method, ctx, batch: method.penalty(ctx))
+    seen = watched(
+        monkeypatch, Ewc, "after_step", lambda result, method, ctx, batch: method.penalty(ctx)
+    )
     second = bench.learn_task(2, first, method=after)
     assert max(seen) > 0
     old, new = (learned.tensors("curvature") for learned in (first, second))
-    assert all(bool((new[k][: len(v)] >= v).all()) for k, v in old.items() if k.startswith("fisher."))
+    assert all(
+        bool((new[k][: len(v)] >= v).all()) for k, v in old.items() if k.startswith("fisher.")
+    )
 
 
 def test_exact_takes_500_examples_to_20_classes_and_sampling_2000_beyond(monkeypatch) -> None:
@@ -155,7 +165,10 @@ def test_importance_is_measured_on_all_classes_of_a_set_that_lists_them_one_by_o
     monkeypatch.setattr(Ewc, "end_task", end_task)
     bench.learn(spec)
     assert seen[0].numel() == bench.n
-    assert torch.bincount(seen[0][:8]).tolist() != [8] and torch.bincount(seen[0]).tolist() == [11, 11]
+    assert torch.bincount(seen[0][:8]).tolist() != [8] and torch.bincount(seen[0]).tolist() == [
+        11,
+        11,
+    ]
 
 
 def test_a_strength_that_steps_cannot_follow_is_said_and_learned_all_the_same(bench) -> None:

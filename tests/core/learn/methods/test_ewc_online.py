@@ -27,7 +27,9 @@ def test_gamma_zero_keeps_the_last_tasks_importance_alone(bench) -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
-def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(gamma, monkeypatch) -> None:
+def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
+    gamma, monkeypatch
+) -> None:
     old, new = torch.tensor([2.0, 3.0]).double(), torch.tensor([5.0, 0.0]).double()
     method, ctx = held("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
     monkeypatch.setattr(EwcOnline, "_fisher", lambda self, ctx, batches: {"w": new})
@@ -66,7 +68,10 @@ def test_the_anchor_is_the_published_weights(bench) -> None:
 
 def test_importance_keeps_the_shape_of_a_head_that_grows(bench) -> None:
     learned = bench.stream(3, method="ewc-online")
-    assert curvature(learned)["fisher.head.weight"].shape == learned.tensors("head")["head.weight"].shape
+    assert (
+        curvature(learned)["fisher.head.weight"].shape
+        == learned.tensors("head")["head.weight"].shape
+    )
 
 
 def test_a_strength_of_zero_still_remembers_for_a_later_task(bench) -> None:
@@ -105,7 +110,8 @@ def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
     counts = second.result["method"]["state"]["curvature"]["counts"]
     assert counts == {"backbone.fc1": 0.5, "head": 1.5}
     assert torch.equal(
-        layers(second).blocks["backbone.fc1"].a.to_dense(), layers(first).blocks["backbone.fc1"].a.to_dense()
+        layers(second).blocks["backbone.fc1"].a.to_dense(),
+        layers(first).blocks["backbone.fc1"].a.to_dense(),
     )
 
 

@@ -1,4 +1,6 @@
-"""Plain fine-tuning and linear probing: the gradient of the cross-entropy, and features that never change."""
+"""Plain fine-tuning and linear probing: the gradient of the cross-entropy, and features that never
+change.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,25 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
             torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(bench, monkeypatch) -> None:
-    """Same order, no augmentation: the losses agree, so the backbone and its statistics stood still."""
+def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(
+    bench, monkeypatch
+) -> None:
+    """Same order, no augmentation: the losses agree, so the backbone and its statistics stood
+    still.
+    """
     steps = spied(
-        monkeypatch, Finetune, lambda _, ctx, batch, terms: (batch.index, float(terms["task"].detach()))
+        monkeypatch,
+        Finetune,
+        lambda _, ctx, batch, terms: (batch.index, float(terms["task"].detach())),
     )
     bench.architecture, bench.size = {"name": "resnet20"}, 8
     optimizer = {"name": "adam", "lr": 0.01}
     spec = bench.spec(1, None, preset="linear-probe", augment="none", optimizer=optimizer)
     learned = bench.learn(spec)
 
-    network = build_network(bench.architecture, ImageSpec(8, 1), "class", HeadSpec(("ant", "bee")), 5).eval()
+    network = build_network(
+        bench.architecture, ImageSpec(8, 1), "class", HeadSpec(("ant", "bee")), 5
+    ).eval()
     data = load_tensors(Path(spec["task"]["train"]))
     labels = data["labels"]
     x = ((data["images"].float() / 255 - 0.5) / 0.25).permute(0, 3, 1, 2)

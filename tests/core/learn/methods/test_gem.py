@@ -29,7 +29,9 @@ class Ctx:
 
 
 def remembering(monkeypatch, rows, **hyper) -> Gem:
-    """A method whose memory of task k has the gradient rows[k - 1]; memories of several tasks their mean."""
+    """A method whose memory of task k has the gradient rows[k - 1]; memories of several tasks their
+    mean.
+    """
     rows = torch.as_tensor(rows)
     method = Gem(Gem.Hyper(**hyper), State())
     tasks = torch.arange(1, len(rows) + 1)
@@ -61,7 +63,9 @@ def test_a_gradient_that_opposes_no_memory_is_left_bit_for_bit(monkeypatch) -> N
     ctx = Ctx(w=[0.1, 0.3])
     before = ctx.trainable["w"].grad
     method.project_gradient(ctx)
-    assert ctx.trainable["w"].grad is before and before.tolist() == torch.tensor([0.1, 0.3]).tolist()
+    assert (
+        ctx.trainable["w"].grad is before and before.tolist() == torch.tensor([0.1, 0.3]).tolist()
+    )
 
 
 def test_a_parameter_without_a_gradient_counts_as_zero_and_may_get_one(monkeypatch) -> None:
@@ -74,7 +78,9 @@ def test_a_parameter_without_a_gradient_counts_as_zero_and_may_get_one(monkeypat
 
 
 @pytest.mark.parametrize("numbers", [1, 3, 4, 100])
-def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(monkeypatch, numbers) -> None:
+def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(
+    monkeypatch, numbers
+) -> None:
     torch.manual_seed(0)
     rows = torch.randn(3, 10)
     shapes = {"a": (2, 2), "b": (3,), "c": (3, 1)}
@@ -109,7 +115,9 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
         def gram_and_dots(rows, gradient):
             for row, task in zip(rows, (1, 2), strict=True):
                 mine = held["tasks"] == task
-                logits = ctx.network(ctx.inputs(held["images"][mine]), task if scenario == "task" else None)
+                logits = ctx.network(
+                    ctx.inputs(held["images"][mine]), task if scenario == "task" else None
+                )
                 loss = functional.cross_entropy(logits, held["labels"][mine])
                 parameters = list(ctx.trainable.values())
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -133,7 +141,9 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
 
 def watched_items(monkeypatch) -> list:
     """The items of every constraint, in order."""
-    return watched(monkeypatch, gem, "memory_gradient", lambda row, method, ctx, items, parameters: items)
+    return watched(
+        monkeypatch, gem, "memory_gradient", lambda row, method, ctx, items, parameters: items
+    )
 
 
 def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
@@ -142,12 +152,22 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
     seen = watched_items(monkeypatch)
     third = bench.learn_task(3, second, method=hyper)
     assert [set(items.tasks.tolist()) for items in seen] == [{1}, {2}] * 12
-    assert {items.images.flatten(1).unique(dim=0).shape[0] for items in seen} == {5}  # without replacement
+    assert {items.images.flatten(1).unique(dim=0).shape[0] for items in seen} == {
+        5
+    }  # without replacement
     held = third.tensors("buffer")
     for task in (1, 2):
-        drawn = torch.cat([items.images for items in seen if int(items.tasks[0]) == task]).flatten(1)
-        rows = (drawn[:, None] == held["images"][held["tasks"] == task].flatten(1)).all(2).nonzero()[:, 1]
-        assert len(rows) == 60 and len(rows.unique()) > 15  # of 20, each missed with probability 0.75^12
+        drawn = torch.cat([items.images for items in seen if int(items.tasks[0]) == task]).flatten(
+            1
+        )
+        rows = (
+            (drawn[:, None] == held["images"][held["tasks"] == task].flatten(1))
+            .all(2)
+            .nonzero()[:, 1]
+        )
+        assert (
+            len(rows) == 60 and len(rows.unique()) > 15
+        )  # of 20, each missed with probability 0.75^12
 
 
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
@@ -181,7 +201,9 @@ def test_draws_from_memories_resume_to_the_same_bits(bench) -> None:
     assert bench.resumed(2, first, 7, 9, method=hyper).digests == second.digests
 
 
-def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(tmp_path, monkeypatch) -> None:
+def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(
+    tmp_path, monkeypatch
+) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
     plain = bench.stream(2, method="finetune", epochs=1)
     monkeypatch.setattr(gem, "add_to_step", lambda vector, parameters: None)
@@ -197,7 +219,9 @@ def test_the_loss_sees_no_row_of_the_memory(bench, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("share", [1, 7, 100])
-def test_the_memory_holds_the_smaller_of_its_share_and_the_task_for_every_task(bench, share) -> None:
+def test_the_memory_holds_the_smaller_of_its_share_and_the_task_for_every_task(
+    bench, share
+) -> None:
     last = bench.stream(3, method={"name": "gem", "memory": share})
     tasks = last.tensors("buffer")["tasks"].tolist()
     assert [tasks.count(k) for k in (1, 2, 3)] == [min(share, bench.n)] * 3
@@ -237,7 +261,9 @@ def test_with_one_earlier_task_and_no_bound_it_is_averaged_gem_on_the_whole_memo
     found = {}
     for method in ({"name": "gem", "gamma": 0.0}, {"name": "a-gem"}, {"name": "finetune"}):
         learned = bench.learn_task(2, first, method=method)
-        parts = {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
+        parts = {
+            name: t for part in learned.network_digests for name, t in learned.tensors(part).items()
+        }
         found[method["name"]] = torch.cat([t.flatten() for _, t in sorted(parts.items())])
     assert torch.allclose(found["gem"], found["a-gem"], rtol=0, atol=1e-6)
     assert float((found["gem"] - found["finetune"]).abs().max()) > 1e-3

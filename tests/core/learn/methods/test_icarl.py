@@ -24,8 +24,14 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def network(scenario="class", architecture=None):
-    heads = HeadSpec(CLASSES) if scenario == "class" else HeadSpec(tasks=((1, CLASSES[:1]), (4, CLASSES[1:])))
-    made = build_network(architecture or {"name": "mlp", "hidden": [7]}, ImageSpec(6, 1), scenario, heads)
+    heads = (
+        HeadSpec(CLASSES)
+        if scenario == "class"
+        else HeadSpec(tasks=((1, CLASSES[:1]), (4, CLASSES[1:])))
+    )
+    made = build_network(
+        architecture or {"name": "mlp", "hidden": [7]}, ImageSpec(6, 1), scenario, heads
+    )
     return made.eval()
 
 
@@ -62,7 +68,9 @@ def right_answers(learned, spec, *, head=False):
 def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeypatch) -> None:
     def look(method, ctx, batch, terms):
         logits = ctx.network(batch.x)
-        wanted = functional.binary_cross_entropy_with_logits(logits, functional.one_hot(batch.y, 2).float())
+        wanted = functional.binary_cross_entropy_with_logits(
+            logits, functional.one_hot(batch.y, 2).float()
+        )
         return set(terms), float(terms["task"].detach()), float(wanted.detach())
 
     seen = spied(monkeypatch, Icarl, look)
@@ -103,7 +111,9 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
     shown = {}
 
     def look(found, ctx, exemplars):
-        shown.setdefault(ctx.epoch, []).append([] if found is None else found[0].flatten(1).tolist())
+        shown.setdefault(ctx.epoch, []).append(
+            [] if found is None else found[0].flatten(1).tolist()
+        )
 
     watched(monkeypatch, icarl, "exemplars_for_batch", look)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
@@ -134,7 +144,11 @@ def test_there_are_never_more_than_k_and_lists_are_cut_from_the_end(bench) -> No
         for c, images in before.items():
             assert torch.equal(lists[c], images[: len(lists[c])])
         before = lists
-    assert sizes == [dict.fromkeys(range(2), 4), dict.fromkeys(range(4), 2), dict.fromkeys(range(6), 1)]
+    assert sizes == [
+        dict.fromkeys(range(2), 4),
+        dict.fromkeys(range(4), 2),
+        dict.fromkeys(range(6), 1),
+    ]
 
 
 def test_exemplars_are_raw_images_herded_by_features_of_the_published_weights(bench) -> None:
@@ -190,7 +204,9 @@ def test_with_identical_exemplars_the_answer_is_the_nearest_prototype(scenario) 
             assert torch.allclose(scores.double(), -distances[:, units].square(), atol=1e-5)
 
 
-def test_means_are_the_normalised_means_of_normalised_features_under_the_published_weights(bench) -> None:
+def test_means_are_the_normalised_means_of_normalised_features_under_the_published_weights(
+    bench,
+) -> None:
     learned = bench.stream(2, method={"name": "icarl", "exemplars": 20})
     net, _ = learned.deployed()
     held, means = learned.tensors("exemplars"), learned.tensors("own")
@@ -213,7 +229,10 @@ def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
 def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
     net, images, labels = network(), pixels(9), torch.arange(9) % 3
     method = with_means(net, images, labels)
-    before = {kind: {n: t.clone() for n, t in named.items()} for kind, named in method.state.parts().items()}
+    before = {
+        kind: {n: t.clone() for n, t in named.items()}
+        for kind, named in method.state.parts().items()
+    }
     for _ in range(2):
         correct_predictions(net, images, labels, None, method.predict_logits, INPUTS)
     after = method.state.parts()
@@ -270,7 +289,9 @@ def test_exemplars_of_erased_tasks_go_and_means_are_of_what_is_left(tmp_path) ->
     assert set(held["tasks"].tolist()) == {2, 3}
     net, _ = third.deployed()
     sums = net.features(INPUTS(held["images"][held["labels"] == 0])).detach()
-    assert torch.allclose(means[0], functional.normalize(functional.normalize(sums).sum(0), dim=0), atol=1e-6)
+    assert torch.allclose(
+        means[0], functional.normalize(functional.normalize(sums).sum(0), dim=0), atol=1e-6
+    )
 
 
 def test_where_a_class_has_no_exemplars_left_the_head_answers_and_a_warning_says_so(bench) -> None:

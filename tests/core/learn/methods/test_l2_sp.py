@@ -1,4 +1,6 @@
-"""L2-SP: the gradient of its penalty, and how one SGD step differs from plain training and from OLOR."""
+"""L2-SP: the gradient of its penalty, and how one SGD step differs from plain training and from
+OLOR.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Ctx:
     def __init__(self, start=None, **trainable) -> None:
         self.trainable = {name: nn.Parameter(p.clone()) for name, p in trainable.items()}
         self.cache = {}
-        self._start = {name: p.clone() for name, p in (trainable if start is None else start).items()}
+        self._start = {
+            name: p.clone() for name, p in (trainable if start is None else start).items()
+        }
         for parameter in self.trainable.values():
             parameter.grad = torch.zeros_like(parameter)
 
@@ -56,7 +60,9 @@ def test_the_penalty_is_zero_at_the_start_and_half_alpha_delta_squared_beside_it
     assert method().penalty(ctx) == 0
     with torch.no_grad():
         ctx.trainable["w"][2, 3] += 0.5
-    assert method().penalty(ctx) == pytest.approx(0.3 / 2 * 0.25)  # a sum, not a mean over 42 elements
+    assert method().penalty(ctx) == pytest.approx(
+        0.3 / 2 * 0.25
+    )  # a sum, not a mean over 42 elements
 
 
 def test_a_head_that_is_new_as_a_whole_decays_to_zero() -> None:
@@ -111,11 +117,15 @@ def test_a_strong_pull_ends_nearer_to_its_starting_point(bench, anchor) -> None:
     from core.learn.networks import HeadSpec, ImageSpec, build_network
 
     name = "backbone.fc1.weight"
-    zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()[name]
+    zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()[
+        name
+    ]
     first = bench.learn_task(1, method="finetune", optimizer={"lr": 0.1})
     recipe = {"name": "l2-sp", "alpha": 9.0, "anchor": anchor}
     optimizer = {"lr": 0.1, "momentum": 0.0, "schedule": "constant"}
-    second = bench.learn_task(2, first, method=recipe, optimizer=optimizer).tensors("backbone.1")[name]
+    second = bench.learn_task(2, first, method=recipe, optimizer=optimizer).tensors("backbone.1")[
+        name
+    ]
     to_parent = float((second - first.tensors("backbone.1")[name]).norm())
     to_zero = float((second - zero).norm())
     assert (to_parent < to_zero / 3) if anchor == "update_start" else (to_zero < to_parent / 3)

@@ -22,11 +22,15 @@ def test_the_distance_and_its_gradient_are_the_numbers_of_the_formula() -> None:
     value = distillation_loss(z, old, 2.0)
     value.backward()
     assert float(value.detach()) == pytest.approx(0.693147, abs=1e-6)
-    assert float(value.detach() - distillation_loss(old, old, 2.0)) == pytest.approx(0.110944, abs=1e-6)  # KL
+    assert float(value.detach() - distillation_loss(old, old, 2.0)) == pytest.approx(
+        0.110944, abs=1e-6
+    )  # KL
     assert z.grad[0].tolist() == pytest.approx([-0.115529, 0.115529], abs=1e-6)
 
 
-def test_the_gradient_is_the_difference_of_softened_outputs_over_t_and_b_without_t_squared() -> None:
+def test_the_gradient_is_the_difference_of_softened_outputs_over_t_and_b_without_t_squared() -> (
+    None
+):
     generator = torch.Generator().manual_seed(0)
     z, old = (torch.randn(5, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     z.requires_grad_()
@@ -67,8 +71,12 @@ def test_without_strength_there_is_no_teacher(bench, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["class", "data", "task"])
-def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkeypatch, scenario) -> None:
-    network = {"name": "resnet20", "width": 8} if scenario == "class" else {"name": "mlp", "hidden": [9]}
+def test_the_teacher_is_the_parent_on_the_same_augmented_images(
+    tmp_path, monkeypatch, scenario
+) -> None:
+    network = (
+        {"name": "resnet20", "width": 8} if scenario == "class" else {"name": "mlp", "hidden": [9]}
+    )
     bench = Bench(tmp_path, scenario, network, size=8, n=9)
     first = bench.learn_task(1, method="lwf")
     method = {"name": "lwf", "lambda_o": 0.5, "temperature": 3.0, "weight": "constant"}
@@ -88,7 +96,9 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
 
 
-def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path, monkeypatch) -> None:
+def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(
+    tmp_path, monkeypatch
+) -> None:
     def look(method, ctx, batch, terms):
         return gradient(terms, ctx.network.head.weight)
 
@@ -106,8 +116,12 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path,
     ("classes", "share"),
     [((("ant", "bee"), ("cat", "dog", "elk")), 3 / 5), ((("ant", "bee"), ("ant", "bee")), 1 / 2)],
 )
-def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch, classes, share) -> None:
-    """In float64: the new images' loss, and cross-entropy with a teacher that gives new classes nothing."""
+def test_by_classes_both_losses_weigh_what_they_speak_for(
+    tmp_path, monkeypatch, classes, share
+) -> None:
+    """In float64: the new images' loss, and cross-entropy with a teacher that gives new classes
+    nothing.
+    """
 
     def look(method, ctx, batch, terms):
         old = get_teacher(ctx)
@@ -152,9 +166,12 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             now, then = network.features(batch.x), before.features(batch.x)
             pairs = [(network.logits(now, t), before.logits(then, t)) for t in (1, 2)]
             excess = [
-                float(distillation_loss(z, old, 2.0) - distillation_loss(old, old, 2.0)) for z, old in pairs
+                float(distillation_loss(z, old, 2.0) - distillation_loss(old, old, 2.0))
+                for z, old in pairs
             ]
-        return excess + [float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")]
+        return excess + [
+            float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")
+        ]
 
     seen = spied(monkeypatch, Lwf, look)
     bench.learn(spec)
@@ -185,7 +202,9 @@ WARM = {"name": "lwf", "warmup_epochs": 1}
 
 
 @pytest.mark.parametrize("scenario", ["class", "task"])
-def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, monkeypatch, scenario) -> None:
+def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
+    tmp_path, monkeypatch, scenario
+) -> None:
     bench = Bench(tmp_path, scenario, recipe={"optimizer": {"weight_decay": 0.1}})
     first = bench.learn_task(1, method=WARM)
 
@@ -213,7 +232,11 @@ def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) ->
         monkeypatch,
         Lwf,
         "project_gradient",
-        lambda result, method, ctx: (ctx.stage, set(ctx.trainable), ctx.network.head.weight.clone()),
+        lambda result, method, ctx: (
+            ctx.stage,
+            set(ctx.trainable),
+            ctx.network.head.weight.clone(),
+        ),
     )
     bench.learn_task(2, first, method=WARM)
     warm = [(names, weight) for stage, names, weight in found if stage == "warm-up"]

@@ -9,7 +9,9 @@ from core.learn.methods.mas import Mas
 
 def importance(network, x):
     """Omega as the method measures it, for a network of its own."""
-    found = PerSampleGradients(network, network, [n for n, _ in network.named_parameters()], torch.abs)
+    found = PerSampleGradients(
+        network, network, [n for n, _ in network.named_parameters()], torch.abs
+    )
     found.add(x, lambda logits: [2 * logits])
     return found.mean()
 
@@ -22,7 +24,10 @@ def test_two_outputs_of_six_and_minus_two_give_24_and_8() -> None:
     network = linear(2, 1)
     with torch.no_grad():
         network[0].weight.copy_(torch.tensor([[3.0], [-1.0]]))
-    assert importance(network, torch.tensor([[2.0]]).double())["0.weight"].tolist() == [[24.0], [8.0]]
+    assert importance(network, torch.tensor([[2.0]]).double())["0.weight"].tolist() == [
+        [24.0],
+        [8.0],
+    ]
 
 
 def test_a_linear_model_has_the_importance_of_its_formula() -> None:
@@ -52,7 +57,9 @@ def test_what_is_stored_is_the_mean_over_the_whole_training_part(bench, monkeypa
     def end_task(self, ctx, batches):
         batches = list(batches)
         end(self, ctx, batches)
-        total = {name: torch.zeros_like(p, requires_grad=False) for name, p in ctx.trainable.items()}
+        total = {
+            name: torch.zeros_like(p, requires_grad=False) for name, p in ctx.trainable.items()
+        }
         x = torch.cat([batch.x for batch in batches])
         for one in x:
             z = ctx.network(one[None]).square().sum()

@@ -1,4 +1,6 @@
-"""What all quadratic penalties share: value, gradient, growth, and steps that stay stable with SGD."""
+"""What all quadratic penalties share: value, gradient, growth, and steps that stay stable
+with SGD.
+"""
 
 import pytest
 import torch
@@ -92,7 +94,9 @@ def test_at_strength_zero_no_bit_of_the_gradient_changes(name) -> None:
     ],
 )
 def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, limit) -> None:
-    """Stiffness 2 and rate 1/8: importance 4 is where one step without momentum reaches the anchor."""
+    """Stiffness 2 and rate 1/8: importance 4 is where one step without momentum reaches
+    the anchor.
+    """
     importance = torch.tensor([0.1, 3.9, 4.0, 8.0, 4000.0])
     method, ctx = held("ewc", torch.zeros(5), importance, optimizer, **{"lambda": 2.0})
     with torch.no_grad():
@@ -107,7 +111,9 @@ def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, l
 
 def test_a_heads_own_rate_sets_its_limit() -> None:
     method = make("ewc", **{"lambda": 2.0})
-    method.tensors.update({"fisher.head.bias": torch.tensor([2.0]), "anchor.head.bias": torch.zeros(1)})
+    method.tensors.update(
+        {"fisher.head.bias": torch.tensor([2.0]), "anchor.head.bias": torch.zeros(1)}
+    )
     recipe = resolve({"method": "ewc", "optimizer": {"lr": 1e-9, "head_lr": 0.5, "momentum": 0.0}})
     ctx = Ctx(recipe, **{"head.bias": torch.ones(1)})
     ctx.trainable["head.bias"].grad = torch.zeros(1)
@@ -117,8 +123,12 @@ def test_a_heads_own_rate_sets_its_limit() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("importance", [1.0, 1e3, 1e9])
-def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(importance, momentum) -> None:
-    """Loss (θ - 1)² / 2 around anchor 0: the minimum of the sum is 1 / (1 + lambda · importance)."""
+def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(
+    importance, momentum
+) -> None:
+    """Loss (θ - 1)² / 2 around anchor 0: the minimum of the sum is 1 / (1 + lambda ·
+    importance).
+    """
     optimizer = {"lr": 0.1, "momentum": momentum}
     method, ctx = held(
         "ewc", random(1) * 0, torch.full((1,), importance).double(), optimizer, **{"lambda": 2.0}
@@ -135,7 +145,11 @@ def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(impo
 
 def test_what_is_slowed_down_is_said() -> None:
     method, ctx = held(
-        "mas", torch.zeros(2), torch.tensor([1.0, 100.0]), {"lr": 0.1, "momentum": 0.0}, **{"lambda": 1.0}
+        "mas",
+        torch.zeros(2),
+        torch.tensor([1.0, 100.0]),
+        {"lr": 0.1, "momentum": 0.0},
+        **{"lambda": 1.0},
     )
     method.begin_task(ctx)
     assert len(ctx.warnings) == 1
@@ -143,7 +157,9 @@ def test_what_is_slowed_down_is_said() -> None:
 
 
 @each
-def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(name, hyper, factor) -> None:
+def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(
+    name, hyper, factor
+) -> None:
     method, ctx = held(name, torch.ones(2, 3), torch.ones(2, 3), **hyper)
     grown = torch.cat([torch.zeros(2, 3), torch.full((1, 3), 5.0)])
     ctx = Ctx(ctx.recipe, w=grown)
@@ -162,7 +178,11 @@ def test_importance_of_another_shape_is_an_error() -> None:
 def test_importance_of_a_name_that_the_network_lacks_is_an_error(name, part, bench) -> None:
     first = bench.learn_task(1, method=name)
     prefix = "fisher" if name == "ewc" else "importance"
-    tensors = {**first.tensors(part), f"{prefix}.nowhere": torch.ones(1), "anchor.nowhere": torch.ones(1)}
+    tensors = {
+        **first.tensors(part),
+        f"{prefix}.nowhere": torch.ones(1),
+        "anchor.nowhere": torch.ones(1),
+    }
     save_tensors(tensors, first.folder / "parts" / f"{part}.safetensors")
     with pytest.raises(ValueError, match="nowhere"):
         bench.learn_task(2, first, method=name)
@@ -170,7 +190,9 @@ def test_importance_of_a_name_that_the_network_lacks_is_an_error(name, part, ben
 
 @each
 def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_path) -> None:
-    method, ctx = held(name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper)
+    method, ctx = held(
+        name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
+    )
     save_tensors(method.state.parts()[method.section], tmp_path / "x.safetensors")
     state = State()
     state.load({method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu"))
@@ -186,7 +208,9 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["ewc", "mas"])
-def test_the_networks_modes_are_as_before_after_the_importance_pass(name, bench, monkeypatch) -> None:
+def test_the_networks_modes_are_as_before_after_the_importance_pass(
+    name, bench, monkeypatch
+) -> None:
     kind, seen = type(make(name)), []
     end = kind.end_task
 
@@ -212,18 +236,28 @@ def test_only_parameters_that_may_move_get_importance(name, bench) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("ewc", marks=pytest.mark.campaign), "mas"])
 def test_real_digits_are_learned_at_a_strength_far_beyond_plain_steps(name, tmp_path) -> None:
-    """Momentum makes a limit on importance alone diverge here: weights swing through the anchor into steep loss."""
+    """Momentum makes a limit on importance alone diverge here: weights swing through the anchor
+    into steep loss.
+    """
     bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
     bench.show_digits()
     recipe = {"epochs": 10, "batch_size": 32, "augment": "auto", "seed": 1}
     learned = bench.stream(3, method={"name": name, "lambda": 1e6}, **recipe)
-    row = next(row for row in learned.result["results"] if row["version"] == "new" and row["task"] == 3)
+    row = next(
+        row for row in learned.result["results"] if row["version"] == "new" and row["task"] == 3
+    )
     assert row["correct"] > 0.7 * row["total"]
 
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("ewc", "lambda"), ("ewc-online", "lambda"), ("mas", "lambda"), ("si", "c"), ("l2-sp", "alpha")],
+    [
+        ("ewc", "lambda"),
+        ("ewc-online", "lambda"),
+        ("mas", "lambda"),
+        ("si", "c"),
+        ("l2-sp", "alpha"),
+    ],
 )
 def test_a_strength_that_float32_does_not_hold_is_refused_with_its_range(name, field) -> None:
     assert resolve({"method": {"name": name, field: 1e36}}).method[field] == 1e36

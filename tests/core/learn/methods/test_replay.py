@@ -27,7 +27,9 @@ FOR_EVERY_NETWORK = [
 def recorded(monkeypatch, method):
     """Loss terms of every step, in order."""
     return spied(
-        monkeypatch, method, lambda _, ctx, batch, terms: {n: float(v.detach()) for n, v in terms.items()}
+        monkeypatch,
+        method,
+        lambda _, ctx, batch, terms: {n: float(v.detach()) for n, v in terms.items()},
     )
 
 
@@ -69,7 +71,8 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         draws.clear()
         x = ctx.inputs(items.images)
         wanted = {
-            "logits": method.hyper.alpha * items_distillation([(None, ctx.network(x))], items.logits),
+            "logits": method.hyper.alpha
+            * items_distillation([(None, ctx.network(x))], items.logits),
             "labels": method.hyper.beta * functional.cross_entropy(ctx.network(x), items.labels),
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
@@ -104,7 +107,9 @@ def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
 
-def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(bench, monkeypatch) -> None:
+def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
+    bench, monkeypatch
+) -> None:
     seen = []
     original = DerPlusPlus.loss_terms
 
@@ -126,7 +131,9 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
 
 
 @pytest.mark.parametrize("name", ["der", "der++"])
-def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, monkeypatch, name) -> None:
+def test_stored_logits_are_those_of_the_training_forward_before_the_step(
+    bench, monkeypatch, name
+) -> None:
     method = registry.get(name)
 
     def look_before(kind, ctx, batch, terms):
@@ -141,12 +148,16 @@ def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, 
     stored = watched(monkeypatch, method, "after_step", look_after)
     bench.learn_task(1, method=name, augment="shift", epochs=1)
     assert torch.equal(*stored[0][:2])
-    assert len(stored) == 6 and all(torch.allclose(held, wanted, atol=1e-6) for held, wanted, _ in stored)
+    assert len(stored) == 6 and all(
+        torch.allclose(held, wanted, atol=1e-6) for held, wanted, _ in stored
+    )
     assert not any(torch.allclose(held, later, atol=1e-4) for held, _, later in stored)
 
 
 @pytest.mark.parametrize("scenario", ["task", "class"])
-def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(tmp_path, monkeypatch, scenario) -> None:
+def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(
+    tmp_path, monkeypatch, scenario
+) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="der++")
     steps = recorded(monkeypatch, DerPlusPlus)
@@ -172,7 +183,8 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
 
 @pytest.mark.parametrize("name", ["der", "der++"])
 def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name) -> None:
-    # at 8 pixels this network ends in maps of 1 × 1: one value per channel, of which there is no variance
+    # at 8 pixels this network ends in maps of 1 × 1: one value per channel, of which there is no
+    # variance
     bench = Bench(tmp_path, architecture={"name": "slim-resnet18"}, size=8, n=8)
     learned = bench.learn_task(1, method={"name": name, "buffer": 1}, epochs=1)
     assert learned.tensors("buffer")["labels"].numel() == 1
@@ -212,7 +224,9 @@ def test_heads_of_old_tasks_may_be_drawn_for_the_first_time_in_any_step(tmp_path
 
 
 def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
-    """With the replay losses weighted to nearly nothing, BatchNorm buffers are those of plain training."""
+    """With the replay losses weighted to nearly nothing, BatchNorm buffers are those of plain
+    training.
+    """
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
     recipe = {"epochs": 2, "batch_size": 4}
     recipe["optimizer"] = {"lr": 1e-30, "momentum": 0.0}
@@ -227,7 +241,9 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
 def test_distillation_has_zero_as_target_of_units_that_came_later() -> None:
     now = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
     stored = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    assert float(items_distillation([(None, now)], stored)) == pytest.approx((1 + 4 + 81 + 1 + 25) / 6)
+    assert float(items_distillation([(None, now)], stored)) == pytest.approx(
+        (1 + 4 + 81 + 1 + 25) / 6
+    )
 
 
 def test_distillation_over_heads_counts_each_items_own_units() -> None:

@@ -16,7 +16,9 @@ def recipe(**optimizer):
 
 
 def descend(method, ctx, gradient_of, optimizer, steps):
-    """Steps as the loop takes them, with the task's gradient in closed form; (gradient, movement) of each."""
+    """Steps as the loop takes them, with the task's gradient in closed form; (gradient, movement)
+    of each.
+    """
     weight, seen = ctx.trainable["w"], []
     for _ in range(steps):
         before, gradient = weight.detach().clone(), gradient_of(weight.detach())
@@ -49,19 +51,26 @@ def test_gradient_descent_on_a_quadratic_loss_has_the_path_integral_of_its_formu
 
 
 def test_small_steps_give_back_half_the_losss_curvature() -> None:
-    """Steps to the end, xi → 0: Omega = h / (2 - eta h), so c = 1 makes the penalty the old loss."""
+    """Steps to the end, xi → 0: Omega = h / (2 - eta h), so c = 1 makes the penalty the
+    old loss.
+    """
     for eta in (0.1, 0.05):
         _, importance = quadratic_loss(xi=1e-12, steps=int(20 / eta), eta=eta)
         assert importance == pytest.approx(2 / (2 - 2 * eta), rel=1e-8)
 
 
 def second_task(optimizer_of):
-    """A method with an active penalty after one step of warm-up, its context, and the recorded steps."""
+    """A method with an active penalty after one step of warm-up, its context, and the recorded
+    steps.
+    """
     torch.manual_seed(0)
     ctx = Ctx(recipe(), w=torch.randn(6, dtype=torch.float64))
     method = make("si", c=0.5)
     method.tensors.update(
-        {"importance.w": torch.rand(6).double() + 1, "anchor.w": ctx.trainable["w"].detach().clone()}
+        {
+            "importance.w": torch.rand(6).double() + 1,
+            "anchor.w": ctx.trainable["w"].detach().clone(),
+        }
     )
     method.begin_task(ctx)
     target = torch.randn(6, dtype=torch.float64)
@@ -101,7 +110,10 @@ def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, mon
     def after_step(self, ctx, batch):
         name, weight = "head.weight", ctx.trainable["head.weight"]
         at = ctx.scratch["moving"].index(name)
-        gradient, moved = ctx.scratch["gradients"][at].clone(), weight.detach() - ctx.scratch["before"][at]
+        gradient, moved = (
+            ctx.scratch["gradients"][at].clone(),
+            weight.detach() - ctx.scratch["before"][at],
+        )
         before = self.tensors[f"path.{name}"].clone()
         step(self, ctx, batch)
         added = self.tensors[f"path.{name}"] - before
@@ -199,7 +211,9 @@ def test_a_xi_that_is_zero_in_float32_is_refused() -> None:
 
 
 def test_the_default_xi_lets_a_small_movement_count() -> None:
-    """A weight that moved by 0.03 and lowered the loss by 0.1: the former default of 0.1 outweighs d²."""
+    """A weight that moved by 0.03 and lowered the loss by 0.1: the former default of 0.1 outweighs
+    d².
+    """
     found = {}
     for xi in (resolve({"method": "si"}).method["xi"], 0.1):
         ctx, method = Ctx(recipe(), w=torch.zeros(1, dtype=torch.float64)), make("si", xi=xi)

@@ -1,4 +1,6 @@
-"""SLCA: what is remembered of a class, what is drawn, the loss of normalised logits, and a head that is not biased."""
+"""SLCA: what is remembered of a class, what is drawn, the loss of normalised logits, and a head
+that is not biased.
+"""
 
 from types import SimpleNamespace
 
@@ -59,11 +61,15 @@ def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None
     gaussians = Gaussians(Section())
     features, labels = examples(30)
     gaussians.store_task(1, features[labels == 1][:12], labels[labels == 1][:12], ROWS[:1], "full")
-    gaussians.store_task(2, features[:9] + 100, labels[:9], ROWS, "full")  # six of row 1, three of row 4
+    gaussians.store_task(
+        2, features[:9] + 100, labels[:9], ROWS, "full"
+    )  # six of row 1, three of row 4
     drawn, rows = gaussians.draw_features(10, torch.Generator().manual_seed(0))
     assert {row: int((rows == row).sum()) for row in (1, 4)} == {1: 10, 4: 10}
     late = drawn.mean(1) > 50
-    assert int(late[rows == 1].sum()) == 4 and bool(late[rows == 4].all())  # 10 · 12 / 18 are of task 1
+    assert int(late[rows == 1].sum()) == 4 and bool(
+        late[rows == 4].all()
+    )  # 10 · 12 / 18 are of task 1
 
 
 def test_a_class_with_one_image_is_drawn_about_it() -> None:
@@ -90,13 +96,21 @@ def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
     stage = Stage(backbone_rate=0.1)
     for recipe in (OptimizerRecipe(lr=0.02), OptimizerRecipe(lr=0.5, head_lr=0.02)):
         found = stage.apply_rates(recipe)
-        assert found.rate_of("backbone.1") == pytest.approx(0.002) and found.rate_of("head.weight") == 0.02
+        assert (
+            found.rate_of("backbone.1") == pytest.approx(0.002)
+            and found.rate_of("head.weight") == 0.02
+        )
     assert Stage().apply_rates(recipe) is recipe
 
 
 @pytest.mark.parametrize(
     ("first", "pretrained", "rates"),
-    [(True, False, [1.0]), (True, True, [0.1]), (False, True, [0.1, None]), (False, False, [0.1, None])],
+    [
+        (True, False, [1.0]),
+        (True, True, [0.1]),
+        (False, True, [0.1, None]),
+        (False, False, [0.1, None]),
+    ],
 )
 def test_random_weights_learn_a_first_task_at_the_full_rate(first, pretrained, rates) -> None:
     ctx = SimpleNamespace(first=first, network=SimpleNamespace(pretrained=pretrained))
@@ -120,11 +134,20 @@ def test_old_classes_are_still_answered_and_no_image_is_kept(digits) -> None:
     assert accuracy(aligned) > 0.75
     assert accuracy(digits.stream(3, method="finetune")) < 0.5
     assert {part["type"] for part in aligned.result["parts"]} == {"backbone", "head", "own"}
-    sizes = {name: tuple(t.shape) for name, t in aligned.tensors("own").items() if name.startswith("2.")}
-    assert sizes == {"2.rows": (2,), "2.counts": (2,), "2.means": (2, 64), "2.covariance": (1, 64 * 65 // 2)}
+    sizes = {
+        name: tuple(t.shape) for name, t in aligned.tensors("own").items() if name.startswith("2.")
+    }
+    assert sizes == {
+        "2.rows": (2,),
+        "2.counts": (2,),
+        "2.means": (2, 64),
+        "2.covariance": (1, 64 * 65 // 2),
+    }
 
 
-def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(digits, monkeypatch) -> None:
+def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(
+    digits, monkeypatch
+) -> None:
     seen: list[tuple[int, int]] = []
     terms_of = Slca.loss_terms
 
@@ -133,7 +156,9 @@ def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(digits
         if ctx.stage == ALIGN:
             assert set(ctx.trainable) == {"head.weight", "head.bias"}
             n = len(self._get_epoch_draws(ctx)[1])
-            seen.append((ctx.epoch, n * (ctx.batch + 1) // ctx.batches - n * ctx.batch // ctx.batches))
+            seen.append(
+                (ctx.epoch, n * (ctx.batch + 1) // ctx.batches - n * ctx.batch // ctx.batches)
+            )
         return found
 
     monkeypatch.setattr(Slca, "loss_terms", loss_terms)
@@ -147,7 +172,9 @@ def test_classes_that_another_method_learned_keep_their_rows(tmp_path) -> None:
     first = bench.learn_task(1, method="finetune")
     then = bench.learn_task(2, first, method="slca")
     before, after = (learned.tensors("head")["head.weight"] for learned in (first, then))
-    assert torch.equal(after[:2], before) and not torch.equal(after[2:], torch.zeros_like(after[2:]))
+    assert torch.equal(after[:2], before) and not torch.equal(
+        after[2:], torch.zeros_like(after[2:])
+    )
 
 
 def test_validation_is_warned_of_since_it_would_choose_a_state_before_alignment(tmp_path) -> None:

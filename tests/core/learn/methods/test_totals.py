@@ -1,4 +1,6 @@
-"""Totals stand for the sums and features of all tasks, and are made of these again with the same bits."""
+"""Totals stand for the sums and features of all tasks, and are made of these again with the same
+bits.
+"""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +16,9 @@ from core.protocol.manifest import PER_TASK, TOTALS
 def with_totals(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
     """The spec with the totals that the parent's job has left, in place of what they stand for."""
     parts = [part for part in spec["parent"]["parts"] if part["type"] not in PER_TASK]
-    parts.append({"name": TOTALS, "type": TOTALS, "path": str(parent.folder / parent.result["totals"])})
+    parts.append(
+        {"name": TOTALS, "type": TOTALS, "path": str(parent.folder / parent.result["totals"])}
+    )
     return {**spec, "parent": {**spec["parent"], "parts": parts}}
 
 
@@ -30,7 +34,9 @@ def totals_of(learned: Learned) -> str:
         ("data", {"name": "analytic", "keep": "sums", "projection": 7}),
         pytest.param("class", {"name": "analytic", "head": "ncm"}, marks=pytest.mark.campaign),
         pytest.param(
-            "class", {"name": "analytic", "head": "ridge", "balanced": False}, marks=pytest.mark.campaign
+            "class",
+            {"name": "analytic", "head": "ridge", "balanced": False},
+            marks=pytest.mark.campaign,
         ),
     ],
 )

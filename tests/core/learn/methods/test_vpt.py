@@ -1,4 +1,6 @@
-"""Visual prompt tuning over a stream: what moves, what old tasks keep, and what version 0 is measured with."""
+"""Visual prompt tuning over a stream: what moves, what old tasks keep, and what version 0 is
+measured with.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: 
         backbone = ctx.network.backbone
         clean = all(p.grad is None and not p.requires_grad for p in backbone.parameters())
         moving = {
-            n for n, p in ctx.network.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0
+            n
+            for n, p in ctx.network.named_parameters()
+            if p.grad is not None and p.grad.abs().sum() > 0
         }
         seen.append((clean, any(m.training for m in backbone.modules()), moving))
 
@@ -71,7 +75,11 @@ def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: 
     assert seen and all(clean and not training for clean, training, _ in seen)
     assert seen[-1][2] == {"prompts.shared", "head.weight", "head.bias"}
     changed = {name for name, digest in second.digests.items() if first.digests.get(name) != digest}
-    assert {name for name in changed if not name.startswith("answers/")} == {"prompts", "head", "result.json"}
+    assert {name for name in changed if not name.startswith("answers/")} == {
+        "prompts",
+        "head",
+        "result.json",
+    }
 
 
 def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
@@ -97,11 +105,15 @@ def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
     first = learn(bench.spec(1, None, method="vpt"))
     assert seen and "measure" not in seen
     second = learn(bench.spec(2, first, method="vpt"))
-    assert seen.count("measure") == 1  # the parent, as it was deployed; version 0 is in the same phase
+    assert (
+        seen.count("measure") == 1
+    )  # the parent, as it was deployed; version 0 is in the same phase
     assert {row["version"] for row in second.result["results"]} >= {"base", "parent"}
     plain = bench.stream(2, preset="linear-probe").result["results"]
     rows = second.result["results"]
-    assert [r for r in rows if r["version"] == "base"] == [r for r in plain if r["version"] == "base"]
+    assert [r for r in rows if r["version"] == "base"] == [
+        r for r in plain if r["version"] == "base"
+    ]
 
 
 def test_prompts_per_task_forget_nothing_at_all(tasks: Bench) -> None:
@@ -170,7 +182,12 @@ def test_prompts_per_task_need_a_task_at_prediction(scenario: str) -> None:
 
 def test_the_manifest_says_what_was_made_of_the_network(bench: Bench) -> None:
     learned = bench.learn_task(1, method="vpt")
-    assert learned.result["network"] == {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}
+    assert learned.result["network"] == {
+        "family": "vpt",
+        "prompts": 10,
+        "deep": True,
+        "tasks": None,
+    }
     assert bench.learn_task(1, method="finetune").result["network"] is None
 
 
@@ -184,7 +201,9 @@ def test_a_version_of_another_family_is_refused(bench: Bench, before: str, after
 
 
 @pytest.mark.parametrize("change", [{"prompts": 4}, {"deep": False}])
-def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(bench: Bench, change: dict[str, Any]) -> None:
+def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(
+    bench: Bench, change: dict[str, Any]
+) -> None:
     first = bench.learn_task(1, method="vpt")
     with pytest.raises(DataError, match="fixed with its first task"):
         bench.learn_task(2, first, method={"name": "vpt", **change})

@@ -11,7 +11,10 @@ SMALL = [
     {"name": "resnet20", "width": 8},
     {"name": "slim-resnet18", "width": 8},
     {"name": "vit", "layers": 5, "heads": 2, "hidden": 16, "mlp": 24},
-    *(pytest.param({"name": name}, marks=pytest.mark.slow) for name in ("resnet18", "convnext_tiny")),
+    *(
+        pytest.param({"name": name}, marks=pytest.mark.slow)
+        for name in ("resnet18", "convnext_tiny")
+    ),
 ]
 """Those with many weights are slow tests."""
 

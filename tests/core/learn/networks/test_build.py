@@ -25,10 +25,14 @@ ROOT = Path(__file__).parents[4]
 
 
 def seeded(architecture, seed: int) -> dict[str, torch.Tensor]:
-    return build_backbone(architecture, ImageSpec(16, 3), torch.Generator().manual_seed(seed)).state_dict()
+    return build_backbone(
+        architecture, ImageSpec(16, 3), torch.Generator().manual_seed(seed)
+    ).state_dict()
 
 
-def test_weights_are_a_function_of_the_seed_alone_and_the_global_generator_stays(architecture) -> None:
+def test_weights_are_a_function_of_the_seed_alone_and_the_global_generator_stays(
+    architecture,
+) -> None:
     before = torch.get_rng_state()
     one, two, other = (seeded(architecture, seed) for seed in (3, 3, 4))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -55,13 +59,17 @@ def test_every_tensor_is_filled(architecture, monkeypatch) -> None:
 def test_a_network_is_built_without_importing_sympy() -> None:
     """Its import takes half a second, which each process of a job would pay."""
     build = 'build_network({"name": "small-cnn"}, ImageSpec(16, 3), "class")'
-    program = f"from core.learn.networks import *; {build}; import sys; sys.exit('sympy' in sys.modules)"
+    program = (
+        f"from core.learn.networks import *; {build}; import sys; sys.exit('sympy' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 def test_a_module_without_a_rule_is_an_error() -> None:
     with pytest.raises(TypeError, match="Embedding"):
-        fill_weights(torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator())
+        fill_weights(
+            torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator()
+        )
 
 
 def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
@@ -82,7 +90,9 @@ UNKNOWN = '{"architecture": {"name": "vgg"}, "image": {"size": 8, "channels": 3}
 
 
 @pytest.mark.parametrize("request_text", ["{", "[]", "{}", UNKNOWN])
-def test_a_request_without_sense_is_answered_with_a_sentence_and_2(request_text: str, capsys) -> None:
+def test_a_request_without_sense_is_answered_with_a_sentence_and_2(
+    request_text: str, capsys
+) -> None:
     assert expected.main(request_text) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("cannot say")
@@ -91,12 +101,18 @@ def test_a_request_without_sense_is_answered_with_a_sentence_and_2(request_text:
 @pytest.mark.parametrize(
     ("architecture", "size", "error", "words"),
     [
-        pytest.param({"name": "vgg"}, 16, ValueError, "small-cnn", id="an unknown name, with the list"),
+        pytest.param(
+            {"name": "vgg"}, 16, ValueError, "small-cnn", id="an unknown name, with the list"
+        ),
         pytest.param(
             {"name": "mlp", "hiden": [3]}, 16, pydantic.ValidationError, "extra", id="unknown field"
         ),
-        pytest.param({"name": "convnext_tiny"}, 8, ValueError, "16 pixels", id="too small an image"),
-        pytest.param({"name": "vit", "patch": 32}, 16, ValueError, "patch", id="a patch beyond the image"),
+        pytest.param(
+            {"name": "convnext_tiny"}, 8, ValueError, "16 pixels", id="too small an image"
+        ),
+        pytest.param(
+            {"name": "vit", "patch": 32}, 16, ValueError, "patch", id="a patch beyond the image"
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(architecture, size, error, words) -> None:
@@ -109,10 +125,19 @@ def test_every_architecture_takes_images_of_its_smallest_size() -> None:
     for name, info in get_architectures().items():
         if info.family == "timm":
             continue  # each of its networks has a smallest size of its own: test_timm.py
-        if info.family in ("resnet", "vit", "convnext") and name not in ("resnet50", "vit", "convnext_tiny"):
+        if info.family in ("resnet", "vit", "convnext") and name not in (
+            "resnet50",
+            "vit",
+            "convnext_tiny",
+        ):
             continue  # one variant of a family is enough here
-        backbone = build_backbone({"name": name}, ImageSpec(info.min_size, 1), torch.Generator()).eval()
-        assert backbone(torch.zeros(2, 1, info.min_size, info.min_size)).shape == (2, backbone.width)
+        backbone = build_backbone(
+            {"name": name}, ImageSpec(info.min_size, 1), torch.Generator()
+        ).eval()
+        assert backbone(torch.zeros(2, 1, info.min_size, info.min_size)).shape == (
+            2,
+            backbone.width,
+        )
 
 
 def test_every_schema_accepts_its_defaults_and_refuses_unknown_fields() -> None:

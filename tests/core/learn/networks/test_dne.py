@@ -1,4 +1,6 @@
-"""Dense network expansion: the network. Its experts, what mixes them, and what must never change."""
+"""Dense network expansion: the network. Its experts, what mixes them, and what must never
+change.
+"""
 
 import copy
 
@@ -31,7 +33,9 @@ def seeded(seed=0):
 
 def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32, by=0.2):
     """Grown expert by expert, two classes each; `by`: how far from where they start."""
-    plain = build_network({**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes)))
+    plain = build_network(
+        {**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes))
+    )
     found = ExpandedNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
@@ -60,7 +64,9 @@ def images(n=4, dtype=torch.float32, seed=0):
     ("heads", "earlier", "count"), [(1, 12, 889_573), (2, 13, 1_068_158), (4, 15, 1_572_784)]
 )
 def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, count) -> None:
-    """The reference has a bias by each position (it cancels), one λ for all heads and no norm of the feature."""
+    """The reference has a bias by each position (it cancels), one λ for all heads and no norm of
+    the feature.
+    """
     with torch.device("meta"):
         expert = Expert(heads, earlier, FULL)
     ours = sum(p.numel() for p in expert.parameters())
@@ -81,7 +87,9 @@ def formula(t, k):
     d, h, c, gamma = 32 * own, before + own, 32, 4
     mix = 2 * gamma * d**2
     if t > 1:
-        mix = (own + h) * (1 + gamma**2) * c**2 + 2 * h * gamma * c**2 + 2 * own * h * (1 + gamma) * c
+        mix = (
+            (own + h) * (1 + gamma**2) * c**2 + 2 * h * gamma * c**2 + 2 * own * h * (1 + gamma) * c
+        )
     attention = 5 * (64 * 4 * d**2 + 2 * 64**2 * d + 64**2 * 3 * own)
     return 2 * (attention + 2 * d**2 * 65 + 2 * d**2 + 2 * 65 * d + 48 * 64 * d + 321 * mix)
 
@@ -89,8 +97,8 @@ def formula(t, k):
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, pytest.param(2, marks=pytest.mark.campaign), 4])
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
-    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula
-    leaves out."""
+    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
+    formula leaves out."""
     monkeypatch.setattr(TaskAttention, "forward", naive)
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
@@ -192,7 +200,9 @@ def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
     grads = []
     for way in (TaskAttention.forward, naive):
         out = way(found, z, x)
-        grads.append((out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters()))))
+        grads.append(
+            (out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters())))
+        )
     for ours, wanted in zip(*grads, strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-10)
 
@@ -236,7 +246,8 @@ def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
         assert torch.equal(
-            net.forward_newest(net.forward_older(x), x), run_chain(net.list_experts(), x).features[-1]
+            net.forward_newest(net.forward_older(x), x),
+            run_chain(net.list_experts(), x).features[-1],
         )
 
 
@@ -252,7 +263,9 @@ def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
 
 
 def test_task_attention_does_not_mix_patches() -> None:
-    """With attention between patches silenced, a change in one patch stays there, up to the last layer."""
+    """With attention between patches silenced, a change in one patch stays there, up to the last
+    layer.
+    """
     net = network((2,), dtype=torch.float64)
     for module in net.modules():
         if isinstance(module, SpatialAttention):
@@ -289,13 +302,22 @@ def test_a_dropped_branch_leaves_its_input() -> None:
     with torch.no_grad():
         found = run_expert(expert, old, x, nothing).features[-1]
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
-        kept, plain = (run_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None))
+        kept, plain = (
+            run_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None)
+        )
         assert torch.equal(kept, plain)
 
 
 # The packed pass.
 
-MIXTURES = [(), (1,), (1, 1, 1), (2, 4, 1), (4, 4, 2, 2), (3, 3, 1)]  # after a first expert of 3 heads
+MIXTURES = [
+    (),
+    (1,),
+    (1, 1, 1),
+    (2, 4, 1),
+    (4, 4, 2, 2),
+    (3, 3, 1),
+]  # after a first expert of 3 heads
 
 
 def everything(found):
@@ -309,17 +331,23 @@ def everything(found):
 @pytest.mark.parametrize("attention", ["gpsa", "mhsa"])
 @pytest.mark.parametrize("heads", MIXTURES)
 def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, tolerance) -> None:
-    """In float32 nearer to first weights: far away, the chain itself is further than this from float64."""
+    """In float32 nearer to first weights: far away, the chain itself is further than this from
+    float64.
+    """
     net, x = network(heads, attention=attention, dtype=dtype, by=by), images(dtype=dtype)
     with torch.no_grad():
         wanted, found = run_chain(net.list_experts(), x), Packed(net.list_experts()).run(x)
-    torch.testing.assert_close(everything(found), everything(wanted), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        everything(found), everything(wanted), rtol=tolerance, atol=tolerance
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
-    """By the length of the difference: single channels of the chain itself are 2e-2 from float32."""
+    """By the length of the difference: single channels of the chain itself are 2e-2 from
+    float32.
+    """
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
         fill_weights(expert, expert_rule, seeded(t))
@@ -418,12 +446,18 @@ def test_the_newest_expert_moves_and_older_ones_never() -> None:
 
 def test_an_experts_weights_are_a_function_of_the_seed() -> None:
     first, second = network((2,)), network((2,))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
+    )
     inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
     inner.schedule_expert(2)
     inner.grow(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
-    assert mixing.scale.tolist() == [3.0, 3.0] and not mixing.bias.any() and 0 < mixing.value.std() < 0.03
+    assert (
+        mixing.scale.tolist() == [3.0, 3.0]
+        and not mixing.bias.any()
+        and 0 < mixing.value.std() < 0.03
+    )
 
 
 def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:

@@ -18,8 +18,8 @@ WRONG = 1e-3  # relative: what every wrong rule is beyond
 
 
 def differences(network, x):
-    """Between dual numbers and forward mode: of the value, the derivative, and the displacement's gradient of the
-    derivative's product with a fixed vector."""
+    """Between dual numbers and forward mode: of the value, the derivative, and the displacement's
+    gradient of the derivative's product with a fixed vector."""
     move(network, displacement(network, 4))
     found = []
     for way in (network.by_dual_numbers, network.jvp):
@@ -46,8 +46,12 @@ def small_convnext(models, **options):
 
 def test_they_agree_on_convnext(monkeypatch) -> None:
     models = torchvision_models()
-    monkeypatch.setattr(models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options))
-    network = build_network({"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b")))
+    monkeypatch.setattr(
+        models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options)
+    )
+    network = build_network(
+        {"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b"))
+    )
     network = network.double().eval()
     for name, parameter in network.named_parameters():
         if name.endswith("layer_scale"):
@@ -66,7 +70,9 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     moved = {name: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for name, p in at.items()}
     with as_dual(backbone, moved):
         out = backbone(Dual(x, None))
-    value, tangent = torch.func.jvp(lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,))
+    value, tangent = torch.func.jvp(
+        lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,)
+    )
     assert relative(out.x, value) <= 1e-13 and relative(out.dx, tangent) <= 1e-13
 
 
@@ -116,7 +122,10 @@ def test_what_does_not_move_costs_no_derivative() -> None:
         (lambda x: x.sigmoid(), "sigmoid"),
         (lambda x: functional.dropout(x, 0.5, training=True), "dropout"),
         (lambda x: functional.gelu(x, approximate="tanh"), "gelu"),
-        (lambda x: functional.batch_norm(x, torch.zeros(2), torch.ones(2), training=True), "training mode"),
+        (
+            lambda x: functional.batch_norm(x, torch.zeros(2), torch.ones(2), training=True),
+            "training mode",
+        ),
     ],
 )
 def test_a_function_without_a_rule_says_so(function, name) -> None:
@@ -159,8 +168,16 @@ def pooled_by_itself(x, *args, **kwargs):
 
 
 MUTANTS = {
-    "bias on the derivative's path": ("resnet20", torch.conv2d, with_bias_on_the_derivative(dual._conv2d)),
-    "bias on a linear layer's": ("mlp", torch._C._nn.linear, with_bias_on_the_derivative(dual._linear)),
+    "bias on the derivative's path": (
+        "resnet20",
+        torch.conv2d,
+        with_bias_on_the_derivative(dual._conv2d),
+    ),
+    "bias on a linear layer's": (
+        "mlp",
+        torch._C._nn.linear,
+        with_bias_on_the_derivative(dual._linear),
+    ),
     "mask from the derivative": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.dx)),
     "mask from the sum": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.x + x.dx)),
     "max pool of the derivative": ("small-cnn", torch.max_pool2d, pooled_by_itself),
@@ -193,7 +210,9 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
     network, x = linearised("resnet20"), images("resnet20")
     psi = displacement(network, 4)
     move(network, psi)
-    unfrozen = LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=False, frozen=False).eval()
+    unfrozen = LinearisedNetwork(
+        plain("resnet20"), slope=0.01, fixed_head=False, frozen=False
+    ).eval()
     unfolded = unfrozen.backbone
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
     with as_dual(unfolded, moved):
@@ -206,10 +225,16 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
 
 
 def resnet18(images):
-    network = build_network({"name": "resnet18"}, ImageSpec(32, 3), "class", HeadSpec(tuple("abcdefghij")))
+    network = build_network(
+        {"name": "resnet18"}, ImageSpec(32, 3), "class", HeadSpec(tuple("abcdefghij"))
+    )
     linear = LinearisedNetwork(network, slope=0.01, fixed_head=False, frozen=True).eval()
     plain_one = copy.deepcopy(linear.backbone).requires_grad_(True)
-    return linear, plain_one, torch.randn(images, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return (
+        linear,
+        plain_one,
+        torch.randn(images, 3, 32, 32, generator=torch.Generator().manual_seed(0)),
+    )
 
 
 def kept_for_backward(module, forward):
@@ -229,7 +254,9 @@ def kept_for_backward(module, forward):
 
 
 def test_dual_numbers_keep_less_for_the_backward_pass_than_plain_training() -> None:
-    """MB of activations in float32. A sign is read off the activation that the next layer keeps: it costs nothing."""
+    """MB of activations in float32. A sign is read off the activation that the next layer keeps: it
+    costs nothing.
+    """
     linear, plain_one, x = resnet18(2)
     found = {
         "plain": kept_for_backward(plain_one, lambda: plain_one(x)),
@@ -245,7 +272,9 @@ def operations(run):
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("way", ["by_dual_numbers", pytest.param("jvp", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "way", ["by_dual_numbers", pytest.param("jvp", marks=pytest.mark.campaign)]
+)
 def test_a_linear_forward_pass_costs_three_and_a_step_five_thirds_of_plain_ones(way) -> None:
     linear, plain_one, x = resnet18(1)
     forward = getattr(linear, way)

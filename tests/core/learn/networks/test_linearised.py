@@ -1,10 +1,23 @@
-"""A linearised network: linear in what it learns, its gradients those of the network at its base, and its parts."""
+"""A linearised network: linear in what it learns, its gradients those of the network at its base,
+and its parts.
+"""
 
 import copy
 
 import pytest
 import torch
-from linear import CLASSES, SMALL, cases, displacement, images, linearised, move, plain, relative, relative_of
+from linear import (
+    CLASSES,
+    SMALL,
+    cases,
+    displacement,
+    images,
+    linearised,
+    move,
+    plain,
+    relative,
+    relative_of,
+)
 from safetensors.torch import save_file
 
 from core.learn import predicting
@@ -92,13 +105,17 @@ def test_the_displacements_gradient_is_backpropagation_through_the_base(case) ->
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))
     features = network.features(x)
-    u = torch.randn(features.shape, generator=torch.Generator().manual_seed(6), dtype=features.dtype)
+    u = torch.randn(
+        features.shape, generator=torch.Generator().manual_seed(6), dtype=features.dtype
+    )
     names, parameters = zip(*network.displacement.named_parameters(), strict=True)
     grads = torch.autograd.grad((features * u).sum(), parameters)
     found = {f"displacement.{n}": g for n, g in zip(names, grads, strict=True)}
     base = copy.deepcopy(network.backbone).requires_grad_(True)
     own = torch.autograd.grad((base(x) * u).sum(), list(base.parameters()))
-    wanted = {f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)}
+    wanted = {
+        f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)
+    }
     assert relative_of(found, wanted) <= 1e-12
     assert relative_of(network.vjp(x, u), wanted) <= 1e-12
 
@@ -121,16 +138,22 @@ def whole_hessian(network, x, y):
     moving = [*network.displacement.parameters(), *network.head.parameters()]
     loss = squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
     rows = []
-    for g in torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]):
+    for g in torch.cat(
+        [grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]
+    ):
         row = torch.autograd.grad(g, moving, retain_graph=True, materialize_grads=True)
         rows.append(torch.cat([h.flatten() for h in row]))
     return torch.stack(rows)
 
 
 @pytest.mark.parametrize(("fixed_head", "constant"), [(True, True), (False, False)])
-def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(fixed_head, constant) -> None:
+def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(
+    fixed_head, constant
+) -> None:
     torch.manual_seed(0)
-    own = build_network({"name": "mlp", "hidden": [4, 3]}, ImageSpec(2, 1), "class", HeadSpec(CLASSES))
+    own = build_network(
+        {"name": "mlp", "hidden": [4, 3]}, ImageSpec(2, 1), "class", HeadSpec(CLASSES)
+    )
     network = LinearisedNetwork(own.double(), slope=0.1, fixed_head=fixed_head, frozen=True).eval()
     if fixed_head:
         network.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
@@ -222,7 +245,9 @@ def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
     own = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "task").double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
     for task in (1, 2):
-        network.grow(task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task))
+        network.grow(
+            task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
+        )
         network.set_reference(str(task), network.head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
@@ -233,7 +258,9 @@ def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
 
 
 def test_the_data_scenario_has_fixed_rows() -> None:
-    own = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "data", HeadSpec(("a", "b")))
+    own = build_network(
+        {"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "data", HeadSpec(("a", "b"))
+    )
     network = LinearisedNetwork(own, slope=0.1, fixed_head=False, frozen=True)
     with pytest.raises(ValueError, match="'c'"):
         network.grow(2, ["c"], "zero", torch.Generator())
@@ -299,7 +326,9 @@ def test_a_description_that_lacks_a_field_is_refused(field) -> None:
 def test_a_missing_part_is_refused() -> None:
     network = linearised("mlp")
     with pytest.raises(ValueError, match=r"displacement\.1 is missing"):
-        network.load_parts({name: p for name, p in network.copy_parts().items() if name != "displacement.1"})
+        network.load_parts(
+            {name: p for name, p in network.copy_parts().items() if name != "displacement.1"}
+        )
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -18,10 +18,14 @@ def test_logits_are_the_head_applied_to_the_features(architecture, make, images,
     state = network.state_dict()
     features = network.features(images)
     assert features.shape == (3, network.backbone.width)
-    assert torch.equal(network(images), functional.linear(features, state["head.weight"], state["head.bias"]))
+    assert torch.equal(
+        network(images), functional.linear(features, state["head.weight"], state["head.bias"])
+    )
 
 
-def test_the_layout_in_memory_does_not_change_the_answer(architecture, make, images, generator) -> None:
+def test_the_layout_in_memory_does_not_change_the_answer(
+    architecture, make, images, generator
+) -> None:
     network = make(architecture).eval().double()
     network.grow(1, ["a", "b"], "default", generator)
     plain = network(images.double())
@@ -36,7 +40,9 @@ def test_growing_keeps_old_rows_bit_identical(make, generator) -> None:
     old = {name: parameter.detach().clone() for name, parameter in network.head.named_parameters()}
     network.grow(2, ["c"], "default", generator)
     assert network.classes == ["b", "a", "c"]
-    assert old and all(torch.equal(network.head.get_parameter(n)[:2], rows) for n, rows in old.items())
+    assert old and all(
+        torch.equal(network.head.get_parameter(n)[:2], rows) for n, rows in old.items()
+    )
 
 
 def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make, generator) -> None:
@@ -156,9 +162,12 @@ def test_known_sizes_of_the_small_resnets() -> None:
     count = {}
     for name in ("resnet20", "slim-resnet18"):
         shapes = {
-            key: shape for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(32, 3)).items()
+            key: shape
+            for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(32, 3)).items()
         }
-        learned = [shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))]
+        learned = [
+            shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))
+        ]
         count[name] = sum(torch.Size(shape).numel() for shape in learned)
     assert count["resnet20"] == pytest.approx(0.27e6, rel=0.02)
     assert count["slim-resnet18"] + 160 * 100 + 100 == pytest.approx(1.1e6, rel=0.02)
@@ -208,7 +217,9 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
     assert weight in changed(lambda p: p["backbone.1"].pop(weight))
     assert "surprise" in changed(lambda p: p["head"].update(surprise=torch.zeros(1)))
     assert weight in changed(lambda p: p["backbone.1"].update({weight: torch.zeros(2, 3, 3, 4)}))
-    assert weight in changed(lambda p: p["backbone.1"].update({weight: p["backbone.1"][weight].double()}))
+    assert weight in changed(
+        lambda p: p["backbone.1"].update({weight: p["backbone.1"][weight].double()})
+    )
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
@@ -217,12 +228,16 @@ def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generato
     network.grow(1, ["a", "b"], "default", generator)
     before = network.copy_parts()
     names = network.trainable_names(depth)
-    optimizer = torch.optim.SGD([p for name, p in network.named_parameters() if name in names], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [p for name, p in network.named_parameters() if name in names], lr=0.1
+    )
     functional.cross_entropy(network.eval()(images), torch.tensor([0, 1, 0])).backward()
     optimizer.step()
     after = network.copy_parts()
     same = [
-        part for part, held in before.items() if all(torch.equal(t, after[part][n]) for n, t in held.items())
+        part
+        for part, held in before.items()
+        if all(torch.equal(t, after[part][n]) for n, t in held.items())
     ]
     assert same == [f"backbone.{i}" for i in range(1, 6 - depth)]
 
@@ -231,8 +246,12 @@ def test_an_uploaded_base_loads_by_name_and_its_classifier_is_ignored(make) -> N
     network = make({"name": "resnet18"})
     state = make({"name": "resnet18"}, seed=5).backbone.state_dict()
     state = {name: tensor for name, tensor in state.items() if "num_batches_tracked" not in name}
-    network.backbone.load_base({**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)})
-    assert all(torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items())
+    network.backbone.load_base(
+        {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    )
+    assert all(
+        torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items()
+    )
 
 
 def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make) -> None:
@@ -245,7 +264,9 @@ def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make) -> None:
         network.backbone.load_base(state)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # attention has no batching rule on CPU
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop"
+)  # attention has no batching rule on CPU
 @pytest.mark.parametrize(
     "architecture",
     [
@@ -263,7 +284,9 @@ def test_per_sample_gradients_by_vmap_equal_a_loop(architecture, make, images, g
     x, labels = images[:2].double(), torch.tensor([0, 1])
 
     def loss(values, x, y) -> torch.Tensor:
-        return functional.cross_entropy(torch.func.functional_call(network, values, (x[None],)), y[None])
+        return functional.cross_entropy(
+            torch.func.functional_call(network, values, (x[None],)), y[None]
+        )
 
     batched = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, labels)
     for i in range(2):

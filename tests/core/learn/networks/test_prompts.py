@@ -1,4 +1,6 @@
-"""Prompt tokens in a vision transformer: where they go in, how they start, and how they are stored."""
+"""Prompt tokens in a vision transformer: where they go in, how they start, and how they
+are stored.
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +24,11 @@ def plain(scenario: str = "class") -> Network:
 
 
 def prompted(
-    prompts: int = P, deep: bool = True, scenario: str = "class", per_task: bool = False, seed: int = 1
+    prompts: int = P,
+    deep: bool = True,
+    scenario: str = "class",
+    per_task: bool = False,
+    seed: int = 1,
 ) -> PromptedNetwork:
     network = PromptedNetwork(plain(scenario), prompts, deep, () if per_task else None)
     network.grow(1, CLASSES, "default", torch.Generator().manual_seed(seed))
@@ -31,7 +37,9 @@ def prompted(
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return torch.randn(
+        5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def watched(network: PromptedNetwork, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -39,7 +47,8 @@ def watched(network: PromptedNetwork, x: Tensor) -> tuple[list[Tensor], list[Ten
     seen: list[tuple[Tensor, Tensor]] = []
     layers = network.backbone.encoder.layers
     hooks = [
-        layer.register_forward_hook(lambda _, into, out: seen.append((into[0], out))) for layer in layers
+        layer.register_forward_hook(lambda _, into, out: seen.append((into[0], out)))
+        for layer in layers
     ]
     with torch.no_grad():
         network.features(x)
@@ -60,7 +69,11 @@ def by_hand(network: PromptedNetwork, x: Tensor, prompts: Sequence[Tensor]) -> T
         for block, layer in enumerate(backbone.encoder.layers):
             tokens = list(prompts[block]) if block < len(prompts) else carried
             out = layer(torch.stack([cls, *tokens, *rows])[None])[0]
-            cls, carried, rows = out[0], list(out[1 : 1 + len(tokens)]), list(out[1 + len(tokens) :])
+            cls, carried, rows = (
+                out[0],
+                list(out[1 : 1 + len(tokens)]),
+                list(out[1 + len(tokens) :]),
+            )
         features.append(backbone.encoder.ln(cls))
     return torch.stack(features)
 
@@ -69,7 +82,9 @@ def by_hand(network: PromptedNetwork, x: Tensor, prompts: Sequence[Tensor]) -> T
 def test_features_equal_those_computed_token_by_token(x: Tensor, deep: bool) -> None:
     """Every block sees the class token, prompts and patches."""
     network = prompted(deep=deep)
-    torch.testing.assert_close(network.features(x), by_hand(network, x, list(network.prompts["shared"])))
+    torch.testing.assert_close(
+        network.features(x), by_hand(network, x, list(network.prompts["shared"]))
+    )
     into, out = watched(network, x)
     assert [t.shape[1] for t in (*into, *out)] == [1 + P + PATCHES] * 6
 
@@ -98,7 +113,9 @@ def test_prompts_of_a_block_act_from_that_block_on(x: Tensor, changed: int) -> N
     _, before = watched(network, x)
     network.prompts["shared"].data[changed] += 1
     _, after = watched(network, x)
-    assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [b < changed for b in range(3)]
+    assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [
+        b < changed for b in range(3)
+    ]
 
 
 @pytest.mark.parametrize(("deep", "count"), [(False, 7_680), (True, 92_160)])
@@ -150,7 +167,9 @@ def test_a_prompt_set_per_task_is_chosen_by_the_task(x: Tensor) -> None:
     assert list(network.prompts) == ["1", "2"]
     assert torch.equal(network.features(x, 1), first)
     assert not torch.equal(network.features(x, 2), first)
-    torch.testing.assert_close(network.features(x, 2), by_hand(network, x, list(network.prompts["2"])))
+    torch.testing.assert_close(
+        network.features(x, 2), by_hand(network, x, list(network.prompts["2"]))
+    )
 
 
 def test_features_for_a_task_without_prompts_are_the_backbones(x: Tensor) -> None:

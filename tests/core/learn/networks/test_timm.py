@@ -20,7 +20,12 @@ from core.learn.networks import (
     meta_backbone,
 )
 from core.learn.networks.network import part_type
-from core.learn.networks.timm_names import RECOMMENDED, find_pretrained, load_table, pretrained_names
+from core.learn.networks.timm_names import (
+    RECOMMENDED,
+    find_pretrained,
+    load_table,
+    pretrained_names,
+)
 from core.learn.predicting import predict_images
 from core.learn.timm_import import timm_models
 from core.protocol.manifest import Manifest
@@ -32,8 +37,8 @@ SMALL = pytest.mark.parametrize("name", NAMES)
 OWN = ImageSpec(160, 3)
 IN_CI = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 MOST = 40_000_000
-"""Parameters of a network that learns in the campaign; the recommended ones above are vit_base, whose kind is
-among the smaller."""
+"""Parameters of a network that learns in the campaign; the recommended ones above are vit_base,
+whose kind is among the smaller."""
 
 
 def named(name: str) -> dict[str, Any]:
@@ -116,7 +121,9 @@ def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     published = timm_models().create_model(RESNET).state_dict()
     backbone = made(RESNET)
     backbone.load_base(load_tensors(save(published)))
-    assert all(torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items())
+    assert all(
+        torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
+    )
     expected = expected_base(named(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
@@ -190,7 +197,9 @@ MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.ca
 
 
 @pytest.mark.parametrize("names", [THREE, MANY])
-def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(names: list[str]) -> None:
+def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
+    names: list[str],
+) -> None:
     for name in names:
         known = find_pretrained(name)
         for size in {known.size, known.smallest}:
@@ -204,7 +213,8 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(n
 
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
-        size_of(named(VIT), {"size": size, "channels": 3}, load_table()["weights"]) for size in (160, 80)
+        size_of(named(VIT), {"size": size, "channels": 3}, load_table()["weights"])
+        for size in (160, 80)
     )
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
     assert half.activations < found.activations / 3
@@ -214,7 +224,9 @@ def marked(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign)
 
 
-@pytest.mark.parametrize("name", [marked(n) for n in RECOMMENDED if find_pretrained(n).parameters < MOST])
+@pytest.mark.parametrize(
+    "name", [marked(n) for n in RECOMMENDED if find_pretrained(n).parameters < MOST]
+)
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
     known = find_pretrained(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
@@ -222,12 +234,16 @@ def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) 
     learned = bench.stream(2, epochs=1, depth=2, augment="none")
     normalise = Manifest.from_json(learned.as_parent()["manifest"]).normalise
     network, _ = learned.deployed()
-    labels, probabilities = predict_images(network, np.zeros((2, size, size, 3), np.uint8), None, normalise)
+    labels, probabilities = predict_images(
+        network, np.zeros((2, size, size, 3), np.uint8), None, normalise
+    )
     assert set(labels) <= {"ant", "bee", "cat", "dog"}
     assert probabilities.shape == (2, 4) and np.allclose(probabilities.sum(1), 1)
 
 
-OTHERS = [pytest.param(method, marks=pytest.mark.campaign) for method in ("ewc", "mas", "er", "lwf")]
+OTHERS = [
+    pytest.param(method, marks=pytest.mark.campaign) for method in ("ewc", "mas", "er", "lwf")
+]
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""torchvision's own models as the oracle: the same names, shapes and outputs, so that checkpoints load."""
+"""torchvision's own models as the oracle: the same names, shapes and outputs, so that checkpoints
+load.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from core.learn.networks.registry import ARCHITECTURES
 from core.learn.torchvision_import import torchvision_models
 
 CLASSIFIERS = {"resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
-NAMES = [name for name, info in ARCHITECTURES.items() if info.family in CLASSIFIERS and name != "vit"]
+NAMES = [
+    name for name, info in ARCHITECTURES.items() if info.family in CLASSIFIERS and name != "vit"
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,15 +21,24 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     with torch.device("meta"):
         reference = getattr(torchvision_models(), name)(weights=None).state_dict()
     classifier = CLASSIFIERS[ARCHITECTURES[name].family]
-    kept = {key: tuple(value.shape) for key, value in reference.items() if not key.startswith(classifier)}
-    ours = {key: shape for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(224, 3)).items()}
+    kept = {
+        key: tuple(value.shape)
+        for key, value in reference.items()
+        if not key.startswith(classifier)
+    }
+    ours = {
+        key: shape
+        for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(224, 3)).items()
+    }
     assert ours == kept
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
 
 
 def marked(*names: str) -> list[object]:
     """As parameters of a test; those with many weights are slow tests."""
-    return [pytest.param(name, marks=() if name == "resnet18" else pytest.mark.slow) for name in names]
+    return [
+        pytest.param(name, marks=() if name == "resnet18" else pytest.mark.slow) for name in names
+    ]
 
 
 @pytest.mark.parametrize("name", marked("resnet18", "resnet50", "vit_b_32", "convnext_tiny"))
@@ -35,7 +48,9 @@ def test_features_equal_torchvisions(name: str) -> None:
         reference = getattr(torchvision_models(), name)(weights=None).eval()
         x = torch.randn(1, 3, 224, 224)
     last: list[torch.Tensor] = []
-    classifier = [module for module in reference.modules() if isinstance(module, torch.nn.Linear)][-1]
+    classifier = [module for module in reference.modules() if isinstance(module, torch.nn.Linear)][
+        -1
+    ]
     classifier.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
     backbone = build_backbone({"name": name}, ImageSpec(224, 3), torch.Generator()).eval()
     backbone.load_base(reference.state_dict())
@@ -54,7 +69,9 @@ def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         reference = moments(getattr(torchvision_models(), name)(weights=None).state_dict())
-    ours = build_backbone({"name": name}, ImageSpec(224, 3), torch.Generator().manual_seed(0)).state_dict()
+    ours = build_backbone(
+        {"name": name}, ImageSpec(224, 3), torch.Generator().manual_seed(0)
+    ).state_dict()
     for key, found in moments(ours).items():
         tolerance = 8 * reference[key][1] / ours[key].numel() ** 0.5
         assert found == pytest.approx(reference[key], abs=tolerance + 1e-12), key
@@ -69,7 +86,9 @@ def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels
     assert shapes["conv1.weight"][1] == (64, 3, pixels, pixels)
 
 
-@pytest.mark.parametrize(("size", "tokens"), [(8, 4), (28, 49), (30, 49), (32, 64), (64, 64), (224, 196)])
+@pytest.mark.parametrize(
+    ("size", "tokens"), [(8, 4), (28, 49), (30, 49), (32, 64), (64, 64), (224, 196)]
+)
 def test_patches_follow_the_image_size(size: int, tokens: int) -> None:
     shapes = expected_tensors({"name": "vit"}, ImageSpec(size, 3))
     assert shapes["encoder.pos_embedding"][1] == (1, tokens + 1, 192)
@@ -108,7 +127,11 @@ def test_any_number_of_blocks_makes_at_most_four_stages(layers: int) -> None:
 def test_downsamplings_go_with_the_following_stage() -> None:
     backbone = on_meta({"name": "convnext_tiny"}, ImageSpec(224, 3))
     assert backbone.stage_prefixes[0][0] == "features.0"
-    assert [stage[0] for stage in backbone.stage_prefixes[1:]] == ["features.2", "features.4", "features.6"]
+    assert [stage[0] for stage in backbone.stage_prefixes[1:]] == [
+        "features.2",
+        "features.4",
+        "features.6",
+    ]
     assert backbone.stage_prefixes[3][-1] == "classifier.0"
 
 

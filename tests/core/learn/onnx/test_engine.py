@@ -11,7 +11,9 @@ CLASSES = 5
 
 @pytest.fixture
 def exact() -> np.ndarray:
-    """Probabilities [400, 5], of which the first two hundred are nearly equal in their two best classes."""
+    """Probabilities [400, 5], of which the first two hundred are nearly equal in their two best
+    classes.
+    """
     rng = np.random.default_rng(0)
     made = rng.dirichlet(np.ones(CLASSES), 400)
     for row in made[:200]:
@@ -23,7 +25,9 @@ def exact() -> np.ndarray:
 
 
 def engine_that_differs(exact: np.ndarray) -> Engine:
-    """A graph whose probabilities lie as far from the exact ones as it may, in the worst direction for each image."""
+    """A graph whose probabilities lie as far from the exact ones as it may, in the worst direction
+    for each image.
+    """
     theirs = exact.copy()
     for row in theirs:
         first, second = row.argsort()[::-1][:2]
@@ -37,7 +41,9 @@ def numbered(count: int) -> np.ndarray:
     return np.arange(count, dtype=np.int64).reshape(-1, 1, 1, 1)
 
 
-def test_every_image_has_the_class_of_the_version_and_is_sure_where_the_version_is(exact: np.ndarray) -> None:
+def test_every_image_has_the_class_of_the_version_and_is_sure_where_the_version_is(
+    exact: np.ndarray,
+) -> None:
     engine, sure_from = engine_that_differs(exact), float(np.median(exact.max(1)))
     raw = engine.run(numbered(400), None)
     assert (raw.argmax(1) != exact.argmax(1)).sum() > 20, "the graph alone answers other classes"

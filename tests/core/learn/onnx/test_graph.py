@@ -1,4 +1,6 @@
-"""Graphs answer as the versions do that they were made of: each architecture, and each way to answer."""
+"""Graphs answer as the versions do that they were made of: each architecture, and each way to
+answer.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -109,7 +111,9 @@ def check_bytes(case: Case, path: Path, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(exported, tmp_path) -> None:
+def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(
+    exported, tmp_path
+) -> None:
     check_bytes(OFTEN["mlp"], exported("mlp")[1], tmp_path)
 
 
@@ -139,7 +143,9 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported)
     _, path = exported("small-cnn, a head per task")
     model = onnx.load(path)
     onnx.checker.check_model(model)
-    assert [(each.domain, each.version) for each in model.opset_import if not each.domain] == [("", 20)]
+    assert [(each.domain, each.version) for each in model.opset_import if not each.domain] == [
+        ("", 20)
+    ]
     session = onnxruntime.InferenceSession(path)
     (given,) = session.get_inputs()
     assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 3, 8, 8])
@@ -153,18 +159,24 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported)
 def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
     answers, path = exported("small-cnn, a head per task")
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-    found = compare_graph(path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
+    found = compare_graph(
+        path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1
+    )
     assert found.held_out_images == 32 + 5
 
 
 @pytest.mark.parametrize(("moved", "most"), [(0.0, 1e-5), (1e-4, 6e-5), (0.01, 6e-3), (50.0, 1e-2)])
-def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(moved: float, most: float) -> None:
+def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
+    moved: float, most: float
+) -> None:
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
     ours = _softmax(scores)
     may = allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
-    for _ in range(20):  # what every score may do, no probability exceeds; rounding of float32 besides
+    for _ in range(
+        20
+    ):  # what every score may do, no probability exceeds; rounding of float32 besides
         other = _softmax(scores + draw.uniform(-moved, moved, scores.shape))
         assert (np.abs(other - ours) <= may + 1e-6)[may < 1e-2].all()
 
@@ -178,7 +190,9 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 def test_scores_in_double_precision_are_within_what_rounding_may_do(head: str) -> None:
     case = MORE[f"small-cnn, analytic {head} without projection"]
     network, made = case.build()
-    images = torch.rand(17, CHANNELS, case.size, case.size, generator=torch.Generator().manual_seed(1))
+    images = torch.rand(
+        17, CHANNELS, case.size, case.size, generator=torch.Generator().manual_seed(1)
+    )
     with torch.no_grad():
         single = made.predict_logits(network.eval(), images, None)
         moved = made.rounding_bound(network, images, None)
@@ -192,11 +206,15 @@ def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(exported) -
     answers, path = exported("mlp")
     with torch.no_grad():
         answers.network.head.bias[0] += 0.1
-    with pytest.raises(ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"):
+    with pytest.raises(
+        ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"
+    ):
         compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
-def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(exported, monkeypatch) -> None:
+def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
+    exported, monkeypatch
+) -> None:
     answers, path = exported("mlp")
     monkeypatch.setattr(
         answers.method, "rounding_bound", lambda _network, x, _task: x.new_full((len(x),), 9.0)
@@ -205,7 +223,8 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(export
     with torch.no_grad():
         answers.network.head.bias[0] += 1
     with pytest.raises(
-        ExportFailed, match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`"
+        ExportFailed,
+        match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`",
     ):
         compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
@@ -236,7 +255,9 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path, monkeypatch) -> None:
+def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]
     answers = case.answers()
@@ -268,5 +289,7 @@ def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     with torch.inference_mode():
         (ours,) = answers(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
-    _, theirs = predicting.predict_images(answers.network, images, None, NORMALISE, temperature=temperature)
+    _, theirs = predicting.predict_images(
+        answers.network, images, None, NORMALISE, temperature=temperature
+    )
     assert np.array_equal(ours.numpy(), theirs)

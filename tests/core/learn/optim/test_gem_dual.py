@@ -1,4 +1,6 @@
-"""The dual of GEM's quadratic program: known solutions, optimality, and a non-negative least-squares oracle."""
+"""The dual of GEM's quadratic program: known solutions, optimality, and a non-negative
+least-squares oracle.
+"""
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ def projected(g, rows, gamma):
 
 
 def some_problem(seed):
-    """Up to 20 rows in at least as many dimensions; every other problem has rows that nearly agree."""
+    """Up to 20 rows in at least as many dimensions; every other problem has rows that
+    nearly agree.
+    """
     generator = torch.Generator().manual_seed(seed)
     t = 1 + seed % 20
     rows = torch.randn(t, t + 30, generator=generator, dtype=torch.float64)

@@ -1,4 +1,6 @@
-"""OLOR as one step: numbers that can be worked out by hand, and the authors' algorithm as the slow version."""
+"""OLOR as one step: numbers that can be worked out by hand, and the authors' algorithm as the slow
+version.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def never(message: str) -> None:
 
 
 def one(start, iota, make=None, peak=0.1, warn=never):
-    """A parameter at `start`, anchored there, and its OLOR around plain SGD (or what `make` makes)."""
+    """A parameter at `start`, anchored there, and its OLOR around plain SGD (or what
+    `make` makes).
+    """
     parameter = nn.Parameter(torch.tensor(start, dtype=torch.float64))
     optimizer = make([parameter]) if make else torch.optim.SGD([parameter], peak)
     anchor = parameter.detach().clone()
@@ -69,7 +73,9 @@ def test_a_constant_gradient_ends_where_the_geometric_series_does() -> None:
         olor.step()
     rate, rho = 0.1, 0.05
     assert theta.item() == pytest.approx(-3.311653805, abs=1e-9)
-    assert theta.item() == pytest.approx(-rate * 2 * (1 - rho) / rho * (1 - (1 - rho) ** 40), abs=1e-12)
+    assert theta.item() == pytest.approx(
+        -rate * 2 * (1 - rho) / rho * (1 - (1 - rho) ** 40), abs=1e-12
+    )
 
 
 def test_a_quadratic_loss_ends_at_the_fixed_point_between_its_minimum_and_the_anchor() -> None:
@@ -93,7 +99,9 @@ def test_a_rate_of_zero_changes_nothing(name) -> None:
 
 
 def published(name: str, rates: list[float], iota: float, rate0: float) -> list[torch.Tensor]:
-    """Algorithms 1 and 2 of the paper: the distance d is state, d and the step are damped by 1 - eta lambda."""
+    """Algorithms 1 and 2 of the paper: the distance d is state, d and the step are damped by 1 -
+    eta lambda.
+    """
     theta = torch.linspace(-1, 1, 7, dtype=torch.float64)
     d, m, v = torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta)
     seen = []
@@ -120,7 +128,9 @@ def test_the_rollback_after_a_step_is_the_papers_algorithm(name, schedule) -> No
     with torch.no_grad():
         theta.copy_(torch.linspace(-1, 1, 7, dtype=torch.float64))
         olor._pulls[0].anchor.copy_(theta)
-    for rate, gradient, wanted in zip(rates, GRADIENTS, published(name, rates, 0.07, 0.1), strict=False):
+    for rate, gradient, wanted in zip(
+        rates, GRADIENTS, published(name, rates, 0.07, 0.1), strict=False
+    ):
         optimizer.param_groups[0]["lr"] = rate
         theta.grad = gradient.clone()
         olor.step()
@@ -129,7 +139,9 @@ def test_the_rollback_after_a_step_is_the_papers_algorithm(name, schedule) -> No
 
 @pytest.mark.parametrize("rate", [1e-1, 1e-2, 1e-4])
 def test_no_strength_makes_steps_diverge_at_any_rate(rate) -> None:
-    """iota 1 over a rate of 1e-2 is a rollback by 100 where it is not multiplied by the rate again."""
+    """iota 1 over a rate of 1e-2 is a rollback by 100 where it is not multiplied by the
+    rate again.
+    """
     theta, _, olor = one([3.0, -1.0], 1.0, peak=rate)
     for gradient in GRADIENTS:
         theta.grad = gradient[:2].clone()
@@ -164,7 +176,9 @@ def test_the_share_follows_the_rate_of_each_group_from_its_own_peak(second) -> N
 
 
 def test_the_share_is_the_full_one_at_the_peak_of_one_cycle() -> None:
-    """That scheduler sets `initial_lr` to a 25th of the peak: from there rho would be 25 times too large."""
+    """That scheduler sets `initial_lr` to a 25th of the peak: from there rho would be 25 times too
+    large.
+    """
     theta, optimizer, olor = one([0.0], 0.02, peak=0.5)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=10, pct_start=0.5)
     shares = []
@@ -238,13 +252,17 @@ def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
 
 def test_powers_fall_from_the_first_layer_to_the_last() -> None:
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=2.0)
-    assert [layer_iota(i, 4, recipe) for i in range(5)] == pytest.approx([0.5, 0.325, 0.2, 0.125, 0.1])
+    assert [layer_iota(i, 4, recipe) for i in range(5)] == pytest.approx(
+        [0.5, 0.325, 0.2, 0.125, 0.1]
+    )
 
 
 def test_a_single_layer_has_the_first_power() -> None:
     assert layer_iota(0, 0, OlorRecipe(iota1=0.3)) == 0.3
     names = ["backbone.fc1.weight", "head.weight"]
-    assert layer_iotas(names, [["fc1"]], OlorRecipe(granularity="tensor")) == {"backbone.fc1.weight": 0.01}
+    assert layer_iotas(names, [["fc1"]], OlorRecipe(granularity="tensor")) == {
+        "backbone.fc1.weight": 0.01
+    }
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.5, 3.0, 4.0])
@@ -275,7 +293,9 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
     backbone, names = named(name)
     found = layer_iotas(names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0))
-    assert set(found) == set(names[:-1])  # every tensor of the backbone, biases and norms too, and no head's
+    assert set(found) == set(
+        names[:-1]
+    )  # every tensor of the backbone, biases and norms too, and no head's
     assert found[f"backbone.{stem}"] == 1.0
     assert found[f"backbone.{block}"] == pytest.approx(1 - 1 / n)
     assert found[f"backbone.{last}"] == 0.0

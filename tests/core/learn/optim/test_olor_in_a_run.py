@@ -1,4 +1,6 @@
-"""OLOR in the training loop: what it holds, what it leaves free, and that a killed run ends the same."""
+"""OLOR in the training loop: what it holds, what it leaves free, and that a killed run ends the
+same.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ HOLD = {"iota1": 1.0, "iota2": 1.0}
 
 
 def recipe(olor=None, method="finetune", **optimizer):
-    return {"method": method, "optimizer": {"lr": 0.02, "schedule": "constant", "olor": olor, **optimizer}}
+    return {
+        "method": method,
+        "optimizer": {"lr": 0.02, "schedule": "constant", "olor": olor, **optimizer},
+    }
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "architecture"), [("sgd", {"name": "resnet20"}), ("adam", {"name": "mlp", "hidden": [12]})]
+    ("optimizer", "architecture"),
+    [("sgd", {"name": "resnet20"}), ("adam", {"name": "mlp", "hidden": [12]})],
 )
 def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer, architecture) -> None:
     deep.architecture = architecture
@@ -25,7 +31,9 @@ def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer, architectu
     assert rolled.network_digests == plain.network_digests
 
 
-def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics_nor_head(deep) -> None:
+def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics_nor_head(
+    deep,
+) -> None:
     learned = deep.learn_task(1, **recipe(HOLD)).weights
     start = build_network(deep.architecture, ImageSpec(8, 1), "class", HeadSpec(), 5)
     parameters = {name for name, _ in start.named_parameters() if name.startswith("backbone.")}
@@ -75,7 +83,9 @@ def test_a_run_with_replay_moves_less_the_stronger_the_rollback(bench, scenario)
     assert moved[0] > moved[1] > moved[2] > 0
 
 
-def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(bench, tmp_path) -> None:
+def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(
+    bench, tmp_path
+) -> None:
     lender = bench.learn_task(1, **recipe())
     wanted = lender.tensors("backbone.1")
     upload = tmp_path / "base.safetensors"
@@ -84,7 +94,10 @@ def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(be
     for parts in ([{"name": "base", "type": "base", "path": str(upload)}], lent):
         base = {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
         spec = {**bench.spec(1, None, **recipe()), "parent": base, "base": base}
-        spec = {**bench.spec(2, bench.learn(spec), **recipe({**HOLD, "anchor": "pretrained"})), "base": base}
+        spec = {
+            **bench.spec(2, bench.learn(spec), **recipe({**HOLD, "anchor": "pretrained"})),
+            "base": base,
+        }
         held = bench.learn(spec).tensors("backbone.1")
         assert all(torch.equal(held[name], tensor) for name, tensor in wanted.items())
 

@@ -1,4 +1,6 @@
-"""The sum of OLOR's shares over a task: against its own steps, asked for, reported, and warned of."""
+"""The sum of OLOR's shares over a task: against its own steps, asked for, reported, and
+warned of.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def recipe(olor: dict[str, object], **optimizer: object) -> Recipe:
 
 
 def rolled_back(of: Recipe, iota: float, steps: int) -> float:
-    """What is left of a weight's way from its anchor after these steps without any gradient to speak of."""
+    """What is left of a weight's way from its anchor after these steps without any gradient to
+    speak of.
+    """
     parameter = nn.Parameter(torch.ones(1, dtype=torch.float64))
     anchor = torch.zeros(1, dtype=torch.float64)
     optimizer = NamedOptimizer(
@@ -50,7 +54,9 @@ def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> No
     asked = recipe({"iota_total": 6.0}, schedule="constant")
     stages = [StageSteps(1, 1000), StageSteps(3, 40), StageSteps(5, 20)]
     assert resolve_olor(asked, stages).iota1 == pytest.approx(0.1)
-    assert resolve_olor(asked, stages[:1]).iota1 == pytest.approx(0.006)  # rows of the head may be held
+    assert resolve_olor(asked, stages[:1]).iota1 == pytest.approx(
+        0.006
+    )  # rows of the head may be held
 
 
 def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
@@ -66,7 +72,10 @@ def learned(bench, olor, **more):
 
 def test_the_sum_and_the_share_per_step_that_make_it_give_the_same_bits(bench) -> None:
     bench.n, size = 16, {"batch_size": 4, "epochs": 2}
-    total, share = learned(bench, {"iota_total": 4.0}, **size), learned(bench, {"iota1": 0.5}, **size)
+    total, share = (
+        learned(bench, {"iota_total": 4.0}, **size),
+        learned(bench, {"iota1": 0.5}, **size),
+    )
     assert total.network_digests == share.network_digests
     assert total.result["rollback"] == share.result["rollback"] == {"first": 4.0, "mean": 4.0}
 

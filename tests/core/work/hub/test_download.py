@@ -1,5 +1,5 @@
-"""A download from the Hub, by the process that does it: what comes, what goes on, and what is said when
-nothing comes."""
+"""A download from the Hub, by the process that does it: what comes, what goes on, and what is said
+when nothing comes."""
 
 import hashlib
 from collections.abc import Iterator
@@ -32,7 +32,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def fetched(folder: Path, **asked: int) -> bytes:
     """The bytes that a download brings."""
     question = DownloadAsked(
-        repository=REPOSITORY, file="model.safetensors", folder=folder, **{"max_bytes": 1 << 21, **asked}
+        repository=REPOSITORY,
+        file="model.safetensors",
+        folder=folder,
+        **{"max_bytes": 1 << 21, **asked},
     )
     found = download_in_process(question, lambda: False, lambda _done, _all: None, 20.0)
     assert found.revision == COMMIT
@@ -89,7 +92,9 @@ def test_a_repository_without_safetensors_is_refused_before_any_file_is_read(
     assert hub.gets == []
 
 
-def test_a_file_beyond_the_limit_is_refused_by_the_size_that_the_hub_names(hub: Hub, tmp_path: Path) -> None:
+def test_a_file_beyond_the_limit_is_refused_by_the_size_that_the_hub_names(
+    hub: Hub, tmp_path: Path
+) -> None:
     assert "1048576 bytes; 1000 are taken here (PERENNIAL_MAX_FETCH_BYTES)" in refused(
         tmp_path, max_bytes=1000
     )
@@ -120,9 +125,13 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
 ) -> None:
     hub.stall_at = 500_000
     seen: list[int] = []
-    asked = DownloadAsked(repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21)
+    asked = DownloadAsked(
+        repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21
+    )
     with pytest.raises(Stopped):
-        download_in_process(asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0)
+        download_in_process(
+            asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0
+        )
     assert 0 < sum(seen) <= 500_000
     with pytest.raises(WeightsUnavailable, match=r"Nothing came from the Hub for 1 s"):
         download_in_process(asked, lambda: False, lambda _done, _all: None, 1.0)

@@ -1,4 +1,6 @@
-"""A hostile hub: what it names stays a name, what it sends is bounded, and it leads nowhere inside."""
+"""A hostile hub: what it names stays a name, what it sends is bounded, and it leads
+nowhere inside.
+"""
 
 import hashlib
 import itertools
@@ -25,7 +27,9 @@ SECRET = "/inside/secret"
 
 
 class Hub:
-    """A server of answers: `info`, the head of the file, and the file, each as (status, headers, body)."""
+    """A server of answers: `info`, the head of the file, and the file, each as (status, headers,
+    body).
+    """
 
     def __init__(self) -> None:
         self.info: tuple[int, dict[str, str], Any] = (
@@ -63,7 +67,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             if self.path == SECRET:
                 status, headers, body = 200, {}, b"inside"
             content = (
-                json.dumps(body).encode() if isinstance(body, (dict, list, str, int, type(None))) else body
+                json.dumps(body).encode()
+                if isinstance(body, (dict, list, str, int, type(None)))
+                else body
             )
             self.send_response(status)
             length = (
@@ -92,7 +98,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     with Server(("127.0.0.1", 0), Handler) as server:
         found.url = f"http://127.0.0.1:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         for name, value in (
             ("ENDPOINT", found.url),
             ("HF_HUB_ETAG_TIMEOUT", 5),
@@ -108,7 +116,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def fetched(folder: Path, repository: str = "timm/net") -> Downloaded:
-    asked = DownloadAsked(repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20)
+    asked = DownloadAsked(
+        repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
+    )
     return process.download_file(asked)
 
 
@@ -119,7 +129,9 @@ def _info(**fields: Any) -> Callable[[Hub], None]:
     return put
 
 
-def _answer(part: str, status: int, headers: dict[str, str], body: Any = b"") -> Callable[[Hub], None]:
+def _answer(
+    part: str, status: int, headers: dict[str, str], body: Any = b""
+) -> Callable[[Hub], None]:
     return lambda hub: setattr(hub, part, (status, headers, body))
 
 
@@ -148,7 +160,8 @@ HOSTILE: dict[str, Callable[[Hub], None]] = {
        ("../../../pwned", "/tmp/pwned", "main", "", COMMIT.upper(), COMMIT + "0", COMMIT[:-1] + "/", None, 5, [COMMIT],
         COMMIT + "\n", "a" * 10_000)},
     "no files": _info(siblings=None),
-    "files that are none": _info(siblings=[None, 5, {"rfilename": ["w.safetensors"]}, {"rfilename": {}}, "a"]),
+    "files that are "
+    "none": _info(siblings=[None, 5, {"rfilename": ["w.safetensors"]}, {"rfilename": {}}, "a"]),
     "info that is a list": _answer("info", 200, {}, [1]),
     "info that is null": _answer("info", 200, {}, None),
     "info that nests too deep": _answer("info", 200, {}, b"[" * 200_000),
@@ -200,7 +213,9 @@ def test_a_hostile_hub_ends_as_a_sentence_and_leaves_nothing_outside(
 @pytest.mark.parametrize(
     "repository", ["../../etc", "a/../b", "/etc/passwd", "a/b/c", "a", "a/b?x", "a/..", "-/b"]
 )
-def test_what_is_no_repository_is_asked_of_no_hub(hub: Hub, repository: str, tmp_path: Path) -> None:
+def test_what_is_no_repository_is_asked_of_no_hub(
+    hub: Hub, repository: str, tmp_path: Path
+) -> None:
     with pytest.raises(process.Failed, match="no repository"):
         fetched(tmp_path, repository)
     assert hub.asked == []
@@ -212,7 +227,9 @@ def test_an_honest_hub_is_read_with_its_token(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_the_address_that_was_checked_is_the_one_that_is_dialled(hub: Hub) -> None:
-    """A resolver that says something else at each question gets no second question for one connection."""
+    """A resolver that says something else at each question gets no second question for one
+    connection.
+    """
     port = int(hub.url.rpartition(":")[2])
     answers = itertools.cycle([["127.0.0.1"], ["10.0.0.1"]])
     asked: list[str] = []

@@ -1,4 +1,6 @@
-"""Unfinished downloads are kept for a while, within bounds, and never taken from whoever writes to one."""
+"""Unfinished downloads are kept for a while, within bounds, and never taken from whoever writes to
+one.
+"""
 
 import os
 from pathlib import Path

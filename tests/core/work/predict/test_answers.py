@@ -32,10 +32,15 @@ def loaded(networks: Networks, header: dict) -> Loaded:
 
 
 def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) -> None:
-    network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2)
+    network = build_network(
+        ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2
+    )
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
     features = network.features((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
-    parts = {**network.copy_parts(), "own": {"class_means": torch.nn.functional.normalize(features[:2])}}
+    parts = {
+        **network.copy_parts(),
+        "own": {"class_means": torch.nn.functional.normalize(features[:2])},
+    }
     paths = {name: str(tmp_path / name) for name in parts}
     for name, tensors in parts.items():
         save_file(tensors, paths[name])
@@ -55,8 +60,14 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
     assert {p["label"] for p in plain} == {"ant"}  # a zero head: always the first class
 
 
-def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper(tmp_path: Path) -> None:
-    manifest = {"image": {"size": 4, "channels": 1}, "architecture": ARCHITECTURE, "scenario": "class"}
+def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper(
+    tmp_path: Path,
+) -> None:
+    manifest = {
+        "image": {"size": 4, "channels": 1},
+        "architecture": ARCHITECTURE,
+        "scenario": "class",
+    }
     header = {
         "version_id": "ver", "version": 1, "manifest": manifest, **ASKED,
         "parts": {"head": str(tmp_path / "deleted")},
@@ -66,9 +77,13 @@ def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper
     assert refused.value.kind == "gone"
 
 
-def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(tmp_path: Path) -> None:
+def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
+    tmp_path: Path,
+) -> None:
     architecture = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2}
-    network = ExpandedNetwork(build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1"))))
+    network = ExpandedNetwork(
+        build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1")))
+    )
     headers = []
     for version in (1, 2, 3):
         if version > 1:
@@ -91,14 +106,20 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
         assert said(together, header, pixels) == said(Networks(GraphMaker(1)), header, pixels)
     networks = [loaded(together, header).network for header in headers]
     places = {t.data_ptr() for one in networks for t in one.state_dict().values()}
-    assert len(places) == len(networks[-1].state_dict()) + 2 * 2  # weight and bias of two earlier classifiers
+    assert (
+        len(places) == len(networks[-1].state_dict()) + 2 * 2
+    )  # weight and bias of two earlier classifiers
 
 
-def test_what_no_kept_version_uses_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_kept_version_uses_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kept, "KEPT_VERSIONS", 1)
     networks = Networks(GraphMaker(1))
     for seed in (1, 2):
-        network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed)
+        network = build_network(
+            ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed
+        )
         parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.copy_parts()}
         for name, tensors in network.copy_parts().items():
             save_file(tensors, parts[name])
@@ -156,7 +177,9 @@ def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header
 def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_threshold_on(
     tmp_path: Path,
 ) -> None:
-    network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2)
+    network = build_network(
+        ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2
+    )
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
@@ -170,10 +193,20 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
     }  # fmt: skip
     for value in (None, 0.2):
         told = (
-            manifest if value is None else {**manifest, "temperature": {"value": value, "source": "parent"}}
+            manifest
+            if value is None
+            else {**manifest, "temperature": {"value": value, "source": "parent"}}
         )
-        header = {"version_id": f"ver {value}", "version": 1, "manifest": told, "parts": paths, **ASKED}
-        found = [p["probabilities"]["bee"] for p in said(Networks(GraphMaker(1)), header, pixels.numpy())]
+        header = {
+            "version_id": f"ver {value}",
+            "version": 1,
+            "manifest": told,
+            "parts": paths,
+            **ASKED,
+        }
+        found = [
+            p["probabilities"]["bee"] for p in said(Networks(GraphMaker(1)), header, pixels.numpy())
+        ]
         assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)
         probabilities = (logits / (value or 1)).softmax(1).amax(1)
         least = float(probabilities.median())

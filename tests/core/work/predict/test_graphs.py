@@ -28,7 +28,9 @@ read_message(sys.stdin.buffer)
 assert header["tasks"] == [[None, 100]] and len(read_message(sys.stdin.buffer)) == 100 * 16
 {then}
 """
-REFUSES = SAYS.format(then='write_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')')
+REFUSES = SAYS.format(
+    then='write_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')'
+)
 DIES = SAYS.format(then="os._exit(9)")
 SLEEPS = "import sys; sys.stdin.buffer.read()"
 
@@ -72,7 +74,10 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint
 def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
     items, engine = answer_request(
-        networks, header, manifest, PIXELS.tobytes()[: images * header["manifest"]["image"]["size"] ** 2]
+        networks,
+        header,
+        manifest,
+        PIXELS.tobytes()[: images * header["manifest"]["image"]["size"] ** 2],
     )
     return [json.loads(item) for item in items], engine
 
@@ -96,7 +101,9 @@ def test_a_version_that_is_asked_often_answers_by_its_graph_and_says_the_same(he
     assert engine == "onnxruntime" and networks.graphs.notes == []
     for ours, theirs in zip(by_network, by_graph, strict=True):
         assert ours["label"] == theirs["label"]
-        differences = [abs(ours["probabilities"][name] - p) for name, p in theirs["probabilities"].items()]
+        differences = [
+            abs(ours["probabilities"][name] - p) for name, p in theirs["probabilities"].items()
+        ]
         assert max(differences) <= graph.engine.tolerance + 1e-7
 
 
@@ -104,7 +111,9 @@ def test_a_version_that_is_asked_often_answers_by_its_graph_and_says_the_same(he
     ("code", "reason"),
     [(REFUSES, "It answers otherwise."), (DIES, "the process that makes graphs ended with 9")],
 )
-def test_a_graph_that_cannot_be_made_leaves_the_network_and_one_note(header, made, code, reason) -> None:
+def test_a_graph_that_cannot_be_made_leaves_the_network_and_one_note(
+    header, made, code, reason
+) -> None:
     networks = made(sys.executable, "-c", code)
     ask(networks, header, 99)
     networks.graphs.poll()
@@ -116,8 +125,12 @@ def test_a_graph_that_cannot_be_made_leaves_the_network_and_one_note(header, mad
     assert len(networks.graphs.notes) == 1 and networks.graphs._making is None
 
 
-def test_without_the_packages_the_network_answers_and_one_note_says_why(header, made, monkeypatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else True)
+def test_without_the_packages_the_network_answers_and_one_note_says_why(
+    header, made, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else True
+    )
     networks = made(sys.executable, "-c", DIES)
     for _ in range(3):
         assert ask(networks, header)[1] == "torch"
@@ -130,10 +143,14 @@ def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     architecture = {"name": "resnet20", "width": 8}
-    network = build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(tuple("abcd")), seed=3).train()
+    network = build_network(
+        architecture, ImageSpec(8, 1), "class", HeadSpec(tuple("abcd")), seed=3
+    ).train()
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
-        network(torch.randn(64, 1, 8, 8, generator=torch.manual_seed(2)), None)  # statistics to fuse
+        network(
+            torch.randn(64, 1, 8, 8, generator=torch.manual_seed(2)), None
+        )  # statistics to fuse
     paths = {name: str(tmp_path / name) for name in network.copy_parts()}
     for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
@@ -180,7 +197,9 @@ def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header,
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 
 
-def test_a_version_that_leaves_memory_takes_the_making_of_its_graph_along(header, made, monkeypatch) -> None:
+def test_a_version_that_leaves_memory_takes_the_making_of_its_graph_along(
+    header, made, monkeypatch
+) -> None:
     monkeypatch.setattr("core.work.predict.networks.KEPT_VERSIONS", 1)
     networks = made(sys.executable, "-c", SLEEPS)
     ask(networks, header)

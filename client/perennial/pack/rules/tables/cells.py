@@ -40,7 +40,9 @@ def open_text(data: bytes) -> io.TextIOWrapper:
     The text is decoded line by line, because one rare character would make a whole text four times
     its bytes.
     """
-    return io.TextIOWrapper(io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline="")
+    return io.TextIOWrapper(
+        io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline=""
+    )
 
 
 def encoding_of(data: bytes) -> str:
@@ -72,7 +74,9 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
     best, best_share = "", 0.0
     for separator in (*SEPARATORS, *((" ",) if with_blanks else ())):
         rows = [
-            r.cells for r in islice(read_records(data[:_SAMPLE_BYTES], separator), _SAMPLE_ROWS) if r.cells
+            r.cells
+            for r in islice(read_records(data[:_SAMPLE_BYTES], separator), _SAMPLE_ROWS)
+            if r.cells
         ]
         if len(data) > _SAMPLE_BYTES:
             rows = rows[:-1] or rows

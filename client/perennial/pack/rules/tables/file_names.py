@@ -24,7 +24,21 @@ _USUAL = ("{label}_{number}", "{label}-{number}", "{label}.{number}", "{label} (
 _FITS = 0.95
 _FIELD = re.compile(r"(\{label\}|\{number\}|\{any\})")
 _OF_CAMERAS = frozenset(
-    ("img", "image", "images", "dsc", "dscn", "dcim", "pict", "pic", "p", "photo", "picture", "frame", "scan")
+    (
+        "img",
+        "image",
+        "images",
+        "dsc",
+        "dscn",
+        "dcim",
+        "pict",
+        "pic",
+        "p",
+        "photo",
+        "picture",
+        "frame",
+        "scan",
+    )
 )
 
 
@@ -56,16 +70,19 @@ def read_pattern(text: str) -> Pattern:
     pieces = [piece for piece in _FIELD.split(text) if piece]
     if pieces.count("{label}") != 1:
         raise RuleError(
-            f"names_pattern is {quote(text)}; it must have {{label}} in it once, {example}. Regular expressions are "
-            "read by the command line and the Python client, for folders.",
+            f"names_pattern is {quote(text)}; it must have {{label}} in it once, {example}. "
+            "Regular expressions are read by the command line and the Python client, for folders.",
             "labels",
         )
     at = pieces.index("{label}")
     before, after = tuple(pieces[:at]), tuple(reversed(pieces[at + 1 :]))
     fields = [piece for piece in (*before, *after) if _FIELD.fullmatch(piece)]
-    if fields.count("{any}") > 1 or any("{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)):
+    if fields.count("{any}") > 1 or any(
+        "{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)
+    ):
         raise RuleError(
-            f"names_pattern is {quote(text)}; its fields are {{label}}, {{number}} and, once, {{any}}, {example}.",
+            f"names_pattern is {quote(text)}; its fields are {{label}}, {{number}} and, once, "
+            f"{{any}}, {example}.",
             "labels",
         )
     if (
@@ -75,7 +92,8 @@ def read_pattern(text: str) -> Pattern:
         or _is_double(after)
     ):
         raise RuleError(
-            f"names_pattern is {quote(text)}; fields must have text between them, {example}.", "labels"
+            f"names_pattern is {quote(text)}; fields must have text between them, {example}.",
+            "labels",
         )
     return Pattern(before, after)
 
@@ -88,7 +106,10 @@ def label_images(pattern: Pattern, names: Sequence[str], images: Iterable[int], 
         label = pattern.label_of(stem) if len(base) <= MAX_NAME_CHARS else ""
         if label:
             rows.add(
-                names[i], label, f"the name {quote(names[i])}", part_above(names[i], folders.count("/") + 1)
+                names[i],
+                label,
+                f"the name {quote(names[i])}",
+                part_above(names[i], folders.count("/") + 1),
             )
         else:
             rows.add_bad(names[i], "does not fit the pattern of names")
@@ -113,7 +134,9 @@ def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
         distinct = set(fitting)
         if not fitting or len(fitting) < _FITS * len(stems) or len(distinct) * 2 > len(fitting):
             continue
-        if not all(label.lower().strip("_- ") in _OF_CAMERAS or label.isdigit() for label in distinct):
+        if not all(
+            label.lower().strip("_- ") in _OF_CAMERAS or label.isdigit() for label in distinct
+        ):
             return text
     return ""
 

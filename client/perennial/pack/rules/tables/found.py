@@ -90,7 +90,10 @@ class Rows:
         name = str(image).strip()
         if not name or len(name) > MAX_NAME_CHARS:
             return self.add_bad(
-                where, f"has a name of more than {MAX_NAME_CHARS} characters" if name else "names no image"
+                where,
+                f"has a name of more than {MAX_NAME_CHARS} characters"
+                if name
+                else "names no image",
             )
         read = self.labels.read(label)
         if read.problem:
@@ -112,7 +115,8 @@ class Rows:
         self._entries += 1
         if self._entries > self._most:
             raise RuleError(
-                f"{self.found.title} has more than {self._most:,} entries. Send it in several batches.",
+                f"{self.found.title} has more than {self._most:,} entries. Send it in several "
+                f"batches.",
                 "too_large",
             )
 

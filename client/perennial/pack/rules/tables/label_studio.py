@@ -19,7 +19,9 @@ def read(source: Source) -> bool:
     """Read an export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first, dict):
         first = source.first
-        if isinstance(first.get("data"), dict) and ("annotations" in first or "completions" in first):
+        if isinstance(first.get("data"), dict) and (
+            "annotations" in first or "completions" in first
+        ):
             _read_tasks(source)
             return True
     records = source.records
@@ -93,7 +95,9 @@ def _read_annotations(source: Source, records: Records) -> bool:
     ]
     chosen = source.options.label_column
     label = (
-        records.columns.index(chosen) if chosen in records.columns else _choice_among(records, data_columns)
+        records.columns.index(chosen)
+        if chosen in records.columns
+        else _choice_among(records, data_columns)
     )
     if image < 0 or label < 0:
         return False
@@ -104,7 +108,9 @@ def _read_annotations(source: Source, records: Records) -> bool:
                 rows.add_bad(entry.where, entry.problem)
         else:
             rows.add(
-                entry.values[image], _read_choice(entry.values[label], records.form == CELLS), entry.where
+                entry.values[image],
+                _read_choice(entry.values[label], records.form == CELLS),
+                entry.where,
             )
     return True
 
@@ -115,7 +121,9 @@ def _best_image(source: Source, records: Records) -> int:
         if name in _ABOUT:
             continue
         values = [row[at] for row in sample]
-        matches = sum(isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values)
+        matches = sum(
+            isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values
+        )
         if matches > most:
             best, most = at, matches
     return best

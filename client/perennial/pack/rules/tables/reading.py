@@ -52,15 +52,18 @@ _KINDS: tuple[Callable[[Source], bool], ...] = (
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
-    "a column of images and one of labels, such as “path,label” and then “images/1.jpg,cat”; -o image=COLUMN "
-    "-o label=COLUMN (?image=COLUMN&label=COLUMN) name them"
+    "a column of images and one of labels, such as “path,label” and then “images/1.jpg,cat”; -o "
+    "image=COLUMN -o label=COLUMN (?image=COLUMN&label=COLUMN) name them"
 )
 
 
 def is_table_name(name: str) -> bool:
     """Return whether a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
-    return (base.endswith(_ENDINGS) and "submission" not in base) or base in (*_TEXTS, *synsets.FILES)
+    return (base.endswith(_ENDINGS) and "submission" not in base) or base in (
+        *_TEXTS,
+        *synsets.FILES,
+    )
 
 
 def find_table(
@@ -93,23 +96,33 @@ def find_table(
         )
     if options.layout == "folders":
         return None
-    search = _Search(names, read, options, ImageNames(names, pictures) if images is None else images, most)
+    search = _Search(
+        names, read, options, ImageNames(names, pictures) if images is None else images, most
+    )
     table = search.run(_find_candidates(names, kept, options), pictures)
     if table is not None:
         return table
     pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
-    return _by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most) if pattern else None
+    return (
+        _by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most) if pattern else None
+    )
 
 
 def _by_names(
-    pattern: file_names.Pattern, title: str, names: Sequence[str], pictures: Sequence[int], most: int
+    pattern: file_names.Pattern,
+    title: str,
+    names: Sequence[str],
+    pictures: Sequence[int],
+    most: int,
 ) -> FoundTable:
     rows = Rows(title, most)
     file_names.label_images(pattern, names, pictures, rows)
     return rows.found
 
 
-def _find_candidates(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> list[int]:
+def _find_candidates(
+    names: Sequence[str], kept: Sequence[int], options: ReadingOptions
+) -> list[int]:
     """Return the files that may be tables, upper folders first.
 
     Files of which a folder has many are left out.
@@ -118,7 +131,9 @@ def _find_candidates(names: Sequence[str], kept: Sequence[int], options: Reading
         path = options.table.removeprefix("./")
         fitting = [i for i in kept if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
-            raise RuleError(f"There is no file {quote(options.table)}, which -o table= names.", "labels")
+            raise RuleError(
+                f"There is no file {quote(options.table)}, which -o table= names.", "labels"
+            )
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
     for i in kept:
@@ -135,7 +150,12 @@ class _Search:
     """Search through the candidates in turn, until those of one kind are found."""
 
     def __init__(
-        self, names: Sequence[str], read: Read, options: ReadingOptions, images: ImageNames, most: int
+        self,
+        names: Sequence[str],
+        read: Read,
+        options: ReadingOptions,
+        images: ImageNames,
+        most: int,
     ) -> None:
         self._names, self._read, self._options, self._images = names, read, options, images
         self._most, self._left, self._too_large = most, MAX_TABLE_BYTES, 0
@@ -214,7 +234,9 @@ class _Search:
         return self._found[kind]
 
     def _read_synsets(self, files: list[TableFile], pictures: Sequence[int]) -> FoundTable | None:
-        mapping = next((f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None)
+        mapping = next(
+            (f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None
+        )
         if mapping is None or not synsets.has_folders(self._names, pictures):
             return None
         rows = Rows(synsets.TITLE, self._most)
@@ -240,8 +262,8 @@ class _Search:
         if len(specific_tables or tables) > 1:
             files = [name for table in specific_tables or tables for name in table.names]
             raise RuleError(
-                f"The files {format_names(files)} all look like label tables. Say which is meant with "
-                f"-o table={write_value(files[0])}, or send the others apart.",
+                f"The files {format_names(files)} all look like label tables. Say which is meant "
+                f"with -o table={write_value(files[0])}, or send the others apart.",
                 "labels",
             )
         table = (specific_tables or tables)[0]
@@ -255,16 +277,20 @@ class _Search:
 
     def _refuse_unknown_columns(self) -> None:
         """Raise RuleError for an option that names a column that no table has."""
-        for option, column in (("image", self._options.image_column), ("label", self._options.label_column)):
+        for option, column in (
+            ("image", self._options.image_column),
+            ("label", self._options.label_column),
+        ):
             if column:
                 table_columns = "; ".join(
                     f"{quote(source.file.name)} has {list_columns(source.records.columns)}"
                     for source in self._seen[:3]
                     if source.records is not None
                 )
+                there_are = f": {table_columns}" if table_columns else ", and there is no table"
                 raise RuleError(
-                    f"No table has a column {quote(column)} that fits -o {option}={write_value(column)}"
-                    f"{f': {table_columns}' if table_columns else ', and there is no table'}.",
+                    f"No table has a column {quote(column)} that fits -o "
+                    f"{option}={write_value(column)}{there_are}.",
                     "labels",
                 )
 
@@ -284,8 +310,8 @@ class _Search:
             else ", and it has no entries"
         )
         return RuleError(
-            f"{quote(file.name)} has the columns {list_columns(records.columns)}{sample}, and none of them "
-            f"names images "
+            f"{quote(file.name)} has the columns {list_columns(records.columns)}{sample}, and none "
+            f"of them names images "
             f"of the batch, or nothing stands beside them. Expected is {_EXPECTED}.",
             "labels",
         )

@@ -32,13 +32,24 @@ def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows)
         return False
     rows.begin_file(file)
     for i in kept:
-        ids = [(at, folder) for at, folder in enumerate(names[i].split("/")[:-1]) if _ID.fullmatch(folder)]
+        ids = [
+            (at, folder)
+            for at, folder in enumerate(names[i].split("/")[:-1])
+            if _ID.fullmatch(folder)
+        ]
         if ids:
             at, wnid = ids[-1]
             if wnid in labels:
-                rows.add(names[i], labels[wnid], f"the folder of {quote(names[i])}", part_above(names[i], at))
+                rows.add(
+                    names[i],
+                    labels[wnid],
+                    f"the folder of {quote(names[i])}",
+                    part_above(names[i], at),
+                )
             else:
-                rows.add_bad(names[i], f"lies in the folder {wnid}, which {file.name} does not name")
+                rows.add_bad(
+                    names[i], f"lies in the folder {wnid}, which {file.name} does not name"
+                )
     return True
 
 
@@ -52,7 +63,9 @@ def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
         if problem or len(values) < 2:
             rows.add_bad(where, problem or "has one cell")
         elif values[1] not in labels:
-            rows.add_bad(where, f"has the id {quote(values[1])}, which {mapping.name} does not name")
+            rows.add_bad(
+                where, f"has the id {quote(values[1])}, which {mapping.name} does not name"
+            )
         else:
             rows.add(folder + values[0], labels[values[1]], where, "validation")
 

@@ -81,7 +81,11 @@ def _read_text(text: str) -> LabelValue:
     if label.lower() in _NO_LABEL:
         return NOTHING
     wrong = wrong_label(label)
-    return LabelValue("", f"has the label {quote(label)}, which {wrong}") if wrong else LabelValue(label, "")
+    return (
+        LabelValue("", f"has the label {quote(label)}, which {wrong}")
+        if wrong
+        else LabelValue(label, "")
+    )
 
 
 def is_broken(text: str) -> bool:

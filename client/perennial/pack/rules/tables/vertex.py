@@ -28,7 +28,9 @@ def read(source: Source) -> bool:
 def _read_cells(source: Source, records: Records) -> None:
     rows = source.begin_rows(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
-    for entry in Records(source.file, CELLS, [], header=False, separator=records.separator).read_ragged():
+    for entry in Records(
+        source.file, CELLS, [], header=False, separator=records.separator
+    ).read_ragged():
         if entry.problem:
             for _ in range(entry.lines):
                 rows.add_bad(entry.where, entry.problem)
@@ -37,7 +39,8 @@ def _read_cells(source: Source, records: Records) -> None:
         part = part_of(use)
         if part is None:
             rows.add_bad(
-                entry.where, f"has {quote(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected"
+                entry.where,
+                f"has {quote(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
             )
         else:
             rows.add(uri, [label for label in labels if label], entry.where, part)

@@ -24,7 +24,9 @@ def cnn(seed=0):
 
 
 def images(n=6, seed=1, shape=(2, 6, 6)):
-    return torch.randn(n, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        n, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def layers(network):
