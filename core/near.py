@@ -14,7 +14,7 @@ Every pair is found as long as no more hashes than that share a band, and `compl
 that was the case.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,6 +31,8 @@ MOST_BITS = 7
 BANDS, BAND_BITS = 8, 16
 COMPARISONS = 1 << 28
 """Most comparisons of hashes in one search: some seconds."""
+_UNEQUAL = 1 << 40
+"""Added to the rank of a row whose hash is near but not equal."""
 _MARGIN = 1.0
 """Grey levels of 256 by which a pixel must be brighter than its neighbour."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -69,8 +71,7 @@ def find_duplicates_within(found: Hashes) -> Found:
     group = group.reshape(-1)
     equal = first[group] < np.arange(len(found))
     near[equal] = first[group][equal]
-    every = np.ones(len(distinct), np.bool_)
-    one, partner, complete = _find_pairs(distinct, every, every)
+    one, partner, complete = _find_pairs(distinct)
     early, late = np.minimum(first[one], first[partner]), np.maximum(first[one], first[partner])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
@@ -81,23 +82,41 @@ def find_duplicates_within(found: Hashes) -> Found:
 
 def find_duplicates_between(found: Hashes, earlier: Hashes) -> Found:
     """Find for each image of `found` a near duplicate in `earlier`: `near` has its row there."""
-    near = np.full(len(found), -1, np.int64)
-    both = np.concatenate([earlier, found])
-    distinct, group = np.unique(both, axis=0, return_inverse=True)
-    group = group.reshape(-1)
-    old, new = group[: len(earlier)], group[len(earlier) :]
-    # The first row of each hash among the earlier ones, −1 if it has none.
-    row_of = np.full(len(distinct), -1, np.int64)
-    row_of[old[::-1]] = np.arange(len(earlier))[::-1]
-    is_new = np.zeros(len(distinct), np.bool_)
-    is_new[new] = True
-    nearest = row_of.copy()
-    one, other, complete = _find_pairs(distinct, row_of >= 0, is_new)
-    for a, b in ((one, other), (other, one)):
-        take = (nearest[a] < 0) & (row_of[b] >= 0)
-        nearest[a[take][::-1]] = row_of[b[take][::-1]]
-    near[:] = nearest[new]
-    return Found(near, complete)
+    return find_duplicates_in_each(found, [earlier])[0]
+
+
+def find_duplicates_in_each(found: Hashes, others: Sequence[Hashes]) -> list[Found]:
+    """Find for each image a near duplicate in each of several groups of images, in one search.
+
+    Args:
+        found: hashes [N, 2].
+        others: hashes [M, 2] of each group.
+
+    Returns:
+        For each group its rows: the first with an equal hash, or else the first of all.
+    """
+    distinct, of = np.unique(found, axis=0, return_inverse=True)
+    sizes = [len(group) for group in others]
+    begins = np.cumsum([0, *sizes])[:-1]
+    group_of = np.repeat(np.arange(len(others)), sizes)
+    hashes = np.concatenate([distinct, *others])
+    is_new = np.arange(len(hashes)) < len(distinct)
+    none = 2 * _UNEQUAL
+    best = np.full((len(others), len(distinct)), none, np.int64)
+
+    def keep_best(new: Rows, old: Rows) -> None:
+        group = group_of[old - len(distinct)]
+        rank = old - len(distinct) - begins[group]
+        rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
+        np.minimum.at(best, (group, new), rank)
+
+    def visit(one: Rows, other: Rows) -> None:
+        swap = one >= len(distinct)
+        keep_best(np.where(swap, other, one), np.where(swap, one, other))
+
+    complete = _visit_pairs(hashes, is_new, ~is_new, visit)
+    near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
+    return [Found(rows, complete) for rows in near]
 
 
 def group_duplicates(found: Hashes) -> Rows:
@@ -108,8 +127,7 @@ def group_duplicates(found: Hashes) -> Rows:
     `MOST_BITS`.
     """
     distinct, of = np.unique(found, axis=0, return_inverse=True)
-    every = np.ones(len(distinct), np.bool_)
-    one, other, _ = _find_pairs(distinct, every, every)
+    one, other, _ = _find_pairs(distinct)
     number = np.arange(len(distinct))
     while not np.array_equal(number[one], number[other]):
         smallest = np.minimum(number[one], number[other])
@@ -154,8 +172,8 @@ def find_contradictions(
     partner = np.full(len(first), len(both), np.int64)
 
     def take_smaller(one: Rows, other: Rows) -> None:
-        partner[one] = np.minimum(partner[one], first[other])
-        partner[other] = np.minimum(partner[other], first[one])
+        np.minimum.at(partner, one, first[other])
+        np.minimum.at(partner, other, first[one])
 
     _visit_pairs(both[first], left, right, take_smaller, numbers[first])
     before = partner[group.reshape(-1)]
@@ -186,10 +204,8 @@ def _build_area_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
 
-def _find_pairs(
-    found: Hashes, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
-) -> tuple[Rows, Rows, bool]:
-    """Find the pairs of near duplicates among distinct hashes, one of `left` and one of `right`.
+def _find_pairs(found: Hashes) -> tuple[Rows, Rows, bool]:
+    """Find the pairs of near duplicates among distinct hashes.
 
     The last value of the result is True if no pair was missed.
     """
@@ -199,7 +215,8 @@ def _find_pairs(
         ones.append(one)
         others.append(other)
 
-    complete = _visit_pairs(found, left, right, collect_pairs)
+    everything = np.ones(len(found), np.bool_)
+    complete = _visit_pairs(found, everything, everything, collect_pairs)
     return np.concatenate(ones), np.concatenate(others), complete
 
 
@@ -215,32 +232,70 @@ def _visit_pairs(
     Args:
         found: hashes [N, 2].
         left: bool [N], the rows that one of a pair may be.
-        right: bool [N], the rows that the other of a pair may be.
-        visit: takes the rows of both, int64 [K] each, K < N; no row occurs twice in either. A pair
-            that has several bands in common is visited several times.
+        right: bool [N], the rows that the other of a pair may be: all, as `left`, or none of those.
+        visit: takes the rows of both, int64 [K] each, K < N. A pair that has several bands in
+            common is visited several times.
         labels: int64 [N]; pairs of one label are neither compared nor visited. None visits all.
 
     Returns:
         True if no pair was missed.
     """
+    iter_pairs = _iter_within if left.all() and right.all() else _iter_across
     complete = True
-    window = max(1, COMPARISONS // (BANDS * max(1, len(found))))
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
         key = (found[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
-        order = np.lexsort((found[:, 1 - word], key))
-        key, ordered = key[order], found[order]
-        for step in range(1, len(found)):
-            same = np.flatnonzero(key[step:] == key[:-step])
-            if not same.size:
-                break
-            if step > window:
+        for pairs in iter_pairs(key.astype(np.int64), left, right):
+            if pairs is None:
                 complete = False
                 break
+            one, other = pairs
             if labels is not None:
-                same = same[labels[order[same]] != labels[order[same + step]]]
-            near = same[hamming_distances(ordered[same], ordered[same + step]) <= MOST_BITS]
-            one, other = order[near], order[near + step]
-            is_across = (left[one] & right[other]) | (right[one] & left[other])
-            visit(one[is_across], other[is_across])
+                differ = labels[one] != labels[other]
+                one, other = one[differ], other[differ]
+            near = hamming_distances(found[one], found[other]) <= MOST_BITS
+            visit(one[near], other[near])
     return complete
+
+
+_Pairs = Iterator[tuple[Rows, Rows] | None]
+"""Pairs of rows to compare, some at a time; None, at the end, where `COMPARISONS` cuts them off."""
+
+
+def _iter_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
+    """Pair each row with all rows of its key: [N] keys of one band."""
+    window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    for step in range(1, len(order)):
+        same = np.flatnonzero(key[step:] == key[:-step])
+        if not same.size:
+            return
+        if step > window:
+            yield None
+            return
+        yield order[same], order[same + step]
+
+
+def _iter_across(key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> _Pairs:
+    """Pair each row of `left` with the rows of `right` that have its key."""
+    sizes = [np.bincount(key[side], minlength=1 << BAND_BITS) for side in (left, right)]
+    # A small batch shares few keys with a large past; only rows with a shared key are looked at.
+    is_shared = ((sizes[0] > 0) & (sizes[1] > 0))[key]
+    # Each step pairs all rows of one side with one more row of the other: few steps are quick.
+    is_right_many = sizes[1].max() > sizes[0].max()
+    many, few = (right, left) if is_right_many else (left, right)
+    counts = sizes[0] if is_right_many else sizes[1]
+    rows, partners = np.flatnonzero(many & is_shared), np.flatnonzero(few & is_shared)
+    partners = partners[np.argsort(key[partners], kind="stable")]
+    first = np.searchsorted(key[partners], key[rows])
+    window = max(1, COMPARISONS // (BANDS * max(1, len(rows))))
+    for step in range(int(counts.max(initial=0))):
+        more = counts[key[rows]] > step
+        rows, first = rows[more], first[more]
+        if not rows.size:
+            return
+        if step >= window:
+            yield None
+            return
+        yield rows, partners[first + step]

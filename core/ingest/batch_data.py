@@ -17,6 +17,8 @@ MAX_FEW = 100
 EXAMPLES = 20
 MAX_EARLIER = 8_000_000
 """Most hashes of earlier tasks compared with a batch, the newest tasks first: about a minute."""
+GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
+"""Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
 
 
 class Earlier(NamedTuple):
@@ -67,19 +69,30 @@ def beside_earlier(
         found: the result of `near_duplicates`.
         earlier: earlier tasks, the newest first.
     """
-    hashes, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
-    complete = found["complete"]
+    compared, tasks, without = 0, list[NearEarlier](), list[int]()
+    complete, group = found["complete"], list[tuple[int, Traces]]()
+
+    def compare_group() -> None:
+        nonlocal complete
+        matches = near.find_duplicates_in_each(traces.all, [theirs.all for _, theirs in group])
+        for (number, theirs), match in zip(group, matches, strict=True):
+            complete = complete and match.complete
+            rows = np.flatnonzero(match.near >= 0)
+            if rows.size:
+                tasks.append(_of_task(number, rows, match.near[rows], traces, theirs))
+        group.clear()
+
     for task in earlier:
         if task.traces is None or compared > MAX_EARLIER:
             without.append(task.number)
             continue
-        theirs = task.traces.all
-        compared += len(theirs)
-        matches = near.find_duplicates_between(hashes, theirs)
-        complete = complete and matches.complete
-        rows = np.flatnonzero(matches.near >= 0)
-        if rows.size:
-            tasks.append(_of_task(task.number, rows, matches.near[rows], traces, task.traces))
+        compared += len(task.traces.all)
+        group.append((task.number, task.traces))
+        images = sum(len(theirs.all) for _, theirs in group)
+        # Bounds the memory of a search, and leaves it enough comparisons for each image.
+        if images > GROUP_IMAGES or len(group) * len(traces.all) > GROUP_CELLS:
+            compare_group()
+    compare_group()
     return {**found, "earlier": tasks[::-1], "not_compared": sorted(without), "complete": complete}
 
 

@@ -111,6 +111,22 @@ def test_bands_find_every_near_duplicate_of_an_earlier_task(seed: int) -> None:
     assert truth[rows, told.near[rows]].all()
 
 
+@given(st.integers(0, 2**31), st.integers(0, 250))
+@settings(max_examples=40, deadline=None)
+def test_several_groups_in_one_search_have_the_rows_that_comparing_all_pairs_gives(
+    seed: int, batch: int
+) -> None:
+    hashes = planted(seed, 260)
+    own, others = hashes[:batch], [hashes[batch:200], hashes[:0], hashes[200:]]
+    for theirs, found in zip(others, near.find_duplicates_in_each(own, others), strict=True):
+        is_near, is_equal = brute(own, theirs), (own[:, None] == theirs[None]).all(-1)
+        expected = [
+            int(np.flatnonzero(equal if equal.any() else close)[0]) if close.any() else -1
+            for close, equal in zip(is_near, is_equal, strict=True)
+        ]
+        assert found.complete and found.near.tolist() == expected
+
+
 def test_many_images_of_one_band_take_bounded_work_and_are_said_to_be_incomplete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
