@@ -1,7 +1,7 @@
 """Conversion of a torchvision checkpoint (a .pth state dict) to a base for POST /v1/bases.
 
-    python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224] [--stem
-    STEM] [--patch N]
+    python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224]
+        [--stem STEM] [--patch N]
 
 ARCH is torchvision's name, as resnet18, vit_b_16 or convnext_tiny. An operator who trusts the file
 runs this in a separate process; it is still read with `weights_only=True`, which executes nothing.

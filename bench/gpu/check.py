@@ -1,7 +1,7 @@
 """Call 1 on an accelerator: is everything correct there?
 
     python -m bench.gpu.check [--device cuda|cpu|sim] [--tiny] [--out gpu.json] [--budget 360]
-    [--only STEP …]
+        [--only STEP …]
 
 Each step runs in a process of its own under its own time limit; a failure is recorded and the next
 step begins. The file is written after each step, and the same command goes on where a run was cut.

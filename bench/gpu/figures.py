@@ -1,7 +1,7 @@
 """Call 2 on an accelerator: how fast is it beside plain PyTorch?
 
     python -m bench.gpu.figures [--device cuda|cpu|sim] [--tiny] [--out gpu.json] [--budget 300]
-    [--only STEP …]
+        [--only STEP …]
 
 As `bench.gpu.check`, into the same file.
 """

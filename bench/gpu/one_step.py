@@ -1,7 +1,7 @@
 """Runs one step in this process; `bench.gpu.check` and `bench.gpu.figures` start it.
 
     python -m bench.gpu.one_step MODULE:FUNCTION --device cuda|cpu|sim --folder DIR --report FILE
-    [--tiny]
+        [--tiny]
 
 What the step measures is in FILE as soon as it is known. The exit status is 1 where the step
 failed.

@@ -1,8 +1,8 @@
 """A linear probe whose features are cached against one that computes them in every epoch, in one
 run.
 
-    python -m bench.methods.cached_features [--size 224] [--images 700] [--epochs 10] [--network
-    resnet18]
+    python -m bench.methods.cached_features [--size 224] [--images 700] [--epochs 10]
+        [--network resnet18]
 
 Runs the product's job twice on the same made-up images, without augmentation, at depth 1 and
 without held-out images, and prints the seconds of training of each, from the first word of the

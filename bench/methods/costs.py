@@ -1,7 +1,7 @@
 """What every registered method costs beside plain fine-tuning on the same network, in the same run.
 
     python -m bench.methods.costs [--data DIR] [--methods er gem …] [--threads 2] [--device cpu]
-    [--rounds 2]
+        [--rounds 2]
 
 A ResNet-20 (a small vision transformer for methods that need one) learns a first task of ten
 classes with each method, then a second one. Printed per method, as ratios to `finetune`: a step of

@@ -1,8 +1,8 @@
 """What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a
 training step.
 
-    python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5] [--device
-    cpu|cuda]
+    python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5]
+        [--device cpu|cuda]
 
 The architecture `dne` at 32 pixels with a first expert of 12 heads, then one of `--heads` for each
 task. Printed are the bytes that each version adds beside the formula's (and a ResNet-18, which a

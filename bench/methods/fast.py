@@ -1,8 +1,8 @@
 """How good is a model that is deployed at any moment: the preset `fast` against the traditional new
 head.
 
-    python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001] [--figure
-    FILE.png]
+    python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001]
+        [--figure FILE.png]
 
 A small network is trained on 50 classes of CIFAR-100 and then learns 10 others, with a head per
 task, so that the old head shows what is left of the source. `fast` starts its new head at zero with

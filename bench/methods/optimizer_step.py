@@ -1,7 +1,7 @@
 """What OLOR adds to an optimizer step, and to a whole training step.
 
-    python -m bench.methods.optimizer_step [--device cpu|cuda] [--rounds 30] [--batch 32] [--size
-    32]
+    python -m bench.methods.optimizer_step [--device cpu|cuda] [--rounds 30] [--batch 32]
+        [--size 32]
 
 A ResNet-18 takes steps on made-up images with SGD (momentum 0.9), Adam and AdamW: once with the
 stock fused optimizer, once with OLOR around the same one. The two take turns on the same gradients;

@@ -2,7 +2,7 @@
 taught.
 
     python -m bench.research.calibration --data DIR --photos FOLDER [--unknown FOLDER] [--base NAME]
-    [--cache FOLDER]
+        [--cache FOLDER]
 
 DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. `--unknown` adds photos of
 another kind, in folders of any depth; its name is that of the kind. Features, splits and the head

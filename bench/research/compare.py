@@ -2,7 +2,7 @@
 download.
 
     python -m bench.research.compare [--data DIR] [--photos DIR] [--images 20] [--held-out 30]
-    [--epochs 5]
+        [--epochs 5]
 
 The streams are scikit-learn's digits; with `--data`, which holds `mnist/` and `cifar100/`, MNIST's
 digits and ten classes of CIFAR-100 that the packaged base was not trained on; with `--photos`, a

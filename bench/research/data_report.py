@@ -1,8 +1,8 @@
 """What the data report finds of faults that are planted, how often it accuses wrongly, and what it
 costs.
 
-    python -m bench.research.data_report --data DIR [--cleanlab PYTHON] [--only
-    labels,near,shift,cost]
+    python -m bench.research.data_report --data DIR [--cleanlab PYTHON]
+        [--only labels,near,shift,cost]
 
 DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged
 base was trained on are never read. The base is the network that looks. `near`: 100 of 10,000 images

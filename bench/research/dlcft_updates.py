@@ -1,8 +1,8 @@
 """Many updates of one model by DLCFT: whether they stay equally cheap, and whether their forecasts
 come true.
 
-    python -m bench.research.dlcft_updates --data DIR [--updates 100] [--curvature tkfac] [--threads
-    2]
+    python -m bench.research.dlcft_updates --data DIR [--updates 100] [--curvature tkfac]
+        [--threads 2]
 
 DIR holds `cifar100/classes_*.zip`. A ResNet-20 learns the first 80 classes, then the images of the
 other 20 come in `--updates` tasks of the data scenario, each learned in a process of its own by the

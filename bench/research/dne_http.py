@@ -1,7 +1,7 @@
 """DNE through HTTP: old versions keep answering the same bytes, also after a job was killed twice.
 
     python -m bench.research.dne_http [--data DIR] [--epochs 40] [--images 100] [--classes 5]
-    [--threads 0]
+        [--threads 0]
 
 The streams, in the class scenario with an expert for each task: scikit-learn's digits, two new ones
 in each of five tasks, which the service enlarges to 32 pixels; and with `--data`, the first classes

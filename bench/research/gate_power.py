@@ -1,7 +1,7 @@
 """Power and false alarms of the gate's checks.
 
     python -m bench.research.gate_power --data DIR [--photos FOLDER] [--splits 300] [--orders 6]
-    [--threads 1]
+        [--threads 1]
 
 Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False
 alarms, on real answers: with the frozen features of a base, a head learned from a random half of

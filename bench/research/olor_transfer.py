@@ -1,9 +1,9 @@
 """OLOR over a grid of strengths beside full tuning and a linear probe: what is learned, what the
 base loses.
 
-    python -m bench.research.olor_transfer --data DIR [--target near|far|folds] [--network
-    resnet20|vit]
-        [--iotas 0.005,0.05,0.5] [--gammas 1,2,4] [--seeds 0,1,2] [--small] [--out DIR] [--jobs N]
+    python -m bench.research.olor_transfer --data DIR [--target near|far|folds]
+        [--network resnet20|vit] [--iotas 0.005,0.05,0.5] [--gammas 1,2,4] [--seeds 0,1,2] [--small]
+        [--out DIR] [--jobs N]
 
 DIR holds `cifar100` and, for the far target, `mnist`. Bases, rates and streams are of the plan
 `olor-transfer`:

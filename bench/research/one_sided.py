@@ -1,8 +1,8 @@
 """Effect of a batch with twenty times as many images of one class on the classes that a model
 knows.
 
-    python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases
-    even,several]
+    python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"]
+        [--cases even,several]
 
 DIR holds `mnist` and `cifar100`. The product's job learns the batches of a case one after the
 other, by the recipe of a new model. In the last one known classes come alone, with 120 images of

@@ -2,7 +2,7 @@
 CIFAR-100's classes.
 
     python -m bench.research.train_base --data DIR --out FOLDER [--epochs 60] [--width 32]
-    [--minutes 120]
+        [--minutes 120]
 
 DIR holds `classes_00-09.zip` … `classes_50-59.zip`, each with `train/<class>/` and `test/<class>/`;
 the other 40 classes stay unseen, so that whatever is measured with the base is new to it. The run

@@ -2,7 +2,7 @@
 images of known ones.
 
     python -m bench.service.age [--updates 60] [--methods analytic er] [--scenarios class data]
-    [--side 32]
+        [--side 32]
 
 Each batch is uploaded to the API and learned by a worker, both in this process; the job runs in a
 process of its own, on one thread. The store is a folder that gives out no local files, so that its

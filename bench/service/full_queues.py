@@ -1,8 +1,8 @@
 r"""Cost of many open uploads and a long queue for everybody: each call beside the same call with
 few of them.
 
-    python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100] [--database
-    URL]
+    python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100]
+        [--database URL]
 
 On SQLite in a folder of its own, or in an empty database. Uploads: 100 of each owner; a begin, a
 look, a list and a piece's begin are timed with 100 and with all of them, then the sweep that

@@ -1,7 +1,7 @@
 """The metrics of a model with a large accuracy matrix, and what publishing costs at its end.
 
-    python -m bench.service.metrics [--database
-    postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+    python -m bench.service.metrics
+        [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
 Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training)
 and brought up to date. A service answers four clients, which ask the same again: the whole matrix

@@ -1,8 +1,8 @@
 r"""Every GET of the API on a full database beside a small one: p50, p99, requests/s, ratios (goal ≤
 1.2).
 
-    python -m bench.service.million [--database
-    postgresql+psycopg://postgres@127.0.0.1:5432/postgres] \
+    python -m bench.service.million
+        [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
         [--folder DIR]
 
 Two databases of the same shape (`bench.service.fill`): 60 models, just enough that every page is as

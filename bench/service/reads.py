@@ -1,8 +1,8 @@
 """What pages and clients read, on a database with many tasks beside a small one: requests/s, p50,
 p99, ratios (goal ≤ 1.2).
 
-    python -m bench.service.reads [--tasks 1000000] [--database
-    postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+    python -m bench.service.reads [--tasks 1000000]
+        [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
 Lists with summaries, results, images, events and the audit trail; the other routes are asked by
 `bench.service.million`, whose way of measuring this is. The rows are written by

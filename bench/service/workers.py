@@ -1,9 +1,8 @@
 r"""Eight workers against one: jobs per hour when the jobs themselves need no CPU (goal: 7.5 times
 as many).
 
-    python -m bench.service.workers --database postgresql+psycopg://… --broker redis://… [--workers
-    8] \
-        [--seconds 8]
+    python -m bench.service.workers --database postgresql+psycopg://… --broker redis://…
+        [--workers 8] [--seconds 8]
 
 Real Celery workers over PostgreSQL, Redis and a folder store, real claims, leases, heartbeats,
 rings and publishing; only the learning is simulated: the zygote is replaced by one whose children

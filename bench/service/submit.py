@@ -1,0 +1,144 @@
+"""Cost of sending a batch and of listing a model's versions.
+
+    python -m bench.service.submit [--submits 40] [--versions 65] [--database
+        postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+
+An API process without a worker, so that nothing is learned meanwhile. Batches of twenty PNGs of two
+classes, no two of them alike, are sent one after the other over one connection, each under its own
+Idempotency-Key; SQL statements are counted in this process, with the same application on the same
+database. Then the versions of a model are listed with `limit=200`. Milliseconds are medians and
+those of nine of ten. Goals: a submit takes ≤ 25 ms and ≤ 20 statements; a list ≤ 30 ms, with ≤ 2 kB
+a version.
+"""
+
+import argparse
+import io
+import logging
+import statistics
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import psutil
+from PIL import Image
+from sqlalchemy import Engine, event
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from bench.service.series import Size
+from bench.service.side import Side, serving, side_of
+from tools import service
+
+IMAGES = 10
+WARM_UP = 5
+MODEL = {"scenario": "class", "base": "perennial/resnet20-cifar100"}
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--submits", type=int, default=40)
+    parser.add_argument("--versions", type=int, default=65)
+    parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        size = Size(60, tasks=given.versions, measured=2)
+        side = side_of(Path(folder), given.database, "submit", size)
+        service.lend_catalogue(side.settings.data_dir)
+        connection: dict[str, Any] = {"headers": _headers(side), "timeout": 120.0}
+        with serving(side), httpx2.Client(base_url=side.url, **connection) as client:
+            process = psutil.Process(side.process)
+            client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
+            _time_submits(client, process, given.submits)
+            _time_lists(client, process, side.model(), given.submits)
+        _count_statements(side)
+
+
+def build_batch(seed: int) -> bytes:
+    """Return a zip of noise in two class folders, different for each seed."""
+    draw, out = np.random.default_rng(seed), io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for label in ("cat", "dog"):
+            for number in range(IMAGES):
+                image = io.BytesIO()
+                pixels = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(image, "PNG")
+                archive.writestr(f"{label}/{number}.png", image.getvalue())
+    return out.getvalue()
+
+
+def _headers(side: Side) -> dict[str, str]:
+    return {"Authorization": f"Bearer {side.keys['owner']}"}
+
+
+def _post(client: httpx2.Client | TestClient, seed: int) -> None:
+    headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{seed}"}
+    answer = client.post("/v1/models/sent/tasks", content=build_batch(seed), headers=headers)
+    assert answer.status_code == 202, answer.text
+
+
+def _time_submits(client: httpx2.Client, process: psutil.Process, count: int) -> None:
+    batches = [build_batch(seed) for seed in range(count + WARM_UP)]
+
+    def send(number: int) -> None:
+        headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{number}"}
+        answer = client.post("/v1/models/sent/tasks", content=batches[number], headers=headers)
+        assert answer.status_code == 202, answer.text
+
+    _print_times("submit", process, send, count)
+
+
+def _time_lists(client: httpx2.Client, process: psutil.Process, model: str, count: int) -> None:
+    path = f"/v1/models/{model}/versions?limit=200"
+    answer = client.get(path)
+    answer.raise_for_status()
+    versions = len(answer.json()["items"])
+    _print_times(f"list of {versions} versions", process, lambda _: client.get(path), count)
+    size = len(answer.content)
+    print(f"  {size:,} bytes, {size / versions:,.0f} a version")
+
+
+def _print_times(
+    title: str, process: psutil.Process, call: Callable[[int], object], count: int
+) -> None:
+    for number in range(WARM_UP):
+        call(number)
+    times, before = [], process.cpu_times()
+    for number in range(WARM_UP, WARM_UP + count):
+        begin = time.perf_counter()
+        call(number)
+        times.append(1000 * (time.perf_counter() - begin))
+    after = process.cpu_times()
+    cpu = 1000 * (after.user + after.system - before.user - before.system) / count
+    nine_of_ten = sorted(times)[int(0.9 * count)]
+    median = statistics.median(times)
+    print(
+        f"{title}: {median:.1f} ms, nine of ten {nine_of_ten:.1f} ms, CPU {cpu:.1f} ms", flush=True
+    )
+
+
+def _count_statements(side: Side) -> None:
+    logging.disable(logging.INFO)  # the application's own lines
+    with TestClient(create_app(side.settings)) as client:
+        client.headers.update(_headers(side))
+        _post(client, 1_000_000)
+        statements: list[str] = []
+
+        def count(*arguments: object) -> None:
+            statements.append(str(arguments[2]))
+
+        event.listen(Engine, "before_cursor_execute", count)
+        _post(client, 1_000_001)
+        event.remove(Engine, "before_cursor_execute", count)
+    print(f"a submit takes {len(statements)} SQL statements")
+
+
+if __name__ == "__main__":
+    main()
