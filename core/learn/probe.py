@@ -140,7 +140,7 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
     unit = functional.normalize(features, dim=1)
     group = torch.arange(len(labels)) if groups is None else groups
     group = group.to(unit.device)
-    votes = functional.one_hot(labels).to(unit.device, torch.float32)
+    classes = int(labels.max()) + 1
     right: list[Tensor] = []
     with full_precision(unit.device):
         for start in range(0, unit.shape[0], _ROWS):
@@ -148,8 +148,11 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
             near = unit[rows] @ unit.T
             near[group[rows, None] == group] = -torch.inf
             best, neighbours = near.topk(k, dim=1)
-            count = (votes[neighbours] * best.isfinite()[..., None]).sum(1)
-            right.append(torch.where(count.amax(1) > 0, count.argmax(1), -1).cpu())
+            # Votes are added up by class, on the CPU: one row of all classes for each neighbour
+            # would take much memory, and a GPU has no deterministic way to add them.
+            votes = torch.zeros(len(rows), classes)
+            votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
+            right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))
     return torch.cat(right) == labels
 
 

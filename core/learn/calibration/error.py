@@ -72,7 +72,9 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
     halves = order[: n // 2], order[n // 2 :]
     probabilities, right = np.empty(n), np.empty(n, bool)
     for half, other_half in (halves, halves[::-1]):
-        of_other = fit_temperature(logits.values[other_half], logits.targets[other_half])
+        of_other = fit_temperature(
+            logits.values[other_half], logits.targets[other_half], start=temperature
+        )
         probabilities[half], right[half] = _predict_rows(logits, half, of_other)
     curve = precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
     return calibration_of(probabilities, right).model_copy(update={"curve": curve})

@@ -38,7 +38,7 @@ Its probability is 0, and 0 times it is 0, where 0 times infinity would be NaN.
 """
 
 
-def fit_temperature(logits: Tensor, targets: Tensor) -> float:
+def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None) -> float:
     """Return the temperature with the least mean cross-entropy.
 
     Twice the logits give twice the temperature. Returns 1 where nothing can be fitted: no images,
@@ -49,24 +49,24 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
             class that an image cannot have. Rows with NaN, and those whose own class is impossible,
             are skipped.
         targets: int64 [n], columns.
+        start: temperature at which the search begins, above 0; one near the result saves steps.
     """
-    z = logits.double()
-    z = z - z.amax(1, keepdim=True)
-    possible = torch.isfinite(z)
-    own_possible = possible.gather(1, targets[:, None]).squeeze(1)
-    usable = (own_possible & ~z.isnan().any(1) & (possible.sum(1) > 1)).nonzero().squeeze(1)
+    usable = _find_usable(logits, targets)
     if not len(usable):
         return 1.0
-    limit = min(MOST, max(LEAST, MOST_LOGITS // z.shape[1]))
+    limit = min(MOST, max(LEAST, MOST_LOGITS // logits.shape[1]))
+    # Chosen before anything is computed in float64: there may be a hundred times as many logits.
     usable = usable[:: -(-len(usable) // limit)]
-    z, possible, targets = z[usable], possible[usable], targets[usable]
+    z, targets = logits[usable].double(), targets[usable]
+    z = z - z.amax(1, keepdim=True)
+    possible = torch.isfinite(z)
     z = torch.where(possible, z, torch.full_like(z, _FAR))
     gap = float(-z.topk(2).values[:, 1].mean())
     if gap <= 0:
         return 1.0
     target_logit = _mean_target_logit(z, possible, targets)
     low, high = -math.log(_WIDEST), math.log(_WIDEST)  # bounds of x = log(β · gap)
-    at = 0.0
+    at = 0.0 if start is None else max(low, min(high, math.log(gap / start)))
     for _ in range(_STEPS):
         beta = math.exp(at) / gap
         probability = (beta * z).softmax(1).mul_(z)
@@ -83,6 +83,15 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
         if abs(step) < _CLOSE:
             break
     return gap / math.exp(at)
+
+
+def _find_usable(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the rows that a temperature can be fitted to, int64 [m], ascending."""
+    # A row with an infinite maximum has no finite differences to it; one with NaN has none at all.
+    greatest = logits.amax(1, keepdim=True)
+    possible = (logits > -math.inf) & torch.isfinite(greatest)
+    own_possible = possible.gather(1, targets[:, None]).squeeze(1)
+    return (own_possible & (possible.sum(1) > 1)).nonzero().squeeze(1)
 
 
 def _mean_target_logit(z: Tensor, possible: Tensor, targets: Tensor) -> float:

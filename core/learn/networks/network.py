@@ -273,13 +273,16 @@ class Network(nn.Module):
 @contextmanager
 def in_eval(network: Network) -> Iterator[None]:
     """Put a network into eval mode in the context, and restore every module's mode afterwards."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
+    # Only modules in training mode are touched: a network that is in eval mode already, as between
+    # the tasks of an evaluation, costs nothing.
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in training:
+            module.training = True
 
 
 def part_type(part: str) -> str:

@@ -42,6 +42,13 @@ def test_twice_the_logits_give_the_same_probabilities() -> None:
     assert twice == pytest.approx(2 * once, rel=1e-9)
 
 
+@pytest.mark.parametrize("start", [1e-9, 0.5, 3.0, 1e9])
+def test_the_search_ends_at_the_same_temperature_from_any_start(start: float) -> None:
+    logits, targets = draw(300, 5, 3.0)
+    expected = fit_temperature(logits, targets)
+    assert fit_temperature(logits, targets, start) == pytest.approx(expected, rel=1e-8)
+
+
 def test_the_order_of_images_and_classes_changes_nothing() -> None:
     logits, targets = draw(300, 5, 3.0)
     order, columns = torch.randperm(300), torch.tensor([3, 1, 4, 0, 2])

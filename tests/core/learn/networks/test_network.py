@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, expected_tensors
 from core.learn.networks import meta_backbone as on_meta
+from core.learn.networks.network import in_eval
 
 MLP = {"name": "mlp", "hidden": [8]}
 
@@ -53,6 +54,17 @@ def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make, generator) -
     assert network.classes == ["a", "b"]
     assert torch.equal(network.head.weight, rows)
     assert torch.equal(generator.get_state(), before)
+
+
+def test_eval_mode_ends_with_the_mode_that_each_module_had(make, generator) -> None:
+    network = make(MLP)
+    network.grow(1, ["a"], "default", generator)
+    network.train()
+    network.head.eval()
+    modes = [module.training for module in network.modules()]
+    with in_eval(network), in_eval(network):
+        assert not any(module.training for module in network.modules())
+    assert [module.training for module in network.modules()] == modes and True in modes
 
 
 def test_zero_init_gives_zero_rows(make, generator) -> None:
