@@ -1,9 +1,11 @@
 """Memory of the whole embedded service when idle: proportional set size (PSS) of all its processes.
 
-    python -m bench.service.idle_memory [--page]
+    python -m bench.service.idle_memory [--page] [--predictions]
 
-With --page also while a Chromium has the page of a model open, and its event stream. Goal: ≤ 450
-MB. PSS divides pages that processes share, so the sum counts each page once.
+With --page also while a Chromium has the page of a model open, and its event stream. With
+--predictions also after a batch was learned, while predictions are answered, and ten minutes after
+the last one. Goal: ≤ 450 MB, but for the time of predictions. PSS divides pages that processes
+share, so the sum counts each page once.
 """
 
 import argparse
@@ -11,13 +13,16 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from bench.service.browser import logged_in
+from bench.service.submit import build_batch, noise_image
 from perennial import Perennial
 from tools import service
 
 SETTLE_S = 15.0
+PREDICT_S, REST_S = 30.0, 600.0
 
 
 def main() -> None:
@@ -26,6 +31,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--page", action="store_true", help="also with a page open")
+    parser.add_argument("--predictions", action="store_true", help="also around predictions")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
         _print(running, "in all")
@@ -34,6 +40,23 @@ def main() -> None:
                 client.models.create("open", scenario="class", base="perennial/resnet20-cifar100")
                 page.goto("/ui/models/open")
                 _print(running, "in all with a page open")
+        if given.predictions:
+            _predict(running)
+
+
+def _predict(running: service.Service) -> None:
+    """Print the memory before, while and after a version answers."""
+    with Perennial(running.key, base_url=running.url) as client:
+        client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
+        client.submit("asked", build_batch(0)).wait()
+        _print(running, "in all after a batch was learned")
+        image = noise_image(np.random.default_rng(0))
+        end = time.monotonic() + PREDICT_S
+        while time.monotonic() < end:
+            client.predict("asked", [image], version=1)
+        _print(running, "in all seconds after the last prediction")
+        time.sleep(REST_S - SETTLE_S)
+        _print(running, "in all ten minutes after the last prediction")
 
 
 def _print(running: service.Service, words: str) -> None:

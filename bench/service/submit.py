@@ -67,10 +67,14 @@ def build_batch(seed: int) -> bytes:
     with zipfile.ZipFile(out, "w") as archive:
         for label in ("cat", "dog"):
             for number in range(IMAGES):
-                image = io.BytesIO()
-                pixels = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(image, "PNG")
-                archive.writestr(f"{label}/{number}.png", image.getvalue())
+                archive.writestr(f"{label}/{number}.png", noise_image(draw))
+    return out.getvalue()
+
+
+def noise_image(draw: np.random.Generator) -> bytes:
+    """Return a PNG of noise, 32 × 32 pixels."""
+    out = io.BytesIO()
+    Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(out, "PNG")
     return out.getvalue()
 
 
