@@ -3,7 +3,7 @@ through HTTP.
 
     python -m bench.research.new_user --data DIR [--images 60] [--size 64]
 
-The same batches are learned three times: by the defaults, by the defaults of before (`small-cnn`,
+The same batches are learned three times: by the defaults, by the earlier defaults (`small-cnn`,
 random weights, `der++`), and by fine-tuning the default base, which shows the warning that names
 what helps. DIR holds `cifar100/classes_60-69.zip` and `classes_70-79.zip`: classes that the base of
 the package was not trained on. Their pictures become photos of `--size` pixels; each class has
@@ -29,7 +29,7 @@ BATCHES, CLASSES, HELD_OUT = 3, 4, 50
 FORMER: Json = {"architecture": "small-cnn", "base": "random", "recipe": {"method": "der++"}}
 MODELS: dict[str, Json] = {
     "defaults": {},
-    "defaults of before": FORMER,
+    "earlier defaults": FORMER,
     "fine-tuning": {"recipe": {"method": "finetune", "epochs": 2}},
 }
 
