@@ -36,7 +36,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
 
 @click.command()
 def worker() -> int:
-    """Run one worker alone, beside an API: by Celery where the settings name a broker."""
+    """Run only one worker, beside an API; with Celery if the settings name a broker."""
     from core.settings import Settings
 
     if not Settings().embedded:
@@ -50,9 +50,7 @@ def worker() -> int:
 
 @click.command()
 def migrate() -> int:
-    """Bring the tables up to date and make the store's folder or bucket; `serve` does so
-    by itself.
-    """
+    """Update the tables and create the store's folder or bucket; `serve` does so automatically."""
     from core.db.migrate import read_revision, upgrade
     from core.db.session import Database
     from core.private import UMASK
@@ -79,7 +77,7 @@ def migrate() -> int:
 )
 @JSON
 def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
-    """Remove what nobody needs any more; workers do so by themselves."""
+    """Remove data that is no longer needed; workers do so automatically."""
     return _run_housekeeping(
         "sweep", f"--grace-hours={grace_hours}", *_format_flags(dry_run=dry_run, json=is_json)
     )
@@ -91,7 +89,7 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
 @JSON
 @click.argument("paths", nargs=-1, metavar="")
 def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> int:
-    """Compare database and store; ends with 1 where something differs."""
+    """Compare database and store; exit with 1 if something differs."""
     if paths:
         batch = shlex.quote(paths[0])
         raise click.UsageError(
@@ -104,20 +102,20 @@ def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> 
 @click.command()
 @FOLDER
 def backup(folder: Path) -> int:
-    """Copy everything into an empty FOLDER, while the service works (SQLite)."""
+    """Copy everything into an empty FOLDER while the service runs (SQLite)."""
     return _run_housekeeping("backup", str(folder))
 
 
 @click.command()
 @FOLDER
 def restore(folder: Path) -> int:
-    """Bring a backup from FOLDER back, into an empty place."""
+    """Restore a backup from FOLDER, into an empty target."""
     return _run_housekeeping("restore", str(folder))
 
 
 @click.command()
 def doctor() -> int:
-    """Check that torch, device, database, store and disk work; end with 1 if one does not."""
+    """Check that torch, device, database, store and disk work; exit with 1 if one does not."""
     from tools.doctor import run_checks
 
     return run_checks()
@@ -181,11 +179,11 @@ def compare_methods(
 ) -> int:
     """Compare Perennial's default with the usual ways to update a classifier, on your own images.
 
-    DIR holds a folder of images for each class, or another layout that `perennial submit` takes.
-    Its classes are dealt into batches of new classes, which are learned one after the other: by
-    frozen features with LDA or logistic regression, by fine-tuning on each batch alone, by full
-    retraining, and by Perennial. All are measured on the same held-out images. An estimate of the
-    time comes first.
+    DIR holds a folder of images for each class, or another layout that `perennial submit` accepts.
+    Its classes are divided into batches of new classes, which each method learns one after the
+    other. The methods are frozen features with LDA or logistic regression, fine-tuning on each
+    batch alone, full retraining, and Perennial. All are measured on the same held-out images. The
+    command first prints an estimate of the time.
     """
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import Options

@@ -26,10 +26,10 @@ Row = tuple[Cell, ...]
 def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
-    suspect: its label looks wrong; `suggested` is `score` times as probable. near_duplicate: it
-    looks the same as another one (`like`), in the batch or in an earlier task. duplicate, conflict:
-    it has the same bytes as another one, of the same class or of another. rejected: it could not be
-    used, and `where` says why.
+    A suspect has a label that looks wrong; `suggested` is `score` times as probable. A
+    near_duplicate looks the same as another image (`like`), in the batch or in an earlier task. A
+    duplicate has the same bytes as another image of its class, and a conflict the same bytes as one
+    of another class. A rejected image could not be used, and `where` says why.
     """
     batch = shell.create_client().tasks.retrieve(model, task)
     rows = [row for row in rows_of(batch) if kind in (None, row[0])]

@@ -121,11 +121,11 @@ def _add_action(verb: str, text: str, done: str) -> None:
         )
 
 
-_add_action("cancel", "End a job. It can be retried while its data is kept.", "is being ended")
+_add_action("cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended")
 _add_action(
     "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
 )
-_add_action("resume", "Let a paused job go on, from its newest snapshot.", "goes on")
+_add_action("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
 @command("retry", jobs)
@@ -133,7 +133,7 @@ _add_action("resume", "Let a paused job go on, from its newest snapshot.", "goes
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
-    """Learn a job's task again in its place; '--recipe {}' takes the model's own recipe."""
+    """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
     client = shell.create_client()
     handle = client.jobs.retry(job, recipe=recipe)
     if detach:

@@ -45,9 +45,9 @@ def login(shell: Shell, address: str | None, key: str | None, browser: bool | No
     """Store the URL of a service and a key, after trying both.
 
     The URL is that of the service or of one of its pages, such as
-    https://perennial.example.org/ui/models/birds; on a terminal it is asked for. The key is stored
-    in the system's keyring if the package keyring is installed, else in a file that only you can
-    read.
+    https://perennial.example.org/ui/models/birds. On a terminal, the command asks for it if it is
+    missing. The key is stored in the system's keyring if the package keyring is installed, else in
+    a file that only you can read.
     """
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE
     if address and shell.url and address != shell.url:

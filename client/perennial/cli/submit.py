@@ -86,12 +86,12 @@ def submit(
     """Send a batch of labelled images to MODEL and follow its job.
 
     PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of
-    https:// URLs and labels; s3://bucket/prefix, gs:// and az:// are folders of a bucket; - is an
-    archive on standard input. From 64 MiB on a batch that was cut off goes on where it was when the
-    command is repeated.
+    https:// URLs and labels. With s3://bucket/prefix, gs:// or az://, it is a folder of a bucket,
+    and - is an archive on standard input. Repeat the command to resume an interrupted batch of 64
+    MiB or more.
 
-    Sending again never learns again: where MODEL has the same images under the same labels, the
-    command follows the job that learns them, or says which version has.
+    A batch that is sent again is not learned again. If MODEL has the same images under the same
+    labels, the command follows the job that learns them, or reports the version that has.
     """
     client, is_shown = shell.create_client(), sys.stderr.isatty()
     with _open_source(batch) as path:

@@ -135,7 +135,7 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @click.argument("task", type=int)
 @REASON
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
-    """Give a task up, so that nothing waits for it any more."""
+    """Discard a task, so that nothing waits for it any longer."""
     discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
     shell.print_result(
         discarded_task, lambda: print_text(f"Task {task} is {discarded_task.standing}.")

@@ -96,13 +96,15 @@ def watch_folder(
 ) -> int:
     """Send each batch that appears in DIR to MODEL: an archive, or a folder of folders of images.
 
-    One is taken when it has not changed for a minute, or is marked: by a file .done in its folder,
-    or NAME.zip.done beside an archive. What was learned moves to DIR/learned, what is held to
-    DIR/held and what failed to DIR/failed, with the reason in a text beside it; none blocks
-    another. With --once, what is left is listed with the reason. No link is followed.
+    A batch is sent when it has not changed for a minute, or when it is marked as complete. The mark
+    is a file .done in its folder, or NAME.zip.done beside an archive. A learned batch moves to
+    DIR/learned, a held one to DIR/held, and a failed one to DIR/failed. A text file beside it gives
+    the reason. No batch blocks another. With --once, remaining batches are listed with the reason.
+    Links are not followed.
 
-    It can be ended and begun again at any time, since a batch that is sent again is not learned
-    again. One process has DIR at a time. With --once the exit status is that of the worst batch.
+    You can stop and restart the command at any time, since a batch that is sent again is not
+    learned again. Only one process can watch DIR at a time. With --once, the exit status is that of
+    the worst batch.
     """
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
