@@ -32,30 +32,31 @@ WEEKS, CLASSES, TO_LEARN, HELD_OUT, SIZE = 3, 3, 60, 30, 64
 COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)])'
 HEAD = """# The command line, seen
 
-What a person sees on a terminal of 80 columns: nine classes of photos in three folders, a version that its gate \
-holds, and
-one that is taken back. Times, ids and digests are those of one run. {made}
+This is what you see on a terminal of 80 columns. The example has nine classes of photos in \
+three folders, a version that
+its gate holds, and one that is taken back. Times, ids and digests are those of one run.
+{made}
 """
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        "A model. Earlier classes may lose a tenth of their accuracy.",
+        "Create a model. Earlier classes may lose a tenth of their accuracy.",
         ("perennial models create garden --max-forgetting 0.1 --base perennial/resnet20-cifar100",),
     ),
-    ("A folder of folders of photos.", ("perennial submit garden week-31",)),
+    ("Send a folder of folders of photos.", ("perennial submit garden week-31",)),
     (
-        "A batch that is learned by fine-tuning forgets the one before: its version is held.",
+        "Fine-tuning on a batch forgets the one before, so the gate holds its version.",
         ("perennial submit garden week-32 --recipe '{\"method\": "
             "\"finetune\"}'", "perennial metrics garden"),
     ),
     (
-        "A person may overrule the gate, with a reason, and take it back.",
+        "You can overrule the gate, with a reason, and undo this.",
         (
             'perennial promote garden 2 --reason "the new classes are needed today"',
             'perennial rollback garden --reason "it forgot the first week"',
         ),
     ),
     (
-        "The lost week is learned again by the model's own recipe, and production goes on.",
+        "Learn the lost week again by the model's own recipe, and let production follow.",
         (
             "perennial tasks relearn garden 2 --recipe '{}'",
             "perennial follow garden",
@@ -64,11 +65,11 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "Ask production about a folder, and take the version away.",
+        "Predict a folder with production, and download the version.",
         ("perennial predict garden new", "perennial download garden"),
     ),
     (
-        "Without colour, and for programs.",
+        "Print without colour, and for programs.",
         (
             "NO_COLOR=1 perennial versions list garden",
             f"perennial versions list garden --json | python3 -c {shlex.quote(COUNT)}",
