@@ -314,16 +314,21 @@ def render_document() -> str:
 HEAD = """\
 # Warnings and advice
 
-Everything that the service advises, in its three forms: the API names a request, the command line the command that
-makes it, a page its button. They are made from one source (`core/steps.py`). *Followed* is the test that does what the
-advice says, as it is, and shows that it helps; where there is none, the reason. What asks for nothing tells of
-something that a person may want to know. `python -m tools.advice_table` writes this page.
+This page lists all advice of the service in its three forms. The API names a request, the command line names the
+command that sends it, and a page names its button. All forms come from one source (`core/steps.py`). *Followed* is
+the test that follows the advice literally and shows that it helps, or the reason why there is none. An entry that asks
+for nothing is information only. `python -m tools.advice_table` writes this page.
 
-What the first request for a held version brings, in mean accuracy over two batches of two digits (an `mlp` of 16
-units, one run each, `tests/e2e/test_first_advice.py`): the model's own recipe in place of the batch's .50 → .91; the
-head alone by `lwf` after fine-tuning .50 → .66; `slca` after `er` with two kept images .53, .53, .75 and .69 with
-four seeds, of which the gate holds the first two again. Rebalancing the next batch, as a biased head is advised: .25
-→ .81; going back from collapsed features: .17 → .96 (`tests/e2e/test_advice_followed.py`).
+For a held version, the first request changes the mean accuracy over two batches of two digits as follows. The network
+is an `mlp` of 16 units, with one run each (`tests/e2e/test_first_advice.py`):
+
+- the model's own recipe in place of the batch's: .50 → .91;
+- the head alone by `lwf` after fine-tuning: .50 → .66;
+- `slca` after `er` with two kept images: .53, .53, .75 and .69 with four seeds, of which the gate holds the first two
+  again.
+
+Rebalancing the next batch, as advised for a biased head, gives .25 → .81. Going back from collapsed features gives .17
+→ .96 (`tests/e2e/test_advice_followed.py`).
 
 | advice | when | API | command line | page | followed |
 | --- | --- | --- | --- | --- | --- |"""
