@@ -82,7 +82,7 @@ NOT_RUN = {
 """(Document, how its block begins) → why it does not run here."""
 API = "docs/reference/api.md"
 """Has the short names by which how-tos ask by curl."""
-WEBHOOKS = "docs/howto/be-told-by-webhook.md"
+WEBHOOKS = "docs/howto/receive-webhooks.md"
 TUTORIAL = "docs/tutorial.md"
 SMALL_BASE = "perennial/resnet20-cifar100"
 REPLACED = {
