@@ -233,57 +233,56 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     The accuracy on known classes counts where production gets these classes right in earlier tasks:
     then the batch's labels contradict what was learned.
     """
-    new, known = losses["new"], losses["known"]
-    p_value = mcnemar_worse(known["negative"], known["positive"])
-    is_worse = known["missing"] is None and p_value < SIGNIFICANT
-    has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
-    if not has_new and known["missing"] is not None:
+    new_counts, known_counts = losses["new"], losses["known"]
+    p_value = mcnemar_worse(known_counts["negative"], known_counts["positive"])
+    is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
+    has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
+    if not has_new and known_counts["missing"] is not None:
         few = (
-            f"the batch has {_format_count(new['images'], 'held-out image')} of new classes, "
-            f"{LEAST_OF_NEW} are needed"
+            f"the batch has {_format_count(new_counts['images'], 'held-out image')} of new "
+            f"classes, {LEAST_OF_NEW} are needed"
         )
         return _build_unmeasured(
-            "learned_nothing", limit, few if new["images"] else str(new["missing"])
+            "learned_nothing", limit, few if new_counts["images"] else str(new_counts["missing"])
         )
-    share = new["positive"] / new["images"] if has_new else None
+    share = new_counts["positive"] / new_counts["images"] if has_new else None
     is_blank = share is not None and share <= limit
     right_known, known_before = _right_of_known(losses)
-    contradicts = known_before is not None and right_known <= limit * known["images"]
+    contradicts = known_before is not None and right_known <= limit * known_counts["images"]
     texts = []
     if has_new:
         texts.append(
-            f"of {_format_count(new['images'], 'held-out image')} of the batch's new classes it "
-            f"gets {new['positive']} right"
+            f"of {_format_count(new_counts['images'], 'held-out image')} of the batch's new "
+            f"classes it gets {new_counts['positive']} right"
         )
-    if known["missing"] is None:
+    if known_counts["missing"] is None:
         texts.append(
-            f"of the batch's {_format_count(known['images'], 'held-out image')} of known classes "
-            f"it gets {known['negative']} wrong that version {known['against']} gets right, and "
-            f"{known['positive']} right "
-            "that it gets wrong"
+            f"of the batch's {_format_count(known_counts['images'], 'held-out image')} of known "
+            f"classes it gets {known_counts['negative']} wrong that version "
+            f"{known_counts['against']} gets right, and {known_counts['positive']} right that it "
+            "gets wrong"
         )
     if contradicts and known_before is not None:
         right, images = known_before
         texts.append(
-            f"it gets {right_known} of them right, though version {known['against']} gets {right} "
-            f"of {_format_count(images, 'held-out image')} of these classes in earlier tasks "
-            f"right: are the labels swapped or "
+            f"it gets {right_known} of them right, though version {known_counts['against']} gets "
+            f"{right} of {_format_count(images, 'held-out image')} of these classes in earlier "
+            f"tasks right: are the labels swapped or "
             "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
             "Correct wrong labels and send the batch again"
         )
         if not is_blank:
-            share = right_known / known["images"]
+            share = right_known / known_counts["images"]
     failed = is_blank or is_worse or contradicts
+    worst = (new_counts if is_blank else known_counts)["classes"][:_NAMED] if failed else []
     return {
         "name": "learned_nothing",
         "limit": limit,
         "value": share,
         "passed": not failed,
-        "images": new["images"] + known["images"],
+        "images": new_counts["images"] + known_counts["images"],
         "p": p_value,
-        "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
-        if failed
-        else [],
+        "classes": [one["label"] for one in worst],
         "detail": _to_sentence("; ".join(texts)),
     }
 
@@ -303,15 +302,16 @@ def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
     less than `KNOWN_BEFORE` of them right.
     """
-    known, earlier = losses["known"], losses["class_lost"]
-    if known["missing"] is not None or earlier["missing"] is not None:
+    known_counts, earlier_counts = losses["known"], losses["class_lost"]
+    if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_right_now(one) for one in known["classes"])
-    names = {(one["label"], one["task"]) for one in known["classes"]}
-    counted = [one for one in earlier["classes"] if (one["label"], one["task"]) in names]
+    right_now = sum(_right_now(one) for one in known_counts["classes"])
+    names = {(one["label"], one["task"]) for one in known_counts["classes"]}
+    counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
     right, images = (sum(one[key] for one in counted) for key in ("before", "images"))
     is_known = images >= LEAST_OF_NEW and right >= KNOWN_BEFORE * images
-    return right_now, (right, images) if is_known and known["images"] >= LEAST_OF_NEW else None
+    is_enough = known_counts["images"] >= LEAST_OF_NEW
+    return right_now, (right, images) if is_known and is_enough else None
 
 
 def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:

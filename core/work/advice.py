@@ -292,17 +292,17 @@ def _say_worst(
 def _describe_confusion(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
 ) -> _Condition:
-    one, other = pair.labels
-    own = [task for task in tasks if pair.task in (0, task.number)]
-    more = _say_images(model, job, own, pair.labels, version.created_at)
+    first, second = pair.labels
+    pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
+    more = _say_images(model, job, pair_tasks, pair.labels, version.created_at)
     text = (
-        f"Version {version.number} takes {one} and {other} for each other: it answers "
-        f"{pair.taken[0]} of {pair.images[0]} held-out images of {one} with {other}, and "
-        f"{pair.taken[1]} of {pair.images[1]} the other way round. {more} If both are one thing, "
-        "start a model whose batches give them one label: labels that were learned cannot be "
-        "merged."
+        f"Version {version.number} takes {first} and {second} for each other: it answers "
+        f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
+        f"{pair.confused[1]} of {pair.images[1]} the other way round. {more} If both are one "
+        "thing, start a model whose batches give them one label: labels that were learned "
+        "cannot be merged."
     )
-    return _Condition(f"confused:{pair.task}:{one}|{other}", text)
+    return _Condition(f"confused:{pair.task}:{first}|{second}", text)
 
 
 def _say_images(

@@ -32,7 +32,7 @@ class Stored:
     bytes: int
 
 
-Kept = Mapping[tuple[Measured, int], Stored]
+StoredCells = Mapping[tuple[Measured, int], Stored]
 """Blob by version and task; all entries are the same blob."""
 
 
@@ -41,19 +41,19 @@ class Sealed:
     """Stored predictions of a result.
 
     Attributes:
-        kept: blob for each cell.
+        cells: blob for each cell.
         path: file of the blob.
         keys: new keys of tasks that had none.
     """
 
-    kept: Kept
+    cells: StoredCells
     path: Path
     keys: Mapping[int, str]
 
     @property
     def blob(self) -> Stored | None:
         """The blob; None if no cell lacks predictions."""
-        return next(iter(self.kept.values()), None)
+        return next(iter(self.cells.values()), None)
 
 
 def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Sealed:
@@ -96,7 +96,7 @@ def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, st
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def filter_retained(session: Session, model: Model, kept: Kept) -> Kept:
+def filter_retained(session: Session, model: Model, cells: StoredCells) -> StoredCells:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -104,12 +104,12 @@ def filter_retained(session: Session, model: Model, kept: Kept) -> Kept:
     gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
     query = select(Task.number).where(Task.model_id == model.id, gone)
     tasks = set(session.scalars(query))
-    return {key: stored for key, stored in kept.items() if key[1] not in tasks}
+    return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 
 
-def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> None:
+def write_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
     """Store the new keys of those tasks whose predictions cells refer to."""
-    for task in sorted({task for _, task in kept} & sealed.keys.keys()):
+    for task in sorted({task for _, task in cells} & sealed.keys.keys()):
         session.execute(
             update(Task)
             .where(Task.model_id == model.id, Task.number == task)
@@ -118,11 +118,11 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
 
 
 def fill_parent_cells(
-    session: Session, model: Model, parent: int, kept: Kept, found: JobResult
+    session: Session, model: Model, parent: int, cells: StoredCells, found: JobResult
 ) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
     new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
-    for (version, task), stored in kept.items():
+    for (version, task), stored in cells.items():
         change = (found.changes or {}).get(str(task))
         if version != "parent" or change is None or task not in new:
             continue
@@ -137,12 +137,12 @@ def fill_parent_cells(
         )
 
 
-def new_bytes(session: Session, model: Model, kept: Kept) -> int:
+def new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.
     """
-    blobs = {stored.sha256: stored.bytes for stored in kept.values()}
+    blobs = {stored.sha256: stored.bytes for stored in cells.values()}
     query = (
         select(Result.answers)
         .where(Result.model_id == model.id, Result.answers.in_(blobs))

@@ -45,9 +45,10 @@ def find_warning(
 
 def _is_ahead(baseline: Baseline) -> bool:
     total = baseline.all[1]
-    theirs, own = baseline.all[0] / total, baseline.own[0] / total
-    spread = ((theirs * (1 - theirs) + own * (1 - own)) / total) ** 0.5
-    return bool(theirs - own > max(MARGIN, SPREADS * spread))
+    baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
+    variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
+    spread = (sum(variances) / total) ** 0.5
+    return bool(baseline_accuracy - head_accuracy > max(MARGIN, SPREADS * spread))
 
 
 def _format_advice(
@@ -58,8 +59,8 @@ def _format_advice(
     It knows nothing of the earlier tasks, so it cannot continue this one.
     """
     if found.method.name == "analytic":
-        other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
-        patch = {"method": {"name": "analytic", "head": other}}
+        other_head = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
+        patch = {"method": {"name": "analytic", "head": other_head}}
         return f"Send the next batch with another head: {_next_batch(model, patch)}."
     sentences = []
     plain = found.network is None

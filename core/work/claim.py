@@ -384,7 +384,7 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
         job = lock_claimed_job(session, claim)
         job.report = done.report
         now = db.now(session)
-        for log_line in done.lines:
+        for log_line in done.log_lines:
             job_log.add_line(session, job.id, log_line, now)
         return change_state(session, job, Action.FINISH, now)
 

@@ -22,13 +22,13 @@ class ConfusedPair:
 
     Attributes:
         labels: the two classes.
-        taken: images of each class that are predicted as the other.
+        confused: images of each class that are predicted as the other.
         images: held-out images of each class.
         task: task of the classes if each task has its own, else 0.
     """
 
     labels: tuple[str, str]
-    taken: tuple[int, int]
+    confused: tuple[int, int]
     images: tuple[int, int]
     task: int = 0
 
@@ -83,4 +83,6 @@ def find_confused(
 
 def _least_share(pair: ConfusedPair) -> float:
     """Return the smaller share of confused images of the two classes."""
-    return min(confused / images for confused, images in zip(pair.taken, pair.images, strict=True))
+    return min(
+        confused / images for confused, images in zip(pair.confused, pair.images, strict=True)
+    )

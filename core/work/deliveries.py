@@ -77,13 +77,13 @@ class Outcome:
     Attributes:
         status: HTTP status; None without a response.
         error: reason of a failure; None if the delivery was accepted.
-        answer: beginning of the response's body.
+        response_body: beginning of the response's body.
         seconds: duration of the attempt.
     """
 
     status: int | None
     error: str | None
-    answer: str | None
+    response_body: str | None
     seconds: float
 
 
@@ -169,7 +169,7 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             now,
             outcome.status,
             outcome.error,
-            outcome.answer,
+            outcome.response_body,
         )
         hook.last_s = outcome.seconds
         if outcome.error is None:

@@ -47,7 +47,7 @@ class _Answering:
 
     number: int
     manifest: Manifest
-    answers: Mapping[int, str]
+    predictions: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Facts:
     """Rows of the database that the comparisons need.
 
     Attributes:
-        own: number of the job's task.
+        own_task: number of the job's task.
         tasks: tasks whose held-out images are still there.
         keys: keys that read stored predictions on them.
         production: None if production is version 0, which was taught nothing.
@@ -65,7 +65,7 @@ class _Facts:
 
     model: Model
     gate: GateOut
-    own: int
+    own_task: int
     tasks: set[int]
     keys: Mapping[int, str | None]
     parent: _Answering
@@ -225,7 +225,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         return _Facts(
             model=model,
             gate=gate,
-            own=claim.task_number or 0,
+            own_task=claim.task_number or 0,
             tasks=tasks,
             keys=keys,
             parent=versions[job.parent_version or 0],
@@ -296,7 +296,7 @@ class _Comparison:
     def count_all(self) -> Losses:
         """Return all counts."""
         for task in sorted(self._facts.tasks):
-            if task != self._facts.own and (part := self._open_part(task)) is not None:
+            if task != self._facts.own_task and (part := self._open_part(task)) is not None:
                 self._compare_with_production(part)
                 self._compare_with_best(part)
         production = self._facts.production
@@ -348,7 +348,7 @@ class _Comparison:
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
-        digest = version.answers.get(part.task)
+        digest = version.predictions.get(part.task)
         place = None
         if path is None and digest is not None:
             path = self._fetch_if_sound(digest)
@@ -457,14 +457,18 @@ class _Comparison:
 
     def _brings_classes(self) -> bool:
         """Return True if the batch brings new classes."""
-        labels = self._heads.get(self._facts.own) if self._heads else self._document.classes
-        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own))
+        labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
+        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own_task))
 
     def _own_batch(self) -> tuple[LossCount, LossCount]:
         """Count the batch's own held-out images: those of its new classes, and those of classes
         that production knows.
         """
-        part = self._open_part(self._facts.own) if self._facts.own in self._facts.tasks else None
+        part = (
+            self._open_part(self._facts.own_task)
+            if self._facts.own_task in self._facts.tasks
+            else None
+        )
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):

@@ -13,7 +13,7 @@ from core.line.row import best_before, keep_figures
 from core.matrix_row import Cell
 from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
-from core.work.answers import Kept
+from core.work.answers import StoredCells
 
 
 def write_measured(
@@ -23,7 +23,7 @@ def write_measured(
     results: Iterable[MeasuredCell],
     figures: Figures,
     deleted: Collection[int],
-    answers: Kept,
+    answers: StoredCells,
 ) -> None:
     """Store the measurements of a new version, and those of earlier versions on its task.
 
@@ -62,7 +62,7 @@ def _build_older_rows(
     model: Model,
     numbers: dict[str, int],
     measured: Collection[MeasuredCell],
-    answers: Kept,
+    answers: StoredCells,
 ) -> list[dict[str, object]]:
     """Return the rows of cells of earlier versions that do not exist yet."""
     older: dict[tuple[int, int], MeasuredCell] = {}
@@ -83,7 +83,7 @@ def _build_older_rows(
 
 
 def _build_row(
-    model: Model, version: int, cell: MeasuredCell, best: float | None, answers: Kept
+    model: Model, version: int, cell: MeasuredCell, best: float | None, answers: StoredCells
 ) -> dict[str, object]:
     """Return the row of a cell."""
     predictions = answers.get((cell.version, cell.task))

@@ -39,7 +39,7 @@ from core.work.fence import Claim, lock_claimed_job
 from core.work.held_out_features import BACKBONE, StoredFeatures, store_features, write_features
 from core.work.manifest import build_manifest
 from core.work.measured import write_measured
-from core.work.negative_flips import Beside
+from core.work.negative_flips import ProductionComparison
 from core.work.parent_parts import read_parts
 from core.work.result import PartFile, ResultFolder, read_result
 from core.work.totals import StoredTotals, store_totals, write_totals
@@ -76,7 +76,7 @@ class _Made:
     Attributes:
         folder: the result.
         parts: stored parts.
-        answers: new predictions.
+        predictions: new predictions.
         features: features of held-out images by task.
         totals: sums over all tasks, if the method has any.
         confused: pairs of classes that the version confuses.
@@ -84,7 +84,7 @@ class _Made:
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
-    answers: Sealed
+    predictions: Sealed
     features: dict[int, StoredFeatures]
     totals: StoredTotals | None
     confused: list[ConfusedPair]
@@ -148,7 +148,7 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
 
 
 def _try_publish(
-    db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside
+    db: Database, blobs: Blobs, claim: Claim, made: _Made, comparison: ProductionComparison
 ) -> Published | None:
     """Publish in one transaction.
 
@@ -161,16 +161,16 @@ def _try_publish(
         job = lock_claimed_job(session, claim)
         find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = line.lock_model(session, job.model_id)
-        if negative_flips.production_of(session, model.id) != beside.production:
+        if negative_flips.production_of(session, model.id) != comparison.production:
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
         number = model.next_version
         model.next_version = number + 1
         version = _add_version(session, model, task, job, number, document, stored, now)
-        size = version.bytes_new + _store_measurements(session, model, version, made, beside)
+        size = version.bytes_new + _store_measurements(session, model, version, made, comparison)
         version.gate = judge_version(session, model, version)
-        warned = find_warnings(session, model, job, version, document, beside, made.confused)
+        warned = find_warnings(session, model, job, version, document, comparison, made.confused)
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -202,22 +202,22 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
     files |= {features.sha256: features.path for features in made.features.values()}
     if made.totals is not None:
         files[made.totals.sha256] = made.totals.path
-    if made.answers.blob is not None:
-        files[made.answers.blob.sha256] = made.answers.path
+    if made.predictions.blob is not None:
+        files[made.predictions.blob.sha256] = made.predictions.path
     for sha256 in sorted(set(files) - references.find_used(session, list(files))):
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
 
 
 def _store_measurements(
-    session: Session, model: Model, version: Version, made: _Made, beside: Beside
+    session: Session, model: Model, version: Version, made: _Made, comparison: ProductionComparison
 ) -> int:
     """Store measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.filter_retained(session, model, made.answers.kept)
+    cells = answers.filter_retained(session, model, made.predictions.cells)
     size = answers.new_bytes(session, model, cells)
     write_measured(
         session,
@@ -228,11 +228,11 @@ def _store_measurements(
         _find_deleted_tasks(session, model),
         cells,
     )
-    answers.write_keys(session, model, made.answers, cells)
+    answers.write_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
     answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
-    measurements.insert_rows(session, model.id, version.number, beside.build_rows())
+    measurements.insert_rows(session, model.id, version.number, comparison.build_rows())
     return size
 
 
@@ -378,7 +378,7 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
         former: totals that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
-    stored |= {of.sha256 for of in (made.answers.blob, made.totals) if of is not None}
+    stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
         unused = sorted(stored - references.find_used(session, sorted(stored)))
     retention.drop_unused(db, blobs, unused)

@@ -99,8 +99,8 @@ def validate_archive(
         task = _fill_task(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for line in batch_lines.describe_decoded(made):
-            job_log.add_line(session, job.id, line, now)
+        for log_line in batch_lines.describe_decoded(made):
+            job_log.add_line(session, job.id, log_line, now)
         change_state(session, job, Action.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)

@@ -12,7 +12,7 @@ from core.work import biased_head
 from core.work.advice import advise_once
 from core.work.collapsed import warn_collapsed
 from core.work.confused_pairs import ConfusedPair
-from core.work.negative_flips import Beside
+from core.work.negative_flips import ProductionComparison
 
 
 def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
@@ -30,7 +30,7 @@ def find_warnings(
     job: Job,
     version: Version,
     found: JobResult,
-    beside: Beside,
+    comparison: ProductionComparison,
     confused: Sequence[ConfusedPair],
 ) -> list[str]:
     """Return the warnings of a version that was judged and is not yet published.
@@ -43,8 +43,8 @@ def find_warnings(
     passed = version.gate["passed"]
     stays = passed and model.production_follows and line.stays_behind(session, model, version)
     moves = passed and model.production_follows and not stays
-    production = version.number if moves else beside.production
-    warning_text = warn_collapsed(model, version, beside.features, production)
+    production = version.number if moves else comparison.production
+    warning_text = warn_collapsed(model, version, comparison.features, production)
     if warning_text is None:
         warning_text = biased_head.find_warning(
             model, version.number, found, {part.type for part in found.parts}

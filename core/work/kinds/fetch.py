@@ -57,24 +57,24 @@ def _run(work: Work) -> Done:
             turns.end_turn(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
-    lines: list[Line] = [
+    log_lines: list[Line] = [
         ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
-    return Done(None, lines)
+    return Done(None, log_lines)
 
 
 def _find_pretrained(work: Work, model: Model) -> Pretrained:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
-    known = load_catalogue(work.settings)["pretrained"]
+    entries = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
-        return imagenet_base.describe_weights(known[imagenet_base.MODEL])
-    if name not in known:
+        return imagenet_base.describe_weights(entries[imagenet_base.MODEL])
+    if name not in entries:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return pretrained_of(name, known[name])
+    return pretrained_of(name, entries[name])
 
 
 def _obtain_weights(
