@@ -6,7 +6,7 @@ as a strike. So nothing is taken until the database has responded for half a lea
 
 A database clock that is set forward has the same effect as an outage: all leases have run out, and
 workers renew them. One that is set back starts the half lease again; times in the far future are
-then corrected (`core.work.clock_jumps`).
+then corrected (`worker.clock_watch`).
 
 A worker reports since when the database has responded, and a new worker continues from there;
 otherwise workers that die young would all wait in vain. An outage may hide between a report and the

@@ -1,11 +1,14 @@
-"""Retention of a task's files, and their deletion.
+"""Retention of a task's files, and their deletion; removal of objects that nothing refers to.
 
 A file is first marked as deleted in its row; from then on nothing refers to it. Its blob is deleted
 if no other row refers to the same bytes. A crash in between leaves an unused blob, which the sweep
 removes.
 """
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
 
 from core.db import references
 from core.db.jobs import held_for_data
@@ -13,11 +16,12 @@ from core.db.session import Database
 from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Task
 from core.failpoints import hit_failpoint
-from core.store import Blobs
+from core.store import Blobs, Store
 
 DAY_S = 86_400.0
 COUNTS = "counts"
 """Value of `held_out`: retain only counts, and delete images once they are measured."""
+_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,29 @@ def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
             blobs.delete(sha256)
         hit_failpoint("sweep-uncommitted")
         return len(unused)
+
+
+def remove_unnamed(
+    db: Database,
+    store: Store,
+    prefix: str,
+    named: Callable[[Session, Collection[str]], set[str]],
+    grace_days: float,
+) -> None:
+    """Delete the objects below `prefix` without a row.
+
+    A process that died between store and database left them.
+
+    Args:
+        named: function that returns those of some keys that have a row.
+        grace_days: minimum age in days, since a younger object may be about to get its row.
+    """
+    with db.read() as session:
+        limit = db.now(session) - grace_days * DAY_S
+    old = [info.key for info in store.list(prefix) if info.modified < limit]
+    for start in range(0, len(old), _BATCH):
+        batch = old[start : start + _BATCH]
+        with db.read() as session:
+            named_keys = named(session, batch)
+        for key in set(batch) - named_keys:
+            store.delete(key)

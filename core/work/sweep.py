@@ -31,7 +31,7 @@ from core.db.tables import (
 from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import deliveries, open_uploads, retention, unnamed, uploads
+from core.work import deliveries, retention, uploads
 from core.work.claim import is_eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
@@ -102,11 +102,11 @@ def build_steps(
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
         "upload of a job that is over": lambda: uploads.forget_old(db, store),
-        "upload whose time is over": lambda: open_uploads.remove_expired(db, store),
-        "piece of an upload that nothing names": lambda: unnamed.remove_objects(
+        "upload whose time is over": lambda: uploads.remove_expired(db, store),
+        "piece of an upload that nothing names": lambda: retention.remove_unnamed(
             db, store, chunks.PREFIX, chunks.find_used, grace_days
         ),
-        "archive that nothing names": lambda: unnamed.remove_objects(
+        "archive that nothing names": lambda: retention.remove_unnamed(
             db, store, archives.PREFIX, archives.find_used, grace_days
         ),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),

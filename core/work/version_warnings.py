@@ -1,4 +1,4 @@
-"""The warnings of a new version: tasks that it lacks, and one piece of advice."""
+"""The warnings of a new version: tasks that it lacks, collapsed features, and advice."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,12 @@ from sqlalchemy.orm import Session
 from core.db.tables import Job, Model, Version
 from core.line import line, words
 from core.line.coverage import find_lacked_tasks, list_taught_tasks
+from core.line.features import find_last_good, say_shares
+from core.protocol.features import FeatureCount
 from core.protocol.job_result import JobResult
+from core.steps import LEFT_OPEN, Step
 from core.work import biased_head
 from core.work.advice import advise_once
-from core.work.collapsed import warn_collapsed
 from core.work.confused_pairs import ConfusedPair
 from core.work.negative_flips import ProductionComparison
 
@@ -54,3 +56,46 @@ def find_warnings(
     )
     one_class = words.one_class(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]
+
+
+def warn_collapsed(
+    model: Model, version: Version, found: FeatureCount | None, production: int | None
+) -> str | None:
+    """Return the warning that features have collapsed: both figures, and the last good version.
+
+    It advises nothing that uses the collapsed features: neither another head nor a model on them.
+    Return None if the features have not collapsed, or nothing was compared.
+
+    Args:
+        version: a version that was judged already.
+        production: the version in production once this one is published or held.
+    """
+    good = find_last_good(found)
+    if good is None:
+        return None
+    now, before = say_shares(good)
+    number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
+    return (
+        f"The features of version {version.number} have collapsed: a linear discriminant on them "
+        f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
+        f"last good version, {before}. {_go_on(version, number, path, production)} Then send the "
+        f"batch with a smaller learning rate or a method that leaves the features as they are, or "
+        f"start a model on the features of version {number}: "
+        f"{Step('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
+    )
+
+
+def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
+    move = {"version": good, "reason": LEFT_OPEN}
+    if production == good and not version.gate["passed"]:
+        return (
+            f"Go on from version {good}, which stays in production: discard this batch or learn "
+            f"it again."
+        )
+    if production is not None and production > good:
+        back = Step("POST", f"{path}/rollback", body=move)
+        return f"Go on from version {good}: roll production back to it with {back}."
+    return (
+        f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which "
+        f"moves the line to it."
+    )
