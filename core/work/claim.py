@@ -75,6 +75,14 @@ class Offer(NamedTuple):
     gpus: int = 1
 
 
+class _Claimant(NamedTuple):
+    """A worker that claims a job: its name, the seconds of its leases, and its resources."""
+
+    worker: str
+    lease_s: float
+    offer: Offer
+
+
 ANY_DEVICE = Offer()
 
 
@@ -183,7 +191,7 @@ def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVI
             if not _may_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
-            claimed = _record_claim(session, model, job, worker, now, lease_s, offer)
+            claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
             served = update(Owner).where(Owner.id == job.owner_id)
             # last, since it locks the owner's row
             session.execute(served.values(claimed_at=now, overtook=overtakes))
@@ -220,7 +228,7 @@ def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> 
 
 
 def _record_claim(
-    session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float, offer: Offer
+    session: Session, model: Model, job: Job, claimant: _Claimant, now: float
 ) -> Claim:
     """Record the claim in the job's row, and return it."""
     model.fence += 1
@@ -231,7 +239,8 @@ def _record_claim(
         if job.parent_version != model.head:
             _begin_from(session, model, job, task, now)
     job.attempt += 1
-    job.fence, job.worker, job.lease_until = model.fence, worker, now + lease_s
+    job.fence, job.worker = model.fence, claimant.worker
+    job.lease_until = now + claimant.lease_s
     job.not_before = None
     waited_s = now - job.created_at if job.started_at is None else None
     job.started_at = job.started_at or now
@@ -250,13 +259,13 @@ def _record_claim(
         task_id=job.task_id,
         task_number=job.task_number,
         fence=model.fence,
-        worker=worker,
+        worker=claimant.worker,
         attempt=job.attempt,
         state=state,
         parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
-        device=_run_on(job, offer),
+        device=_run_on(job, claimant.offer),
     )
 
 

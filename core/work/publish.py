@@ -37,13 +37,13 @@ from core.work.answers import Sealed
 from core.work.confused_pairs import ConfusedPair, count_confused
 from core.work.fence import Claim, lock_claimed_job
 from core.work.held_out_features import BACKBONE, StoredFeatures, store_features, write_features
-from core.work.manifest import build_manifest
-from core.work.measured import write_measured
+from core.work.manifest import JobRows, build_manifest
+from core.work.measured import Measurements, write_measured
 from core.work.negative_flips import ProductionComparison
 from core.work.parent_parts import read_parts
 from core.work.result import PartFile, ResultFolder, read_result
 from core.work.totals import StoredTotals, store_totals, write_totals
-from core.work.version_warnings import find_lacks, find_warnings
+from core.work.version_warnings import Findings, find_lacks, find_warnings
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,17 @@ class _Made:
     features: dict[int, StoredFeatures]
     totals: StoredTotals | None
     confused: list[ConfusedPair]
+
+
+@dataclass(frozen=True)
+class _Publishing:
+    """The publishing transaction: its session, the rows that it has locked, and its time."""
+
+    session: Session
+    model: Model
+    task: Task
+    job: Job
+    now: float
 
 
 def publish_result(
@@ -154,7 +165,7 @@ def _try_publish(
 
     Return None, without any change, if production is not the compared version.
     """
-    document, stored = made.folder.document, made.parts
+    document = made.folder.document
     with db.write() as session:
         references.lock_shared(session)
         _store_again(session, blobs, made)
@@ -165,12 +176,12 @@ def _try_publish(
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
-        number = model.next_version
-        model.next_version = number + 1
-        version = _add_version(session, model, task, job, number, document, stored, now)
+        publishing = _Publishing(session, model, task, job, now)
+        version = _add_version(publishing, document, made.parts)
         size = version.bytes_new + _store_measurements(session, model, version, made, comparison)
         version.gate = judge_version(session, model, version)
-        warned = find_warnings(session, model, job, version, document, comparison, made.confused)
+        findings = Findings(document, comparison, made.confused)
+        warned = find_warnings(session, model, job, version, findings)
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -180,7 +191,7 @@ def _try_publish(
         else:
             line.record_hold(session, model, task, now)
             owner_events.of_version(session, model, version, now)
-        _end_job(session, model, job, task, version, [*document.warnings, *warned], now)
+        _end_job(publishing, version, [*document.warnings, *warned])
         session.flush()
         line.judge_again(session, model, now)
         retention.mark_unneeded(model, task, published=version.status == "published", now=now)
@@ -189,7 +200,7 @@ def _try_publish(
             remove_predictions(session, model.id, task.number)
         stored_bytes.add_size(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
-        return Published(number, version.status)
+        return Published(version.number, version.status)
 
 
 def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
@@ -219,15 +230,8 @@ def _store_measurements(
     document = made.folder.document
     cells = answers.filter_retained(session, model, made.predictions.cells)
     size = answers.new_bytes(session, model, cells)
-    write_measured(
-        session,
-        model,
-        version,
-        document.results,
-        document,
-        _find_deleted_tasks(session, model),
-        cells,
-    )
+    measured = Measurements(document.results, document, cells)
+    write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
     answers.write_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
@@ -236,16 +240,10 @@ def _store_measurements(
     return size
 
 
-def _end_job(
-    session: Session,
-    model: Model,
-    job: Job,
-    task: Task,
-    version: Version,
-    warnings: list[str],
-    now: float,
-) -> None:
+def _end_job(publishing: _Publishing, version: Version, warnings: list[str]) -> None:
     """End the job: its state, its log lines, and the audit row."""
+    session, now = publishing.session, publishing.now
+    model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
         job_log.add_line(session, job.id, ("warning", text), now)
     production = negative_flips.production_of(session, model.id)
@@ -301,23 +299,18 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _add_version(
-    session: Session,
-    model: Model,
-    task: Task,
-    job: Job,
-    number: int,
-    found: JobResult,
-    stored: list[_Stored],
-    now: float,
-) -> Version:
-    """Add the version and its parts; its status is held until it is judged."""
+def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Stored]) -> Version:
+    """Add the next version and its parts; its status is held until it is judged."""
+    session, model = publishing.session, publishing.model
+    task, job = publishing.task, publishing.job
+    number = model.next_version
+    model.next_version = number + 1
     parent = line.version_of(session, model, job.parent_version or 0)
     base = line.version_of(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
     tasks = with_task(parent.manifest, task.number)
-    content = build_manifest(model, task, job, base, found, described, number, tasks)
+    content = build_manifest(JobRows(model, task, job, base), result, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
     existing = _find_known_digests(session, model, sizes)
     version = Version(
@@ -329,7 +322,7 @@ def _add_version(
         job_id=job.id,
         status="held",
         gate={"passed": False, "checks": []},
-        created_at=now,
+        created_at=publishing.now,
         manifest=without_figures(content),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),

@@ -1,6 +1,7 @@
 """The warnings of a new version: tasks that it lacks, collapsed features, and advice."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -17,6 +18,21 @@ from core.work.confused_pairs import ConfusedPair
 from core.work.negative_flips import ProductionComparison
 
 
+@dataclass(frozen=True)
+class Findings:
+    """Findings about a new version that its warnings are drawn from.
+
+    Attributes:
+        result: report of the job process.
+        comparison: counts against production and earlier versions.
+        confused: pairs of classes that the version confuses, the worst first.
+    """
+
+    result: JobResult
+    comparison: ProductionComparison
+    confused: Sequence[ConfusedPair]
+
+
 def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
     """Return sentences about tasks that were learned once but that the version was not taught."""
     missing_tasks = find_lacked_tasks(session, model, list_taught_tasks(version.manifest))
@@ -27,32 +43,23 @@ def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
 
 
 def find_warnings(
-    session: Session,
-    model: Model,
-    job: Job,
-    version: Version,
-    found: JobResult,
-    comparison: ProductionComparison,
-    confused: Sequence[ConfusedPair],
+    session: Session, model: Model, job: Job, version: Version, findings: Findings
 ) -> list[str]:
     """Return the warnings of a version that was judged and is not yet published.
 
     The first that applies: collapsed features, a biased head, or advice for its lineage.
-
-    Args:
-        confused: pairs of classes that it confuses, the worst first.
     """
     passed = version.gate["passed"]
     stays = passed and model.production_follows and line.stays_behind(session, model, version)
     moves = passed and model.production_follows and not stays
-    production = version.number if moves else comparison.production
-    warning_text = warn_collapsed(model, version, comparison.features, production)
+    production = version.number if moves else findings.comparison.production
+    warning_text = warn_collapsed(model, version, findings.comparison.features, production)
     if warning_text is None:
         warning_text = biased_head.find_warning(
-            model, version.number, found, {part.type for part in found.parts}
+            model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     advice = advise_once(
-        session, model, version, job, confused, says_other=warning_text is not None
+        session, model, version, job, findings.confused, says_other=warning_text is not None
     )
     one_class = words.one_class(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]

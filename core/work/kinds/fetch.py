@@ -213,11 +213,9 @@ def _make_version_zero(work: Work, blobs: Blobs, wanted: Pretrained, found: Weig
         if model.base_job is None:
             return
         part, origin = version_zero.of_weights(wanted, found)
-        normalise = version_zero.find_statistics(wanted, model)
+        start = version_zero.Start([part], origin, version_zero.find_statistics(wanted, model))
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
-        version_zero.add_version(
-            session, model, [part], origin, normalise, Mover("create"), seed=seed, now=now
-        )
+        version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
         model.base_job = None
         row = session.get_one(Weights, found.repository)
         row.revision, row.sha256, row.bytes = found.revision, found.sha256, found.bytes
