@@ -27,6 +27,7 @@ def worker() -> None:
     """
     folder = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data"))
     touched = folder / "worker-alive"
+    # Workers of other hosts may share the folder.
     for lost_mark in folder.glob(f"device-lost-{socket.gethostname()}_*"):
         if time.time() - lost_mark.stat().st_mtime <= MAX_AGE_S:
             raise OSError(f"device lost: {lost_mark.read_text().strip()}")

@@ -62,12 +62,14 @@ class ClockWatch:
         """
         with self._db.read() as session:
             database_s, monotonic_s = self._db.now(session), time.monotonic()
+        # Sweeps and chores look from different threads.
         with self._lock:
             moved_s = (
                 0.0
                 if self._last is None
                 else (database_s - self._last[0]) - (monotonic_s - self._last[1])
             )
+            # At the first look, the clock may have been set back while no worker was running.
             if self._last is None or moved_s < -JUMP_S:
                 self._bring_near()
             self._last = database_s, monotonic_s
@@ -121,6 +123,7 @@ def bring_near(session: Session, now: float, lease_s: float) -> int:
         update(Idempotency)
         .where(Idempotency.status.is_(None), Idempotency.created_at > ahead)
         .values(created_at=now),
+        # A report from the future would count as present until that time comes.
         delete(WorkerReport).where(WorkerReport.seen_at > ahead),
     )
     return sum(session.execute(change).rowcount for change in changes)  # type: ignore[attr-defined]

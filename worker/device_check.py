@@ -52,6 +52,7 @@ def check_device(asked: str) -> DeviceReport:
         asked: PERENNIAL_DEVICE: auto, cpu or cuda.
     """
     try:
+        # A broken device can hang or crash the process that opens it.
         done = helper_process.run_module("worker.device_check", asked, CHECK_S)
     except subprocess.TimeoutExpired:
         return without_cuda(f"The device does not answer within {CHECK_S:.0f} s.")
@@ -110,6 +111,7 @@ def _check_cuda() -> DeviceReport:
     if report["problem"] is not None:
         return report
     side = torch.ones(_SIDE, _SIDE, device="cuda")
+    # A whole number that float32 holds exactly, so that any difference is an error of the device.
     total = float((side @ side).sum())
     if total != float(_SIDE**3):
         report["problem"] = f"The GPU computes {total} where {_SIDE**3} is right."

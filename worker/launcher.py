@@ -129,6 +129,7 @@ class Launcher:
             return self._end_parts()
         finally:
             for part in self._parts:
+                # Whatever ends the launcher, its processes must not outlive it.
                 part.send_signal(signal.SIGKILL)
                 part.wait(time.monotonic() + 5.0)
 
@@ -165,6 +166,7 @@ class Launcher:
                     return 1
                 if time.monotonic() > until:
                     print_line(f"The {part.name} process did not stop in {limit_s:g} s: killed.")
+                    # Only a killed worker can leave an unfinished job, which then costs a strike.
                     clean = part.name == API and clean
                     part.send_signal(signal.SIGKILL)
                     until = time.monotonic() + 5.0
@@ -205,6 +207,7 @@ def is_taken(host: str, port: int) -> bool:
     """Return True if another process listens on a port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
+        # Lingering connections of an ended service (TIME_WAIT) do not keep the port in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

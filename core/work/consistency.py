@@ -187,6 +187,7 @@ def repair(
     objects are marked so that they are not used; other marks are removed.
     """
     for drift in found:
+        # The other kinds are left to the sweep and the reaper below.
         if drift.kind not in ("missing", "size", "digest"):
             continue
         area, _, name = drift.object.partition("/")
@@ -234,6 +235,7 @@ def _is_still_wrong(db: Database, store: Store, wanted: Named, kind: Kind) -> bo
     with db.read() as session:
         if not _is_named(session, wanted):
             return False
+    # The object may have been replaced or removed since the listing, as by a sweep.
     info = store.stat(wanted.key)
     if kind == "missing":
         return info is None
@@ -301,6 +303,7 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     key = Blobs.make_key(sha256)
     copy = blobs.sound_copy(sha256)
     with db.write() as session:
+        # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_exclusive(session)
         if copy is not None and references.find_used(session, [sha256]):
             store.put_file(key, copy)

@@ -45,6 +45,7 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
         references.lock_exclusive(
             session
         )  # one at a time, so that jobs of the same moment see each other
+        # The fence excludes an earlier attempt that died while it was exporting.
         leased = Job.state.in_(sorted(str(state) for state in LEASED))
         exporting_jobs = (
             select(func.count())
@@ -70,5 +71,6 @@ def end_turn(db: Database, claim: Claim) -> None:
             Job.id != claim.job_id,
         )
         session.execute(
+            # They would otherwise wait out their pause beside a free place.
             update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
         )

@@ -86,6 +86,7 @@ def _build_older_rows(
         Result.version.in_({version for version, _ in older}),
         Result.task.in_({task for _, task in older}),
     )
+    # A version is immutable, and so are its measurements: the first one stands.
     existing = {(version, task) for version, task in session.execute(query)}
     return [
         _build_row(model, key[0], cell, None, predictions)

@@ -119,12 +119,14 @@ def publish_result(
             `claim.explain_stop`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
+    # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published(db, claim)
     if done is None:
         result_folder = read_result(result)
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         stored = []
         for file in result_folder.parts:
+            # With the link, this machine need not download the parts for the next task.
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit_failpoint("part-stored")
         sealed, features = (
@@ -133,6 +135,7 @@ def publish_result(
         )
         totals = store_totals(blobs, result_folder)
         made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
+        # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _former_totals(db, claim)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
@@ -167,11 +170,13 @@ def _try_publish(
     """
     document = made.folder.document
     with db.write() as session:
+        # Until the transaction ends, no sweep deletes a blob that it is about to name.
         references.lock_shared(session)
         _store_again(session, blobs, made)
         job = lock_claimed_job(session, claim)
         find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = line.lock_model(session, job.model_id)
+        # The gate compares with production: counts against a replaced version are void.
         if negative_flips.production_of(session, model.id) != comparison.production:
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
@@ -193,11 +198,14 @@ def _try_publish(
             owner_events.of_version(session, model, version, now)
         _end_job(publishing, version, [*document.warnings, *warned])
         session.flush()
+        # The standing of this task has changed, which may let an older held version pass.
         line.judge_again(session, model, now)
         retention.mark_unneeded(model, task, published=version.status == "published", now=now)
         session.flush()
+        # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
             remove_predictions(session, model.id, task.number)
+        # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_size(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
         return Published(version.number, version.status)
@@ -216,6 +224,7 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
     if made.predictions.blob is not None:
         files[made.predictions.blob.sha256] = made.predictions.path
     for sha256 in sorted(set(files) - references.find_used(session, list(files))):
+        # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
 
@@ -253,6 +262,7 @@ def _end_job(publishing: _Publishing, version: Version, warnings: list[str]) -> 
     change_state(session, job, Action.PUBLISH, now, data)
     job.version = version.number
     job.error = None
+    # From here on they are garbage: their files are removed after the commit, or by a sweep.
     job.snapshot = job.anytime = None
     task.warnings = [*task.warnings, *(text for text in warnings if text not in task.warnings)]
     line.record_publish(session, model, version, now, job=job.id)
@@ -303,6 +313,7 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
     """Add the next version and its parts; its status is held until it is judged."""
     session, model = publishing.session, publishing.model
     task, job = publishing.task, publishing.job
+    # Taken in the publishing transaction: one that fails leaves no gap.
     number = model.next_version
     model.next_version = number + 1
     parent = line.version_of(session, model, job.parent_version or 0)

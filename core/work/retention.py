@@ -48,6 +48,7 @@ def find_due(
         now: seconds since 1970 by the database's clock.
         failed_days: days for which data of a failed or cancelled attempt stays for a retry.
     """
+    # A decoded dataset replaces its archive, so even an open job no longer needs that.
     if any(State(job.state) in UNFINISHED for job in jobs):
         return Due(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
@@ -69,6 +70,7 @@ def find_due(
     if held_back or states & {State.FAILED, State.CANCELLED}:
         gone = old and not model.keep_training_data
         return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
+    # A rejected batch cannot be retried, so nothing waits for its files.
     rejected = not model.keep_training_data
     return Due(archive=True, train=rejected, held_out=rejected)
 
@@ -108,6 +110,7 @@ def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
     if not digests:
         return 0
     with db.write() as session:
+        # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
         references.lock_exclusive(session)
         unused = sorted(set(digests) - references.find_used(session, digests))
         for sha256 in unused:
@@ -134,9 +137,12 @@ def remove_unnamed(
     with db.read() as session:
         limit = db.now(session) - grace_days * DAY_S
     old = [info.key for info in store.list(prefix) if info.modified < limit]
+    # The look-ups take some hundreds of keys at most.
     for start in range(0, len(old), _BATCH):
         batch = old[start : start + _BATCH]
         with db.read() as session:
+            # Looked up after the listing: an object that got its row meanwhile is found to be in
+            # use.
             named_keys = named(session, batch)
         for key in set(batch) - named_keys:
             store.delete(key)

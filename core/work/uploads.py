@@ -23,6 +23,8 @@ def forget(db: Database, store: Store, job_id: str) -> None:
         job = jobs.lock_job(session, job_id)
         if job is None or job.archive_key is None or State(job.state) not in TERMINAL:
             return
+        # The object goes first: a crash in between leaves a key without an object, which is deleted
+        # again.
         store.delete(job.archive_key)
         job.archive_key = None
 
@@ -48,6 +50,8 @@ def remove_expired(db: Database, store: Store) -> None:
             if not session.scalars(_select_expired(db.now(session), 1)).all():
                 return
         with db.write() as session:
+            # A locked row is just being taken by a request or another worker; the next round looks
+            # again.
             query = _select_expired(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
             keys = chunks.delete_uploads(session, ids)

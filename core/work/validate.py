@@ -88,6 +88,7 @@ def validate_archive(
     made = decode_batch(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
+    # A contradiction with an earlier task shows only now that the pixels are known.
     require_none(made.report)
     files = [made.train, made.held_out, made.traces]
     digests = [blobs.put_file(path, link=True)[0] for path in files]
@@ -95,6 +96,7 @@ def validate_archive(
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     hit_failpoint("ingest-stored")
     with db.write() as session:
+        # Until the transaction ends, no sweep deletes the blobs that it is about to name.
         references.lock_shared(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
@@ -201,6 +203,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
     if archive_key is None:
         return
     with db.write() as session:
+        # The lock keeps a submit with the same bytes from naming the archive while it is deleted.
         references.lock_exclusive(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = (
@@ -231,11 +234,13 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
             )
     task.classes = dict(made.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
+    # A retry decodes again, and must not lose what a person has accepted since.
     settled = task.report.get("settled")
     task.report = {**made.report, "settled": settled} if settled else made.report
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
     task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
     task.traces_bytes = made.traces.stat().st_size
+    # Stored features belong to the images of an earlier decoding.
     task.features_sha256 = task.features_bytes = task.features_key = None
     task.train_deleted_at = task.held_out_deleted_at = None
     return task
@@ -255,6 +260,7 @@ def _local_archive(
         try:
             local = store.local_path(key)
             if local is not None:
+                # The file is read in place, so it is verified before any of it is decoded.
                 require_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:

@@ -29,6 +29,7 @@ def stored_or_mine(
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
+        # A worker without the lease must not keep others from fetching.
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
         references.lock_exclusive(session)
@@ -47,6 +48,7 @@ def stored_or_mine(
         if row is None:
             row = Weights(repository=repository)
             session.add(row)
+        # If this worker dies, its lease ends and the job is leased no more, which frees the place.
         row.job_id = claim.job_id
         return None
 
@@ -61,5 +63,6 @@ def end_turn(db: Database, claim: Claim) -> None:
             Job.id != claim.job_id,
         )
         session.execute(
+            # They would otherwise wait out their pause, though the weights are there now.
             update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
         )
