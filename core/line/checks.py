@@ -291,6 +291,7 @@ def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
     """Return the check on learning as failed because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
+    # A check that fails has a reason, even if no image was measured.
     failed.pop("not_measured", None)
     return failed
 
@@ -356,6 +357,7 @@ def _build_measured(
     name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
 ) -> GateCheck:
     """Return the result of a check that was measured."""
+    # Classes that gained more than they lost did not cause the failure.
     worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
     if worst:
         text = f"{text}, most of {_format_wrong_classes(worst)}"
