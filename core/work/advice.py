@@ -91,6 +91,7 @@ def advise_once(
     """
     conditions = _find_conditions(session, model, version, job, confused)
     before = _read_given(session, model, version)
+    # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
     fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
     if fresh is not None:
@@ -118,6 +119,7 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
 def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
+    # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.share
     return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
 

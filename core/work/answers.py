@@ -68,6 +68,7 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_keys(session, job.model_id, {file.task for file in found.document.answers})
+    # Cells that have predictions keep them: a version's measurements never change.
     files = {
         (file.version, file.task): found.folder / file.file
         for file in found.document.answers
@@ -76,6 +77,7 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
     path = found.folder / _FILE
     if not files:
         return Sealed({}, path, {})
+    # One key for each task: its deletion makes all predictions on the task unreadable.
     drawn = {task: draw_key() for _, task in files if task not in keys}
     keys |= drawn
     names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}

@@ -64,6 +64,7 @@ def _format_advice(
         return f"Send the next batch with another head: {_next_batch(model, patch)}."
     sentences = []
     plain = found.network is None
+    # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
     again = "Or start" if sentences else "Start"

@@ -72,6 +72,7 @@ def find_confused(
         images[truth] += count
     for (first, second), count in answers.items():
         mutual = (count, answers.get((second, first), 0))
+        # Each pair is in the table twice, once in each direction.
         if first < second and all(
             confused >= LEAST_IMAGES and confused >= SHARE * images[row]
             for row, confused in zip((first, second), mutual, strict=True)

@@ -121,6 +121,7 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
     n_known: int | None = None
     if scenario == "class":
         classes = ancestor.classes or []
+        # Rows are compared as numbers, which only fits if the first classes are the same.
         if not classes or found.classes[: len(classes)] != classes:
             return None
         n_known = len(classes) if len(found.classes) > len(classes) else None
@@ -129,6 +130,7 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
         return None
     assert found.baseline_lda is not None
     mine: ByTask = found.baseline_lda.tasks
+    # On other tasks, a difference would be one of the tasks and not of the features.
     both = sorted(mine.keys() & ancestor.tasks.keys())
     right = sum(mine[task][0] for task in both)
     if n_known is not None and later is not None:

@@ -345,6 +345,7 @@ class _Comparison:
         cannot be compared.
         """
         old_names = self._names_of(version, part.task)
+        # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
@@ -356,6 +357,7 @@ class _Comparison:
         if path is None:
             return None
         rows, _ = open_answers(path, place)
+        # Other counts mean other images, which cannot be compared one by one.
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch_if_sound(self, digest: str) -> Path | None:
@@ -376,6 +378,7 @@ class _Comparison:
         if old_predictions is None:
             return
         old, n_known = old_predictions
+        # Among the classes that production knows, since each new class is one more wrong answer.
         best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
         self._forgotten.add_task(
@@ -441,6 +444,7 @@ class _Comparison:
         drifted = _Tally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
+            # Bonferroni's correction, as in the check.
             if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge(self._drifts[counts["task"]][0])
         why = (

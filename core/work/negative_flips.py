@@ -121,6 +121,7 @@ def _count_flips(
             task.number: task
             for task in session.scalars(select(Task).where(Task.model_id == model.id))
         }
+        # The job has compared the two on the same decoded images, so nothing is fetched.
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(number, _by_parent(number, found.document, retained_tasks))
@@ -180,6 +181,7 @@ def _by_answers(
         if task.number not in mine:
             continue
         _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        # By labels and not by rows: the two versions may number their classes differently.
         truth = np.array(task.labels, object)[labels]
         old_head = manifest.head_of(task.number)
         old_rows, _ = open_answers(blobs.fetch_file(task.predictions), task.place)

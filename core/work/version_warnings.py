@@ -50,6 +50,7 @@ def find_warnings(
     The first that applies: collapsed features, a biased head, or advice for its lineage.
     """
     passed = version.gate["passed"]
+    # The version is judged and not yet published, so its effect on production is foreseen here.
     stays = passed and model.production_follows and line.stays_behind(session, model, version)
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production

@@ -47,6 +47,7 @@ class Failed(Exception):
 def main() -> int:
     """Answer the request in the first line of stdin, and return the exit status."""
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
+    # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     try:
         _print_event(download_file(request))
@@ -56,6 +57,7 @@ def main() -> int:
         if disk.is_full(error):
             _print_event(DownloadFailed(kind="disk", detail="No space left"))
         else:
+            # The type alone: a message may contain an address or a token.
             _print_event(DownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
@@ -95,6 +97,7 @@ def _download_from_hub(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
         _print_event(DownloadBegun(path=path, bytes=size))
         _fetch_bytes(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
+            # Otherwise, every further attempt would resume the wrong file.
             path.unlink()
             raise Failed(
                 f"What came is not what the Hub names: the digest of {asked.file} is another one"
@@ -144,6 +147,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
         Failed: the hub names none, or in another form.
     """
     timeout_s = constants.HF_HUB_ETAG_TIMEOUT
+    # Large files are stored elsewhere, and only the hub's own response has the digest of the file.
     with hub.open_response("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as response:
         headers = response.headers
         own_size = None if response.is_redirect else headers.get("Content-Length")
@@ -153,6 +157,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
             .removeprefix("W/")
             .strip('"')
         )
+    # Both come from the hub, and the digest is what the bytes are trusted by.
     if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
         raise Failed(f"The Hub names neither bytes nor digest of {file}")
     return int(size), digest
@@ -190,12 +195,14 @@ def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: i
         "GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT
     ) as response:
         begins = response.headers.get("Content-Range", "")
+        # Bytes of another place would be appended to what is there.
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)
             if response.status_code == 206:
                 return
         for chunk in response.iter_bytes(CHUNK_BYTES):
             os.write(fd, chunk)
+            # Checked at each piece: a server could otherwise fill the disk.
             if os.fstat(fd).st_size > size:
                 raise Failed(f"The Hub sends more than the {size} bytes that it named")
 

@@ -56,6 +56,7 @@ def download_in_process(
         env=helper_process.build_environment(**hub),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        # What libraries print may contain addresses and tokens.
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -86,6 +87,7 @@ def _watch_download(
         if must_stop():
             raise Stopped
         if begun is not None:
+            # Measured on the file, since the process reports only its beginning and its end.
             previous_size, size = size, _read_file_size(begun.path)
             grew_at = time.monotonic() if size != previous_size else grew_at
             progress(size, begun.bytes)

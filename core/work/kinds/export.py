@@ -97,11 +97,13 @@ def _store_download(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tupl
     hit_failpoint("export-stored")
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is registered.
         find_next_state(job.state, Action.FINISH)
         references.lock_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (Export.version_id == asked.version_id, Export.format == asked.format)
+        # An earlier download of this version may still have its row.
         session.execute(delete(Export).where(*mine))
         now = work.db.now(session)
         session.add(

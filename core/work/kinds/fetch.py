@@ -92,11 +92,13 @@ def _obtain_weights(
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
+        # Copied, since storing moves the file and other workers may need it.
         shutil.copyfile(by_hand, file)
         origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
         file, revision = _download_weights(work, wanted)
         origin = f"The weights were downloaded from {wanted.repository} at {revision}"
+    # The size is known only now, and must count before the bytes are stored.
     _require_room(work, file.stat().st_size)
     try:
         _check_weights(file, expected)
@@ -204,6 +206,7 @@ def _make_version_zero(work: Work, blobs: Blobs, wanted: Pretrained, found: Weig
     """
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is made.
         find_next_state(job.state, Action.FINISH)
         references.lock_shared(session)
         # it was deleted as unused after it was stored
