@@ -6,6 +6,7 @@ version with its ancestors by shares, not image by image (`core.line.features`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 from core.flips import mcnemar_worse
@@ -55,6 +56,16 @@ _Judge = Callable[[Losses, float], GateCheck]
 
 
 _BEFORE = "the version was made before this was counted"
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of a check: the measured value, its p, and a sentence about the counts."""
+
+    value: float
+    p: float
+    failed: bool
+    text: str
 
 
 def check_losses(
@@ -133,7 +144,7 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
         f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
         "where only classes that both know may be answered"
     )
-    return _build_measured("forgotten", limit, share, failed, text, count, p)
+    return _build_measured("forgotten", limit, count, _Judged(share, p, failed, text))
 
 
 def _judge_confused(losses: Losses, limit: float) -> GateCheck:
@@ -150,9 +161,8 @@ def _judge_confused(losses: Losses, limit: float) -> GateCheck:
         f"{count['negative']} by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
-    return _build_measured(
-        "confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p
-    )
+    failed = share > limit and p < SIGNIFICANT
+    return _build_measured("confused", limit, count, _Judged(share, p, failed, text))
 
 
 def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
@@ -216,9 +226,9 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     )
     if len(drifted) > 1:
         text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
-    failed = bool(drifted)
     p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
-    check = _build_measured("drifted", limit, shares[first["task"]], failed, text, count, p)
+    judged = _Judged(shares[first["task"]], p, bool(drifted), text)
+    check = _build_measured("drifted", limit, count, judged)
     return {
         **check,
         "against": first["against"],
@@ -353,25 +363,25 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 }
 
 
-def _build_measured(
-    name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
-) -> GateCheck:
+def _build_measured(name: Check, limit: float, count: LossCount, judged: _Judged) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
-    worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
+    losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
+    worst = losing if judged.failed else []
+    text = judged.text
     if worst:
         text = f"{text}, most of {_format_wrong_classes(worst)}"
     return {
         "name": name,
         "limit": limit,
-        "value": value,
-        "passed": not failed,
+        "value": judged.value,
+        "passed": not judged.failed,
         "against": count["against"] or 0,
         "images": count["images"],
         "negative": count["negative"],
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
-        "p": p,
+        "p": judged.p,
         "detail": _to_sentence(text),
     }
 
