@@ -203,7 +203,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
     if archive_key is None:
         return
     with db.write() as session:
-        # The lock keeps a submit with the same bytes from naming the archive while it is deleted.
+        # One at a time: of two tasks that share an archive, the second must see that it is the last.
         references.lock_exclusive(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = (
