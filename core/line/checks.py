@@ -170,6 +170,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     count = losses["class_lost"]
     if count["missing"] is not None:
         return _build_unmeasured("class_lost", limit, count["missing"])
+    # A class that was mostly wrong before has little to lose.
     judged = [
         one
         for one in count["classes"]
