@@ -435,7 +435,7 @@ class Attempt:
         self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
         _count_end("rejected", reason.code)
 
-    def _hold_back(self, found: str) -> None:
+    def _hold_back(self, findings: str) -> None:
         """Reject the batch because of findings, with the request that learns it all the same.
 
         The request contains the recipe that the batch came with.
@@ -446,7 +446,7 @@ class Attempt:
         as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject(
             DataHeld(
-                f'{found} Nothing was learned, since the recipe says "data_report": "hold". '
+                f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
                 f"Correct the batch "
                 f"and send it again; or learn it as it is: {as_it_is}."
             )

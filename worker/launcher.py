@@ -173,22 +173,22 @@ class Launcher:
         return 0 if clean else 1
 
 
-def build_parts(told: Prepared, port: int) -> list[Part]:
+def build_parts(prepared: Prepared, port: int) -> list[Part]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
-        "PERENNIAL_DATA_DIR": told["data_dir"],
+        "PERENNIAL_DATA_DIR": prepared["data_dir"],
         "PERENNIAL_PORT": str(port),
         # glibc gives every thread an arena of its own; two suffice here and take far less memory.
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
     }
     api = [
         *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
-        *("--host", told["host"], "--port", str(port), "--http", "api.connection:Connection"),
+        *("--host", prepared["host"], "--port", str(port), "--http", "api.connection:Connection"),
         *("--no-access-log", "--log-level", "warning", "--no-server-header"),
         *("--timeout-graceful-shutdown", str(API_GRACE_S - 2)),
     ]
-    if told["embedded"]:
+    if prepared["embedded"]:
         worker = [sys.executable, "-m", "worker.loop"]
     else:
         worker = [sys.executable, *CELERY, "--loglevel", "WARNING"]

@@ -326,15 +326,15 @@ def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
-    if found is None:
+    if count is None:
         return _build_unmeasured(name, limit, _BEFORE)
-    collapsed = find_last_good(found, limit)
-    one = collapsed or find_best(found)
+    collapsed = find_last_good(count, limit)
+    one = collapsed or find_best(count)
     if one is None:
-        return _build_unmeasured(name, limit, str(found["missing"]))
+        return _build_unmeasured(name, limit, str(count["missing"]))
     now, before = say_shares(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"

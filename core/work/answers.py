@@ -56,7 +56,7 @@ class Sealed:
         return next(iter(self.cells.values()), None)
 
 
-def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Sealed:
+def store(db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]) -> Sealed:
     """Store the predictions of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -67,14 +67,14 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
             Result.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_keys(session, job.model_id, {file.task for file in found.document.answers})
+        keys = _read_keys(session, job.model_id, {file.task for file in result.document.answers})
     # Cells that have predictions keep them: a version's measurements never change.
     files = {
-        (file.version, file.task): found.folder / file.file
-        for file in found.document.answers
+        (file.version, file.task): result.folder / file.file
+        for file in result.document.answers
         if (older.get(file.version), file.task) not in stored_cells
     }
-    path = found.folder / _FILE
+    path = result.folder / _FILE
     if not files:
         return Sealed({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
@@ -120,12 +120,12 @@ def write_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCell
 
 
 def fill_parent_cells(
-    session: Session, model: Model, parent: int, cells: StoredCells, found: JobResult
+    session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
 ) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
-    new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
+    new = {cell.task: cell.correct for cell in result.results if cell.version == "new"}
     for (version, task), stored in cells.items():
-        change = (found.changes or {}).get(str(task))
+        change = (result.changes or {}).get(str(task))
         if version != "parent" or change is None or task not in new:
             continue
         session.execute(

@@ -189,10 +189,10 @@ def _escape_line(text: str) -> str:
     return _cut_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _join_fitting(lines: list[str]) -> str:
+def _join_fitting(paragraphs: list[str]) -> str:
     """Join as many whole lines as fit into a section."""
     text = ""
-    for paragraph in lines:
+    for paragraph in paragraphs:
         joined = f"{text}\n{paragraph}" if text else paragraph
         if len(joined) <= SECTION_CHARS:
             text = joined

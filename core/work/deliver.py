@@ -197,16 +197,16 @@ class Deliverer:
             "webhook-signature": " ".join(signed),
         }
 
-    def _run_guarded(self, what: str, work: Callable[[], object]) -> None:
+    def _run_guarded(self, action: str, work: Callable[[], object]) -> None:
         """Do a piece of work, and log errors so that the thread continues."""
         try:
             work()
         except (SQLAlchemyError, PerennialError, OSError) as error:
             if not self._failing:  # log only once per outage
-                log.warning("cannot deliver", doing=what, error=str(error).partition("\n")[0])
+                log.warning("cannot deliver", doing=action, error=str(error).partition("\n")[0])
             self._failing = True
         except Exception:
-            log.exception("cannot deliver", doing=what)
+            log.exception("cannot deliver", doing=action)
         else:
             self._failing = False
 

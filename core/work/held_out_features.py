@@ -48,11 +48,11 @@ def make_key(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def store_features(blobs: Blobs, found: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
+def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
     """Store the features of a result, by task."""
     stored: dict[int, StoredFeatures] = {}
-    for file in found.document.held_out_features:
-        path = found.folder / file.file
+    for file in result.document.held_out_features:
+        path = result.folder / file.file
         stored[file.task] = StoredFeatures(*blobs.put_file(path, link=True), path)
     return stored
 

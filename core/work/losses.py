@@ -192,16 +192,20 @@ class _Part:
 
 
 def count_losses(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult], production: int | None
+    db: Database,
+    blobs: Blobs,
+    claim: Claim,
+    result: ResultFolder[JobResult],
+    production: int | None,
 ) -> Losses | None:
     """Count the losses of a finished job's version, if its gate has a check for them.
 
     Args:
-        found: result of the job.
+        result: result of the job.
         production: number of the version in production.
     """
     facts = _read_facts(db, claim, production)
-    return None if facts is None else _Comparison(blobs, facts, found).count_all()
+    return None if facts is None else _Comparison(blobs, facts, result).count_all()
 
 
 def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
@@ -281,14 +285,14 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
 class _Comparison:
     """Comparison of the new version with others, task by task."""
 
-    def __init__(self, blobs: Blobs, facts: _Facts, found: ResultFolder[JobResult]) -> None:
+    def __init__(self, blobs: Blobs, facts: _Facts, result: ResultFolder[JobResult]) -> None:
         self._blobs = blobs
         self._facts = facts
-        self._document = found.document
+        self._document = result.document
         self._files: dict[tuple[str, int], Path] = {
-            (file.version, file.task): found.folder / file.file for file in found.document.answers
+            (file.version, file.task): result.folder / file.file for file in result.document.answers
         }
-        self._heads = {head.task: head.classes for head in found.document.heads}
+        self._heads = {head.task: head.classes for head in result.document.heads}
         self._forgotten, self._confused, self._classes = _Tally(), _Tally(), _Tally()
         self._drifts: dict[int, tuple[_Tally, TaskLoss]] = {}
         self._is_ranked = True

@@ -93,21 +93,21 @@ def production_of(session: Session, model_id: str) -> int | None:
 
 
 def compare_with_production(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
-    comparison = _count_flips(db, blobs, claim, found)
+    comparison = _count_flips(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         features = compare_features(
-            session, session.get_one(Model, job.model_id), job, found.document
+            session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_losses(db, blobs, claim, found, comparison.production)
+    losses = count_losses(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 
 def _count_flips(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
@@ -124,18 +124,20 @@ def _count_flips(
         # The job has compared the two on the same decoded images, so nothing is fetched.
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
-            return ProductionComparison(number, _by_parent(number, found.document, retained_tasks))
+            return ProductionComparison(number, _by_parent(number, result.document, retained_tasks))
         version = select(Version.manifest).where(
             Version.model_id == model.id, Version.number == number
         )
         manifest: Manifest = session.scalars(version).one()
         measured_tasks = _find_measured_tasks(session, model, number, tasks)
-    return ProductionComparison(number, _by_answers(blobs, number, manifest, measured_tasks, found))
+    return ProductionComparison(
+        number, _by_answers(blobs, number, manifest, measured_tasks, result)
+    )
 
 
-def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
+def _by_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
     """Return the counts that the job itself made against its parent."""
-    changes = [change for task, change in (found.changes or {}).items() if int(task) in tasks]
+    changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
 
 
@@ -167,15 +169,15 @@ def _by_answers(
     number: int,
     manifest: Manifest,
     measured_tasks: list[_MeasuredTask],
-    found: ResultFolder[JobResult],
+    result: ResultFolder[JobResult],
 ) -> Production:
     """Count flips by the stored predictions of production and those of the result."""
     mine = {
-        file.task: found.folder / file.file
-        for file in found.document.answers
+        file.task: result.folder / file.file
+        for file in result.document.answers
         if file.version == "new"
     }
-    heads = {head.task: head.classes for head in found.document.heads}
+    heads = {head.task: head.classes for head in result.document.heads}
     total = Flips()
     for task in measured_tasks:
         if task.number not in mine:
@@ -190,7 +192,7 @@ def _by_answers(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_flips(
-            old, _correct_mask(new_rows, heads.get(task.number, found.document.classes), truth)
+            old, _correct_mask(new_rows, heads.get(task.number, result.document.classes), truth)
         )
     return Production(number, total.negative, total.n)
 

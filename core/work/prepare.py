@@ -174,13 +174,13 @@ def _find_erased_tasks(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals(model: Model, parent: Version, parts: list[Part], asked: RecipeOut) -> str | None:
+def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: RecipeOut) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
     Args:
-        asked: the job's recipe. A method other than the parent's uses none of them.
+        recipe: the job's recipe. A method other than the parent's uses none of them.
     """
-    made_by, method = parent.manifest.method, asked.get("method")
+    made_by, method = parent.manifest.method, recipe.get("method")
     name = method.get("name") if isinstance(method, dict) else method
     # After a rollback the model's totals belong to another version than the parent.
     if made_by is None or made_by.name != name or model.totals_key != make_totals_key(parts):

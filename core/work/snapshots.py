@@ -125,13 +125,15 @@ def _resume_on(job: Job, claim: Claim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def next_number(known: StoredState | None, claim: Claim) -> int:
+def next_number(registered: StoredState | None, claim: Claim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:
-        known: state of the job at present.
+        registered: state of the job at present.
     """
-    return known.number + 1 if known is not None and known.fence == claim.fence else 1
+    return (
+        registered.number + 1 if registered is not None and registered.fence == claim.fence else 1
+    )
 
 
 def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:

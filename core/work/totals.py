@@ -41,11 +41,11 @@ def make_key(parts: Iterable[Part]) -> str:
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
-def store_totals(blobs: Blobs, found: ResultFolder[JobResult]) -> StoredTotals | None:
+def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
     """Store the totals of a result; return None if its method has none."""
-    if found.document.totals is None:
+    if result.document.totals is None:
         return None
-    path = found.folder / found.document.totals
+    path = result.folder / result.document.totals
     return StoredTotals(*blobs.put_file(path, link=True), path)
 
 

@@ -61,12 +61,12 @@ def remove_expired(db: Database, store: Store) -> None:
             return
 
 
-def _select_expired(now: float, most: int) -> Select[str]:
+def _select_expired(now: float, limit: int) -> Select[str]:
     """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return (
         select(Upload.id)
         .where(Upload.expires_at <= now, free)
         .order_by(Upload.expires_at)
-        .limit(most)
+        .limit(limit)
     )

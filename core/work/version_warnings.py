@@ -67,7 +67,7 @@ def find_warnings(
 
 
 def warn_collapsed(
-    model: Model, version: Version, found: FeatureCount | None, production: int | None
+    model: Model, version: Version, count: FeatureCount | None, production: int | None
 ) -> str | None:
     """Return the warning that features have collapsed: both figures, and the last good version.
 
@@ -78,7 +78,7 @@ def warn_collapsed(
         version: a version that was judged already.
         production: the version in production once this one is published or held.
     """
-    good = find_last_good(found)
+    good = find_last_good(count)
     if good is None:
         return None
     now, before = say_shares(good)

@@ -17,12 +17,12 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 def stored_or_mine(
-    db: Database, blobs: Blobs, claim: Claim, repository: str, most: int
+    db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
 ) -> Weights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
     Args:
-        most: maximum number of jobs that fetch weights at once.
+        limit: maximum number of jobs that fetch weights at once.
 
     Raises:
         PutOff: another job fetches these weights, or enough jobs are fetching.
@@ -41,9 +41,9 @@ def stored_or_mine(
         if theirs is not None:
             raise PutOff("another job brings the same weights", WAIT_S)
         fetching = select(func.count()).where(Weights.job_id.in_(under_way))
-        if (session.scalar(fetching) or 0) >= most:
+        if (session.scalar(fetching) or 0) >= limit:
             raise PutOff(
-                f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
+                f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
             )
         if row is None:
             row = Weights(repository=repository)

@@ -30,7 +30,7 @@ _EVENTS: dict[str, type[_Event]] = {
 
 
 def download_in_process(
-    asked: DownloadAsked,
+    request: DownloadAsked,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
@@ -61,7 +61,7 @@ def download_in_process(
     )
     try:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(asked.model_dump_json().encode() + b"\n")
+        process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
         return _watch_download(process, must_stop, progress, stall_s)
     finally:

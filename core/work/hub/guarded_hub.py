@@ -139,14 +139,14 @@ class GuardedHub:
             url = following
         raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
-    def _find_redirect(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
+    def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
         """Return the target of a redirect, or None if the response is none.
 
         Raises:
             HubRefused: the target is not allowed.
         """
-        location = answer.headers.get("Location")
-        if answer.status_code not in (301, 302, 303, 307, 308) or location is None:
+        location = response.headers.get("Location")
+        if response.status_code not in (301, 302, 303, 307, 308) or location is None:
             return None
         try:
             target = url.join(location)
