@@ -27,9 +27,10 @@ def worker() -> None:
     """
     folder = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data"))
     touched = folder / "worker-alive"
-    for lost in folder.glob(f"device-lost-{socket.gethostname()}_*"):
-        if time.time() - lost.stat().st_mtime <= MAX_AGE_S:
-            raise OSError(f"device lost: {lost.read_text().strip()}")
+    # Workers of other hosts may share the folder.
+    for lost_mark in folder.glob(f"device-lost-{socket.gethostname()}_*"):
+        if time.time() - lost_mark.stat().st_mtime <= MAX_AGE_S:
+            raise OSError(f"device lost: {lost_mark.read_text().strip()}")
     age_s = time.time() - touched.stat().st_mtime
     if age_s > MAX_AGE_S:
         raise OSError(f"{touched} was last touched {age_s:.0f} s ago")

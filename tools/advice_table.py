@@ -93,7 +93,7 @@ ENTRIES = (
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
-    Entry("collapsed", ("core/work/collapsed.py:warn_collapsed", "core/work/collapsed.py:_go_on"),
+    Entry("collapsed", ("core/work/version_warnings.py:warn_collapsed", "core/work/version_warnings.py:_go_on"),
           "features lost more than 10 points beside the best ancestor's",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',

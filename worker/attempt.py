@@ -103,6 +103,7 @@ class Attempt:
         self._tools = tools
         self._claim = claim
         self._stop = stop
+        # The fence is in the name: the files of two attempts at one job never mix.
         self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
         self._kind = KINDS[claim.kind]
         self._ends_at = float("inf")
@@ -153,8 +154,10 @@ class Attempt:
                     self._give_back("outage", str(error))
                 except ZygoteDied as error:
                     self._give_back("zygote", str(error))
+                # This counts: damage stays, and the job would be claimed again and again.
                 except StoreCorrupt as error:
                     self._requeue(error.code, error.detail, counts=True)
+                # With the lease gone, nothing may be recorded about the job any more.
                 except LeaseLost:
                     raise
                 except WeightsUnavailable as error:
@@ -162,6 +165,7 @@ class Attempt:
                 except PerennialError as error:
                     self._fail("data", error.detail)
                 except OSError as error:
+                    # A full disk is not the job's fault, and another worker may have room.
                     if disk.is_full(error):
                         self._give_back("disk", f"The worker's disk is full: {error}")
                         return
@@ -176,11 +180,13 @@ class Attempt:
                     self._fail("code", detail[:2000])
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+        # A task's archive is retained for a retry; such a job's own upload has no other use.
         if claim.task_id is None:
             self._forget_upload()
 
     def _run_kind(self) -> None:
         tools = self._tools
+        # The database's clock may be set; the limit of this attempt must not move with it.
         self._ends_at = time.monotonic() + self._left_s()
         work = Work(
             tools.db,
@@ -216,6 +222,7 @@ class Attempt:
         recorder = Recorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.record([LogEvent(level="warning", message=tools.device_warning)])
+        # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
         child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
         periods = Periods(
@@ -225,6 +232,7 @@ class Attempt:
             outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
+        # The kernel may refuse the allocation, or the watch end the process: one message for both.
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
             self._fail("memory", causes.explain_outgrown(bound, self._kind.advice))
@@ -270,6 +278,7 @@ class Attempt:
     def _conclude_outcome(self, outcome: Outcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
+            # A child may report a result and still be ended by force: the ending decides.
             case DoneEvent() if outcome.ending == "done":
                 return outcome.event.path
             case ErrorEvent() if outcome.ending == "error":
@@ -339,6 +348,7 @@ class Attempt:
                 if isinstance(error, SQLAlchemyError) and not is_outage(error):
                     raise
                 pause = next(pauses, None)
+                # The job is given back without a strike, and resumes from its last snapshot.
                 if pause is None:
                     raise
                 log.warning("cannot publish yet", error=type(error).__name__)
@@ -346,6 +356,7 @@ class Attempt:
                 while time.monotonic() < until:
                     if self._must_stop():
                         raise
+                    # Short steps, so that a cancellation is noticed within a pause of a minute.
                     time.sleep(0.1)
             else:
                 log.info(made.status, version=made.number)
@@ -386,10 +397,12 @@ class Attempt:
         try:
             uploads.forget(self._tools.db, self._tools.store, self._claim.job_id)
         except (SQLAlchemyError, PerennialError, OSError) as error:
+            # The job has ended already: an error here must not change how.
             log.warning("upload not deleted yet", error=type(error).__name__)
 
     def _wrong_state(self, error: WrongState) -> None:
         """Handle a pause or cancel that arrived between two checks."""
+        # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
             raise error
         self._record_stop()
@@ -422,7 +435,7 @@ class Attempt:
         self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
         _count_end("rejected", reason.code)
 
-    def _hold_back(self, found: str) -> None:
+    def _hold_back(self, findings: str) -> None:
         """Reject the batch because of findings, with the request that learns it all the same.
 
         The request contains the recipe that the batch came with.
@@ -433,7 +446,7 @@ class Attempt:
         as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject(
             DataHeld(
-                f'{found} Nothing was learned, since the recipe says "data_report": "hold". '
+                f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
                 f"Correct the batch "
                 f"and send it again; or learn it as it is: {as_it_is}."
             )
@@ -447,6 +460,7 @@ class Attempt:
             try:
                 return report()
             except SQLAlchemyError as error:
+                # A worker that shuts down cannot wait; its lease runs out instead.
                 if not is_outage(error) or self._stop():
                     raise
                 log.warning("cannot report the outcome yet", error=type(error).__name__)

@@ -37,18 +37,22 @@ The kernel's default is two hours.
 settings = Settings()
 app = Celery("perennial", broker=settings.resolved_broker_url or None, set_as_current=True)
 app.conf.update(
+    # A late acknowledgement would deliver a killed worker's message again and again.
     task_acks_late=False,
     task_reject_on_worker_lost=False,
     worker_disable_prefetch=True,
+    # A message that one busy worker holds back cannot wake another one.
     worker_prefetch_multiplier=1,
     worker_concurrency=1,
     worker_pool="solo",
     worker_soft_shutdown_timeout=settings.grace_s,
+    # The lease decides over a running job, not the connection to the broker.
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     worker_send_task_events=False,
     worker_enable_remote_control=True,
+    # The outcome of a job is in its row, and nobody reads a result.
     task_ignore_result=True,
     task_store_errors_even_if_ignored=False,
     task_track_started=False,
@@ -57,6 +61,7 @@ app.conf.update(
     accept_content=["json"],
     broker_connection_retry=True,
     broker_connection_retry_on_startup=True,
+    # The table is the queue: without a broker, a worker still has its chores to do.
     broker_connection_max_retries=None,
     broker_transport_options={
         "socket_keepalive": True,

@@ -83,6 +83,7 @@ class Zygote:
     """
 
     def __init__(self, command: Sequence[str] = COMMAND, inherited: Sequence[int] = ()) -> None:
+        # A socket and not a pipe: descriptors travel over it, and its closing ends the zygote.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(
@@ -131,6 +132,7 @@ class Zygote:
             ZygoteDied: no child could be started.
         """
         self.wait_ready()
+        # Other processes of this worker must not inherit the ends, or the pipes would never close.
         event_read, event_write = os.pipe2(os.O_CLOEXEC)
         control_read, control_write = os.pipe2(os.O_CLOEXEC)
         try:
@@ -142,6 +144,7 @@ class Zygote:
             os.close(control_write)
             raise ZygoteDied(str(error)) from error
         finally:
+            # The child has copies; with this one open, the pipe's end would never be seen.
             os.close(event_write)
             os.close(control_read)
         return Child(self, pid, event_read, control_write)
@@ -158,6 +161,7 @@ class Zygote:
 
     def close(self) -> None:
         """End the zygote and wait; a running child ends by its control pipe, not by this."""
+        # A closed socket is the request to end.
         self._socket.close()
         try:
             self._process.wait(CLOSE_S)
@@ -168,6 +172,7 @@ class Zygote:
     def _wait_for_pid(self, deadline: float) -> int:
         while True:
             message = self._read_message(deadline)
+            # Earlier children may end at any moment, and their statuses come in between.
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
@@ -230,6 +235,7 @@ class Child:
             self.ended = True
             return []
         *event_lines, self._buffer = (self._buffer + data).split(b"\n")
+        # A line without an end would otherwise fill the worker's memory.
         if len(self._buffer) > LINE_BYTES:
             self.kill()
             self._buffer = b""

@@ -94,6 +94,7 @@ class Chores:
             if name not in self._failing:  # once per outage, not once per round
                 log.warning("chore failed", chore=name, error=str(error).partition("\n")[0])
             self._failing.add(name)
+        # A mistake in one chore must not end the thread, or no job would be reaped any more.
         except Exception:
             log.exception("chore failed", chore=name)
         else:

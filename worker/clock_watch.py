@@ -2,22 +2,40 @@
 
 If the clock is set forward by a year, everything looks old. The clock may have been wrong before or
 be wrong now. Nothing is therefore removed for an hour, in which a person can read the warning and
-correct the clock. If the clock is set back, leases lie in the far future; these are corrected
-(`core.work.clock_jumps`).
+correct the clock.
+
+Leases, pauses and retries are times of the database's clock too. If that clock is set forward, all
+leases run out at once, and live workers renew them before others may take their jobs
+(`worker.reaper`). If it is set back, the lease of a dead worker would last until the old time comes
+again. A job that was put off for five seconds would wait as long. None of these times is ever
+further ahead than its own period, so one that is shows that the clock went back, and is corrected.
 """
 
 import threading
 import time
 
 import structlog
+from sqlalchemy import delete, update
+from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.work import clock_jumps
+from core.db.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerReport
+from core.work.deliveries import JITTER, RETRY_S
 
 log = structlog.get_logger(__name__)
 
 CALM_S = 3600.0
 """Seconds after a jump in which nothing is removed."""
+JUMP_S = 3600.0
+"""Seconds by which the clock must differ from a monotonic one to count as set.
+
+A smaller jump heals within an hour.
+"""
+HELD_S = 60.0
+"""Seconds for which an upload or webhook remains leased whose lease lay too far ahead.
+
+A live holder renews it.
+"""
 
 
 class ClockWatch:
@@ -44,16 +62,18 @@ class ClockWatch:
         """
         with self._db.read() as session:
             database_s, monotonic_s = self._db.now(session), time.monotonic()
+        # Sweeps and chores look from different threads.
         with self._lock:
             moved_s = (
                 0.0
                 if self._last is None
                 else (database_s - self._last[0]) - (monotonic_s - self._last[1])
             )
-            if self._last is None or moved_s < -clock_jumps.JUMP_S:
+            # At the first look, the clock may have been set back while no worker was running.
+            if self._last is None or moved_s < -JUMP_S:
                 self._bring_near()
             self._last = database_s, monotonic_s
-            if abs(moved_s) > clock_jumps.JUMP_S:
+            if abs(moved_s) > JUMP_S:
                 self._calm_until = monotonic_s + CALM_S
                 log.warning(
                     "the clock of the database was put forward or back: nothing is removed for an "
@@ -75,8 +95,35 @@ class ClockWatch:
     def _bring_near(self) -> None:
         """Correct times that lie too far ahead."""
         with self._db.write() as session:
-            changed_rows = clock_jumps.bring_near(session, self._db.now(session), self._lease_s)
+            changed_rows = bring_near(session, self._db.now(session), self._lease_s)
         if changed_rows:
             log.warning(
                 "times in a far future were brought near: the clock was put back", rows=changed_rows
             )
+
+
+def bring_near(session: Session, now: float, lease_s: float) -> int:
+    """Correct times that lie too far ahead, in the caller's transaction.
+
+    Return the number of changed rows.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
+        lease_s: seconds of the workers' claims.
+    """
+    ahead = now + JUMP_S
+    longest_s = RETRY_S[-1] * (1 + JITTER)
+    changes = (
+        update(Job).where(Job.lease_until > ahead + lease_s).values(lease_until=now + lease_s),
+        update(Job).where(Job.not_before > ahead).values(not_before=now),
+        update(Upload).where(Upload.held_until > ahead).values(held_until=now + HELD_S),
+        update(Webhook).where(Webhook.lease_until > ahead).values(lease_until=now + HELD_S),
+        update(Webhook).where(Webhook.due_at > ahead + longest_s).values(due_at=now),
+        update(Scrub).where(Scrub.lease_until > ahead + lease_s).values(lease_until=now + lease_s),
+        update(Idempotency)
+        .where(Idempotency.status.is_(None), Idempotency.created_at > ahead)
+        .values(created_at=now),
+        # A report from the future would count as present until that time comes.
+        delete(WorkerReport).where(WorkerReport.seen_at > ahead),
+    )
+    return sum(session.execute(change).rowcount for change in changes)  # type: ignore[attr-defined]

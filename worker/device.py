@@ -73,6 +73,7 @@ class DeviceWatch:
             self._thread = None
             self._adopt_report(self._report)
         elif self._check_at is not None and time.monotonic() >= self._check_at:
+            # In a thread, since a check may take minutes and the worker must still stop when asked.
             self._thread = threading.Thread(
                 target=self._run_check, name="device check", daemon=True
             )
@@ -111,6 +112,7 @@ class DeviceWatch:
         """Adopt the result of a check."""
         self._check_at = None
         problem = report["problem"]
+        # A worker falls back to the CPU only at its start, not after a loss.
         must_work = self._asked == "cuda" or self.device.problem is not None
         if problem is not None and must_work:
             self._give_up_device(problem)

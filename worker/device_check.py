@@ -45,14 +45,15 @@ class DeviceReport(TypedDict):
     total_bytes: int | None
 
 
-def check_device(asked: str) -> DeviceReport:
+def check_device(device: str) -> DeviceReport:
     """Run the check in a process of its own.
 
     Args:
-        asked: PERENNIAL_DEVICE: auto, cpu or cuda.
+        device: PERENNIAL_DEVICE: auto, cpu or cuda.
     """
     try:
-        done = helper_process.run_module("worker.device_check", asked, CHECK_S)
+        # A broken device can hang or crash the process that opens it.
+        done = helper_process.run_module("worker.device_check", device, CHECK_S)
     except subprocess.TimeoutExpired:
         return without_cuda(f"The device does not answer within {CHECK_S:.0f} s.")
     try:
@@ -73,11 +74,11 @@ def driver_version() -> str | None:
         return None
 
 
-def inspect_device(asked: str) -> DeviceReport:
+def inspect_device(device: str) -> DeviceReport:
     """Check the device in this process."""
     try:
         failpoints.fail_device()
-        if asked == "cpu":
+        if device == "cpu":
             return without_cuda(None)
         return _check_cuda()
     except Exception as error:  # noqa: BLE001 - any error of torch or the driver is reported
@@ -110,6 +111,7 @@ def _check_cuda() -> DeviceReport:
     if report["problem"] is not None:
         return report
     side = torch.ones(_SIDE, _SIDE, device="cuda")
+    # A whole number that float32 holds exactly, so that any difference is an error of the device.
     total = float((side @ side).sum())
     if total != float(_SIDE**3):
         report["problem"] = f"The GPU computes {total} where {_SIDE**3} is right."
@@ -168,9 +170,9 @@ def without_cuda(problem: str | None) -> DeviceReport:
     }
 
 
-def is_check_needed(asked: str) -> bool:
+def is_check_needed(device: str) -> bool:
     """Return True if a GPU is requested, or the machine has a driver for one."""
-    return asked == "cuda" or (asked == "auto" and machine.with_cuda())
+    return device == "cuda" or (device == "auto" and machine.with_cuda())
 
 
 if __name__ == "__main__":

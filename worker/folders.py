@@ -82,6 +82,7 @@ class WorkFolder:
             try:
                 if not _is_current(fd, folder):
                     continue  # removed and created again meanwhile, so its worker lives
+                # Jobs first: with the folder gone, nobody would find them before their lease ends.
                 if _is_dead(fd):
                     give_back(folder.name)
                 log.info("removing an abandoned work folder", folder=folder.name)
@@ -106,12 +107,14 @@ def read_identity(pid: int) -> Identity | None:
         # The name of the program is in parentheses and may contain spaces; state and start time
         # follow the last one.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # A zombie still has its number, but does nothing any more.
         if state in "ZX":
             return None
         return {
             "boot": _BOOT.read_text().strip(),
             "namespace": str(Path("/proc/self/ns/pid").readlink()),
             "pid": pid,
+            # Numbers of processes are reused; together with the start time they are unique.
             "started": fields[18],
         }
     except OSError:

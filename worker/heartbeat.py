@@ -57,6 +57,7 @@ class Heartbeat:
         trace: TracebackType | None,
     ) -> None:
         self._end.set()
+        # Otherwise, the end of each job would wait for the thread's pause.
         self._wake.set()
         self._thread.join()
 
@@ -97,6 +98,7 @@ class Heartbeat:
     def _update_state(self, question: Callable[[], State | None]) -> None:
         try:
             self._state = question()
+        # No answer is not a lost lease: the work goes on, and the fence guards every write.
         except (SQLAlchemyError, PerennialError, OSError) as error:
             if not self._failing:
                 log.warning("heartbeat not answered", error=type(error).__name__)

@@ -129,6 +129,7 @@ class Launcher:
             return self._end_parts()
         finally:
             for part in self._parts:
+                # Whatever ends the launcher, its processes must not outlive it.
                 part.send_signal(signal.SIGKILL)
                 part.wait(time.monotonic() + 5.0)
 
@@ -165,28 +166,29 @@ class Launcher:
                     return 1
                 if time.monotonic() > until:
                     print_line(f"The {part.name} process did not stop in {limit_s:g} s: killed.")
+                    # Only a killed worker can leave an unfinished job, which then costs a strike.
                     clean = part.name == API and clean
                     part.send_signal(signal.SIGKILL)
                     until = time.monotonic() + 5.0
         return 0 if clean else 1
 
 
-def build_parts(told: Prepared, port: int) -> list[Part]:
+def build_parts(prepared: Prepared, port: int) -> list[Part]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
-        "PERENNIAL_DATA_DIR": told["data_dir"],
+        "PERENNIAL_DATA_DIR": prepared["data_dir"],
         "PERENNIAL_PORT": str(port),
         # glibc gives every thread an arena of its own; two suffice here and take far less memory.
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
     }
     api = [
         *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
-        *("--host", told["host"], "--port", str(port), "--http", "api.connection:Connection"),
+        *("--host", prepared["host"], "--port", str(port), "--http", "api.connection:Connection"),
         *("--no-access-log", "--log-level", "warning", "--no-server-header"),
         *("--timeout-graceful-shutdown", str(API_GRACE_S - 2)),
     ]
-    if told["embedded"]:
+    if prepared["embedded"]:
         worker = [sys.executable, "-m", "worker.loop"]
     else:
         worker = [sys.executable, *CELERY, "--loglevel", "WARNING"]
@@ -205,6 +207,7 @@ def is_taken(host: str, port: int) -> bool:
     """Return True if another process listens on a port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
+        # Lingering connections of an ended service (TIME_WAIT) do not keep the port in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

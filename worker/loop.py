@@ -103,11 +103,13 @@ class Worker:
             min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
             {"reap": lambda: [ring(job_id) for job_id in self._note_reaped(self._reaper.reap())]},
         )
+        # On its own host, a dead worker's jobs need not wait for the end of their lease.
         self._abandoned = Chores(
             "abandoned folders",
             min(ABANDONED_S, settings.chores_s),
             {"give back jobs of dead workers": lambda: self._clear_abandoned(ring)},
         )
+        # A thread of its own: a sweep of a large store would hold up reaping and the health check.
         self._sweeps = Chores(
             "sweeps",
             max(SWEEP_S, settings.chores_s),
@@ -129,7 +131,9 @@ class Worker:
         Raises:
             SchemaOutdated: `alembic upgrade head` is missing.
         """
+        # Jobs under an outdated schema would fail half-way.
         require_current(self.db)
+        # Before the first claim, since a folder without a lock counts as a dead worker's.
         self._folder.open()
         self._serve_figures()
         self.ensure_zygote()
@@ -180,9 +184,11 @@ class Worker:
         """
         claimed = 0
         while not stop():
+            # With a broken device, a worker would fail one job after the other within seconds.
             if time.monotonic() < self._claims_from or not self._device.is_ready():
                 return claimed
             try:
+                # While the store is out, each claim would end like the last one.
                 if self._outages:
                     self.store.check()
                 claim = claims.claim_job(
@@ -233,6 +239,7 @@ class Worker:
         if problem is not None:
             lost_path.write_text(f"{self.name}: {problem}\n")
             return
+        # The file alone makes `deploy/health.py` report a lost device.
         lost_path.unlink(missing_ok=True)
         (self.settings.data_dir / ALIVE).touch()
 
@@ -372,6 +379,7 @@ def main() -> int:
         stack.callback(worker.close)
         listener = stack.enter_context(doorbell.open_listener(settings.data_dir))
         bell = _Bell(listener, worker.wake_attempt)
+        # After all imports and before any job: what exists now is never collected.
         freeze_imports()
         worker.start_chores()
         log.info("worker ready", worker=worker.name)

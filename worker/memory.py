@@ -59,7 +59,9 @@ class MemoryWatch:
             now = read_resident_bytes(self._child.pid)
             if now is None:
                 return
+            # Counted from the fork, since the pages shared with the zygote are not the job's.
             if now - start > self._limit:
+                # Set before the kill, so that the end of the process finds its reason.
                 self._over.set()
                 self._child.kill()
                 return

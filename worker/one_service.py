@@ -103,6 +103,7 @@ def held(data_dir: Path) -> Iterator[Lock | None]:
     try:
         yield Lock(file) if _wait_for_lock(file, data_dir) else None
     finally:
+        # The file stays: removing it would let two services hold locks on two files of one name.
         os.close(file)
 
 
@@ -121,6 +122,7 @@ def _wait_for_lock(file: int, data_dir: Path) -> bool:
             return True
         except BlockingIOError:
             pass
+        # Some network file systems have no locks; a service there must still start.
         except OSError:
             return False
         # a damaged file must not hide that the directory is in use

@@ -68,12 +68,14 @@ def replace_process(ranks: int, spec_path: str, out_fd: int, control_fd: int) ->
     # otherwise torchrun warns; a job sets its threads itself
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     job = ("-m", "worker.ranks", str(os.getpid()), spec_path)
+    # The process number stays the same, so the worker's descriptor still refers to the job.
     os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *job])
 
 
 def main(arguments: list[str]) -> int:
     """Run one rank; return the exit status."""
     parent, spec_path = int(arguments[0]), arguments[1]
+    # Otherwise, a rank would outlive a killed torchrun and keep its device.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return 1  # torchrun died before the signal could be set

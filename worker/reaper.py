@@ -6,7 +6,7 @@ as a strike. So nothing is taken until the database has responded for half a lea
 
 A database clock that is set forward has the same effect as an outage: all leases have run out, and
 workers renew them. One that is set back starts the half lease again; times in the far future are
-then corrected (`core.work.clock_jumps`).
+then corrected (`worker.clock_watch`).
 
 A worker reports since when the database has responded, and a new worker continues from there;
 otherwise workers that die young would all wait in vain. An outage may hide between a report and the
@@ -59,6 +59,7 @@ class Reaper:
                         workers.answers_since(session, now - self._gap_s, now) or now
                     )
                     self._answered_at = now
+            # A slow answer is an outage for others, too: their heartbeats waited as long.
             slow_s = time.monotonic() - begun
             if (
                 slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s
@@ -69,5 +70,6 @@ class Reaper:
                 return []
             return claims.reap_expired(self._db, now)
         except SQLAlchemyError:
+            # After an outage, living workers get half a lease to renew before their jobs are taken.
             self.answers_since = None
             raise

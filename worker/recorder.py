@@ -53,6 +53,7 @@ class Recorder:
             LeaseLost: the job belongs to another claim.
         """
         self._count_trained(events)
+        # Added before the write, so that an outage loses nothing.
         self._kept += [self._add_duration(event) for event in events]
         try:
             progress.record_events(self._db, self._claim, self._kept)
@@ -60,6 +61,7 @@ class Recorder:
             if not is_outage(error):
                 raise
             log.warning("progress waits for the database", events=len(self._kept))
+            # A long outage must not fill the memory of a worker whose job goes on.
             del self._kept[:-KEPT_EVENTS]
         else:
             self._kept = []
@@ -121,5 +123,6 @@ class Recorder:
             log.warning("state not kept", folder=path.name, error=type(error).__name__)
             return False
         finally:
+            # States can be large, and the next one replaces this in any case.
             shutil.rmtree(path, ignore_errors=True)
         return True

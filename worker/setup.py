@@ -32,6 +32,7 @@ def prepare_service(settings: Settings) -> Prepared:
     """
     db = Database(settings.resolved_database_url)
     try:
+        # The imports take seconds, in which the schema and the store are prepared.
         with torch_checked(settings):
             upgrade(db)
             open_store(settings).prepare()
@@ -86,6 +87,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    # The launcher reads the last line of the output, so nothing may follow it.
     print(json.dumps(prepared))
     return 0
 

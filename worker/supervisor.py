@@ -163,6 +163,7 @@ class _Watch:
     def _handle_events(self, events: list[JobEvent]) -> None:
         for event in events:
             if isinstance(event, SnapshotEvent):
+                # Progress up to the snapshot is recorded before it, in the child's order.
                 self._flush_events(force=True)
                 if not self._beat.lost:
                     self._recorder.snapshot(event)
@@ -202,6 +203,7 @@ class _Watch:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
                 self._force_end("stopped")
+        # An orderly stop makes a snapshot, so that the next attempt repeats no step.
         elif self._beat.asked is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.stop()
@@ -209,6 +211,7 @@ class _Watch:
         elif now > self._end_at:
             log.warning("job process has had its time", pid=self._child.pid)
             self._force_end("overtime")
+        # A process that hangs in a driver or a lock never ends by itself.
         elif now - self._heard_at > self._periods.stall_s:
             log.warning(
                 "job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at)
@@ -218,6 +221,7 @@ class _Watch:
             self._snapshot_at = float("inf")  # until this snapshot is complete
             self._child.snapshot()
         elif self._better and now >= self._anytime_at:
+            # One request at a time: the next waits for the answer to this one.
             self._anytime_at = float("inf")
             self._child.anytime()
 
@@ -227,6 +231,7 @@ class _Watch:
 
     def _flush_events(self, *, force: bool) -> None:
         now = time.monotonic()
+        # Under a lost lease, every write would be refused.
         if not self._waiting or self._beat.lost:
             return
         if force or self._news or now - self._recorded_at >= RECORD_S:

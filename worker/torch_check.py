@@ -60,6 +60,7 @@ def torch_checked(settings: Settings) -> Iterator[None]:
         yield
     finally:
         _require_passed(process)
+        # Only after the check has passed: a failed one is repeated at the next start.
         passed_file.touch()
 
 
@@ -141,6 +142,7 @@ def _compute_fingerprint() -> str:
     Nothing is imported for it.
     """
     digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
+    # Our own import code decides, too, whether the pair can be imported.
     digest.update(_SHIM.read_bytes())
     for name in _IMPORTS:
         spec = util.find_spec(name)

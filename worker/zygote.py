@@ -102,6 +102,7 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
                 for fd in (wake_read, wake_write):
                     os.close(fd)
                 _run_child(server, child_main, json.loads(data), fds)
+            # Only the child uses them; open here, they would hide its end from the worker.
             for fd in fds:
                 os.close(fd)
             _send_message(server, {"pid": pid})
@@ -113,6 +114,7 @@ def _run_child(
     """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
+        # Open in a job, the socket would hide the zygote's end from the worker.
         server.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -165,6 +167,7 @@ def _send_message(server: socket.socket, message: dict[str, object]) -> None:
 def main(arguments: list[str]) -> None:
     """Serve on the inherited descriptor that the first argument names."""
     server = socket.socket(fileno=int(arguments[0]))
+    # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
     child_main = preload()
     try:

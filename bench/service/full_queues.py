@@ -32,7 +32,7 @@ from core.requests import jobs, uploads
 from core.requests.actor import Actor
 from core.store.folder import FolderStore
 from core.work import claim as claims
-from core.work import open_uploads
+from core.work.uploads import remove_expired
 
 OF_OWNER = 100
 ROWS = 5000
@@ -106,7 +106,7 @@ def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
     with db.write() as session:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
     begun = time.perf_counter()
-    open_uploads.remove_expired(db, store)
+    remove_expired(db, store)
     print(
         f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True
     )

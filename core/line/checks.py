@@ -6,6 +6,7 @@ version with its ancestors by shares, not image by image (`core.line.features`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 from core.flips import mcnemar_worse
@@ -55,6 +56,16 @@ _Judge = Callable[[Losses, float], GateCheck]
 
 
 _BEFORE = "the version was made before this was counted"
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of a check: the measured value, its p, and a sentence about the counts."""
+
+    value: float
+    p: float
+    failed: bool
+    text: str
 
 
 def check_losses(
@@ -133,7 +144,7 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
         f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
         "where only classes that both know may be answered"
     )
-    return _build_measured("forgotten", limit, share, failed, text, count, p)
+    return _build_measured("forgotten", limit, count, _Judged(share, p, failed, text))
 
 
 def _judge_confused(losses: Losses, limit: float) -> GateCheck:
@@ -150,9 +161,8 @@ def _judge_confused(losses: Losses, limit: float) -> GateCheck:
         f"{count['negative']} by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
-    return _build_measured(
-        "confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p
-    )
+    failed = share > limit and p < SIGNIFICANT
+    return _build_measured("confused", limit, count, _Judged(share, p, failed, text))
 
 
 def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
@@ -160,6 +170,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     count = losses["class_lost"]
     if count["missing"] is not None:
         return _build_unmeasured("class_lost", limit, count["missing"])
+    # A class that was mostly wrong before has little to lose.
     judged = [
         one
         for one in count["classes"]
@@ -216,9 +227,9 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     )
     if len(drifted) > 1:
         text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
-    failed = bool(drifted)
     p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
-    check = _build_measured("drifted", limit, shares[first["task"]], failed, text, count, p)
+    judged = _Judged(shares[first["task"]], p, bool(drifted), text)
+    check = _build_measured("drifted", limit, count, judged)
     return {
         **check,
         "against": first["against"],
@@ -233,57 +244,56 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     The accuracy on known classes counts where production gets these classes right in earlier tasks:
     then the batch's labels contradict what was learned.
     """
-    new, known = losses["new"], losses["known"]
-    p_value = mcnemar_worse(known["negative"], known["positive"])
-    is_worse = known["missing"] is None and p_value < SIGNIFICANT
-    has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
-    if not has_new and known["missing"] is not None:
+    new_counts, known_counts = losses["new"], losses["known"]
+    p_value = mcnemar_worse(known_counts["negative"], known_counts["positive"])
+    is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
+    has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
+    if not has_new and known_counts["missing"] is not None:
         few = (
-            f"the batch has {_format_count(new['images'], 'held-out image')} of new classes, "
-            f"{LEAST_OF_NEW} are needed"
+            f"the batch has {_format_count(new_counts['images'], 'held-out image')} of new "
+            f"classes, {LEAST_OF_NEW} are needed"
         )
         return _build_unmeasured(
-            "learned_nothing", limit, few if new["images"] else str(new["missing"])
+            "learned_nothing", limit, few if new_counts["images"] else str(new_counts["missing"])
         )
-    share = new["positive"] / new["images"] if has_new else None
+    share = new_counts["positive"] / new_counts["images"] if has_new else None
     is_blank = share is not None and share <= limit
     right_known, known_before = _right_of_known(losses)
-    contradicts = known_before is not None and right_known <= limit * known["images"]
+    contradicts = known_before is not None and right_known <= limit * known_counts["images"]
     texts = []
     if has_new:
         texts.append(
-            f"of {_format_count(new['images'], 'held-out image')} of the batch's new classes it "
-            f"gets {new['positive']} right"
+            f"of {_format_count(new_counts['images'], 'held-out image')} of the batch's new "
+            f"classes it gets {new_counts['positive']} right"
         )
-    if known["missing"] is None:
+    if known_counts["missing"] is None:
         texts.append(
-            f"of the batch's {_format_count(known['images'], 'held-out image')} of known classes "
-            f"it gets {known['negative']} wrong that version {known['against']} gets right, and "
-            f"{known['positive']} right "
-            "that it gets wrong"
+            f"of the batch's {_format_count(known_counts['images'], 'held-out image')} of known "
+            f"classes it gets {known_counts['negative']} wrong that version "
+            f"{known_counts['against']} gets right, and {known_counts['positive']} right that it "
+            "gets wrong"
         )
     if contradicts and known_before is not None:
         right, images = known_before
         texts.append(
-            f"it gets {right_known} of them right, though version {known['against']} gets {right} "
-            f"of {_format_count(images, 'held-out image')} of these classes in earlier tasks "
-            f"right: are the labels swapped or "
+            f"it gets {right_known} of them right, though version {known_counts['against']} gets "
+            f"{right} of {_format_count(images, 'held-out image')} of these classes in earlier "
+            f"tasks right: are the labels swapped or "
             "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
             "Correct wrong labels and send the batch again"
         )
         if not is_blank:
-            share = right_known / known["images"]
+            share = right_known / known_counts["images"]
     failed = is_blank or is_worse or contradicts
+    worst = (new_counts if is_blank else known_counts)["classes"][:_NAMED] if failed else []
     return {
         "name": "learned_nothing",
         "limit": limit,
         "value": share,
         "passed": not failed,
-        "images": new["images"] + known["images"],
+        "images": new_counts["images"] + known_counts["images"],
         "p": p_value,
-        "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
-        if failed
-        else [],
+        "classes": [one["label"] for one in worst],
         "detail": _to_sentence("; ".join(texts)),
     }
 
@@ -292,6 +302,7 @@ def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
     """Return the check on learning as failed because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
+    # A check that fails has a reason, even if no image was measured.
     failed.pop("not_measured", None)
     return failed
 
@@ -303,26 +314,27 @@ def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
     less than `KNOWN_BEFORE` of them right.
     """
-    known, earlier = losses["known"], losses["class_lost"]
-    if known["missing"] is not None or earlier["missing"] is not None:
+    known_counts, earlier_counts = losses["known"], losses["class_lost"]
+    if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_right_now(one) for one in known["classes"])
-    names = {(one["label"], one["task"]) for one in known["classes"]}
-    counted = [one for one in earlier["classes"] if (one["label"], one["task"]) in names]
+    right_now = sum(_right_now(one) for one in known_counts["classes"])
+    names = {(one["label"], one["task"]) for one in known_counts["classes"]}
+    counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
     right, images = (sum(one[key] for one in counted) for key in ("before", "images"))
     is_known = images >= LEAST_OF_NEW and right >= KNOWN_BEFORE * images
-    return right_now, (right, images) if is_known and known["images"] >= LEAST_OF_NEW else None
+    is_enough = known_counts["images"] >= LEAST_OF_NEW
+    return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
-    if found is None:
+    if count is None:
         return _build_unmeasured(name, limit, _BEFORE)
-    collapsed = find_last_good(found, limit)
-    one = collapsed or find_best(found)
+    collapsed = find_last_good(count, limit)
+    one = collapsed or find_best(count)
     if one is None:
-        return _build_unmeasured(name, limit, str(found["missing"]))
+        return _build_unmeasured(name, limit, str(count["missing"]))
     now, before = say_shares(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
@@ -352,24 +364,25 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 }
 
 
-def _build_measured(
-    name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
-) -> GateCheck:
+def _build_measured(name: Check, limit: float, count: LossCount, judged: _Judged) -> GateCheck:
     """Return the result of a check that was measured."""
-    worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
+    # Classes that gained more than they lost did not cause the failure.
+    losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
+    worst = losing if judged.failed else []
+    text = judged.text
     if worst:
         text = f"{text}, most of {_format_wrong_classes(worst)}"
     return {
         "name": name,
         "limit": limit,
-        "value": value,
-        "passed": not failed,
+        "value": judged.value,
+        "passed": not judged.failed,
         "against": count["against"] or 0,
         "images": count["images"],
         "negative": count["negative"],
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
-        "p": p,
+        "p": judged.p,
         "detail": _to_sentence(text),
     }
 

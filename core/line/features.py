@@ -37,15 +37,15 @@ def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
-def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
+def find_last_good(count: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
     """Return the newest good ancestor that a version has collapsed against.
 
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
     no good start. If all of them had collapsed, the best one is returned.
     """
     worse = (
-        [one for one in found["ancestors"] if has_collapsed(one, limit)]
-        if found is not None
+        [one for one in count["ancestors"] if has_collapsed(one, limit)]
+        if count is not None
         else []
     )
     good = [one for one in worse if one["is_good"]]
@@ -56,9 +56,9 @@ def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureS
     )
 
 
-def find_best(found: FeatureCount) -> FeatureShare | None:
+def find_best(count: FeatureCount) -> FeatureShare | None:
     """Return the ancestor that is furthest ahead, or None if none was compared."""
-    return max(found["ancestors"], key=_accuracy_lead, default=None)
+    return max(count["ancestors"], key=_accuracy_lead, default=None)
 
 
 def say_shares(one: FeatureShare) -> tuple[str, str]:

@@ -23,14 +23,14 @@ class Place:
     Attributes:
         parent: number of the version that it was learned from.
         head: number of the version that the lineage continues from.
-        lost: tasks and classes that it lacks.
+        lacking: tasks and classes that it lacks.
         may_lose: True if the model allows lost tasks (`allow_lost_classes`).
         model: id of its model.
     """
 
     parent: int
     head: int
-    lost: Lost = field(default_factory=Lost)
+    lacking: Lost = field(default_factory=Lost)
     may_lose: bool = False
     model: str = ""
 
@@ -118,7 +118,7 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
             }
         checks.append(check)
     checks += check_losses(gate, metrics.losses, place.model, metrics.features, metrics.doubt)
-    lacking = place.lost
+    lacking = place.lacking
     checks.append(
         {
             "name": "lost_tasks",
@@ -129,6 +129,7 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
             "classes": list(lacking.classes),
         }
     )
+    # The head was moved by hand while the job ran, and publishing would undo that.
     in_line = place.parent == place.head
     checks.append(
         {

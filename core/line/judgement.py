@@ -99,4 +99,5 @@ def predicted_rise(session: Session, model_id: str, version: int) -> float | Non
     measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
     if measurement is None:
         return None
+    # Stored as null, since JSON has no infinity; it must fail every limit.
     return math.inf if measurement.value is None else measurement.value

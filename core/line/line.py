@@ -80,6 +80,7 @@ def publish_version(
     """
     version.status = "published"
     owner_events.of_version(session, model, version, now)
+    # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
     set_standing(task, Standing.LEARNED, now)
     _extend_retention(model, task, now)
@@ -160,6 +161,7 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
     if model.deleted_at is not None:
         return []
     query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
+    # A task that is being learned again will be judged by its new version.
     unfinished = open_tasks(session, model.id)
     passed = []
     for task in session.scalars(query.order_by(Task.number)).all():
@@ -167,6 +169,7 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
         if version is None:
             continue
         gate = judge_version(session, model, version)
+        # An equal verdict is not written again: each publish judges all held versions.
         if gate != version.gate:
             version.gate = gate
         if gate["passed"]:
@@ -203,6 +206,7 @@ def promote_version(
     if target.number < head and not is_held and _is_forward_move(session, model, target):
         point_alias(session, model, PRODUCTION, target.number, now, mover)
         return []
+    # A move back pins production: the next version would otherwise undo it within minutes.
     model.head, model.production_follows = target.number, settles or target.number >= head
     if is_held:
         target.status = "published"
@@ -289,6 +293,7 @@ def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
     )
     parents = {number: parent for number, parent in session.execute(query)}
     number: int | None = model.head
+    # Parents have smaller numbers than their children, so the walk ends.
     while number is not None and number > target.number:
         number = parents.get(number)
     return number == target.number

@@ -18,11 +18,11 @@ class Outlook:
 
     Attributes:
         missing: a sentence for each task that its version will lack.
-        others: reasons why the batch waits, and a note on a pinned production.
+        notes: reasons why the batch waits, and a note on a pinned production.
     """
 
     missing: list[str]
-    others: list[str]
+    notes: list[str]
 
 
 def build_outlook(session: Session, model: Model, head: Version | None) -> Outlook:

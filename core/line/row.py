@@ -18,6 +18,7 @@ _ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
 
 def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
     """Return the cells of a version by task."""
+    # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
     return {task: Cell(correct, total, best) for task, correct, total, best in cells}
 
@@ -38,6 +39,7 @@ def best_before(
     ):
         row = row_of(session, ancestor.model_id, ancestor.number)
         best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
+        # A cell carries the best value before it, so the newest one suffices.
         remaining -= row.keys()
         parent = select(Version).where(
             Version.model_id == ancestor.model_id, Version.number == ancestor.parent

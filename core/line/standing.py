@@ -46,6 +46,7 @@ def open_tasks(session: Session, model_id: str) -> dict[int, State]:
     query = select(Job.task_number, Job.state).where(
         Job.model_id == model_id, is_unfinished(Job.state)
     )
+    # Jobs beside the lineage have no task.
     return {number: State(state) for number, state in session.execute(query) if number is not None}
 
 

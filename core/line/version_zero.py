@@ -1,6 +1,7 @@
 """Version 0 of a model: the start of its first task, and the first target of its aliases."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -17,24 +18,29 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 """Origin of the weights as in the manifest: `init` for random ones, `base`, or both."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """Weights that a model starts from.
+
+    Attributes:
+        parts: parts whose blobs are stored; empty for random weights.
+        origin: origin of the weights.
+        normalise: pixel statistics of the base.
+    """
+
+    parts: Sequence[StoredPart]
+    origin: Origin
+    normalise: Normalisation | None
+
+
 def add_version(
-    session: Session,
-    model: Model,
-    parts: Sequence[StoredPart],
-    origin: Origin,
-    normalise: Normalisation | None,
-    mover: Mover,
-    *,
-    seed: int,
-    now: float,
+    session: Session, model: Model, start: Start, mover: Mover, *, seed: int, now: float
 ) -> Version:
     """Add version 0 with its parts and aliases.
 
     Args:
-        parts: parts whose blobs are stored; the caller holds the lock on references
-            (`core.db.references.share`).
-        origin: origin of the weights.
-        normalise: pixel statistics of the base.
+        start: weights of the version; the caller holds the lock on references
+            (`core.db.references.lock_shared`).
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """
@@ -49,12 +55,12 @@ def add_version(
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
         image=Image.from_json(model.image),
-        normalise=normalise,
+        normalise=start.normalise,
         classes=model.classes or [],
         heads=[],
         seed=seed,
-        parts=list(parts),
-        **origin,
+        parts=list(start.parts),
+        **start.origin,
     )
     version = Version(
         id=new_id("ver"),
@@ -66,14 +72,14 @@ def add_version(
         status="published",
         gate={"passed": True, "checks": []},
         manifest=manifest,
-        bytes=sum(part.bytes for part in parts),
+        bytes=sum(part.bytes for part in start.parts),
         bytes_new=0,
         created_at=now,
     )
     session.add(version)
     owner_events.of_version(session, model, version, now)
     session.flush()
-    for position, part in enumerate(parts):
+    for position, part in enumerate(start.parts):
         session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
     for alias in (LATEST, PRODUCTION):
         point_alias(session, model, alias, 0, now, mover)

@@ -140,9 +140,9 @@ def _explain_check(check: GateCheck) -> str:
         return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
     if name == "lost_tasks":
         classes = check["classes"]
-        what = f", so that it cannot name {join_words(classes, 20)}" if classes else ""
+        consequence = f", so that it cannot name {join_words(classes, 20)}" if classes else ""
         numbers = join_words([str(number) for number in check["tasks"]], 20)
-        return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{what}"
+        return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{consequence}"
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
         return (
@@ -156,7 +156,7 @@ def _explain_check(check: GateCheck) -> str:
             f"{limit:.3g} is asked for"
         )
     figure = "no finite number" if value is None else f"{value:.3g}"
-    what = {
+    quantity = {
         "max_forgetting": "forgetting of earlier tasks",
         "min_new_task": "accuracy on the new task",
         "min_acc": "mean accuracy over all tasks",
@@ -164,7 +164,7 @@ def _explain_check(check: GateCheck) -> str:
         "max_predicted_loss_rise": "the predicted rise of earlier tasks' loss",
     }.get(name, str(name))
     bound = "at most" if name.startswith("max_") else "at least"
-    return f"{what} is {figure}, {bound} {limit:.3g} is asked for"
+    return f"{quantity} is {figure}, {bound} {limit:.3g} is asked for"
 
 
 def explain_stop(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:

@@ -68,4 +68,5 @@ def is_suspect(message: str) -> bool:
 
 def _has_cuda_part(message: str, parts: tuple[str, ...]) -> bool:
     text = message.lower()
+    # Words such as "xid" also occur in messages that have nothing to do with a GPU.
     return any(part in text for part in _OF_CUDA) and any(part in text for part in parts)

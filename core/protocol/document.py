@@ -18,6 +18,7 @@ class Document(BaseModel):
     written again. Unknown fields are preserved.
     """
 
+    # A service that was rolled back must not lose fields that a newer one wrote.
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
 
     @classmethod
@@ -31,6 +32,7 @@ class Document(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         """Return the document in its stored form: the fields that were set, with unknown ones."""
+        # Without defaults, a document that is read and written again has the same bytes.
         return self.model_dump(mode="json", exclude_unset=True)
 
     def fields_to_json(self, names: Collection[str]) -> JsonObject:

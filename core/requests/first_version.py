@@ -13,7 +13,7 @@ from core.db.tables import Base, Model, Part, Version
 from core.errors import Invalid
 from core.line import version_zero
 from core.line.line import Mover
-from core.line.version_zero import Origin
+from core.line.version_zero import Origin, Start
 from core.protocol.answers.architecture import ImageOut, NormalisationOut
 from core.protocol.architecture import Normalisation
 from core.protocol.base import BaseVersion
@@ -60,7 +60,8 @@ def add_version_zero(
     """
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
     mover = Mover("create", actor.key_id)
-    version_zero.add_version(session, model, parts, origin, normalise, mover, seed=seed, now=now)
+    start = Start(parts, origin, normalise)
+    version_zero.add_version(session, model, start, mover, seed=seed, now=now)
 
 
 def _base_parts(

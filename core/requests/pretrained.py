@@ -146,12 +146,10 @@ def add_version_or_job(
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.of_weights(weights, stored)
-        normalise = version_zero.find_statistics(weights, model)
+        start = version_zero.Start([part], origin, version_zero.find_statistics(weights, model))
         mover = Mover("create", actor.key_id)
         seed = int(recipe.get("seed", 0))
-        version_zero.add_version(
-            session, model, [part], origin, normalise, mover, seed=seed, now=now
-        )
+        version_zero.add_version(session, model, start, mover, seed=seed, now=now)
         quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     if not terms.hub and weights.repository != imagenet_base.NAME:

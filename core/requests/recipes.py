@@ -83,4 +83,4 @@ def _resolve_recipe(
     head = line.start_of(session, model)
     ahead = build_outlook(session, model, head)
     applied = check_next_task(session, catalogue, model, head, resolved.recipe)
-    return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.others])
+    return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes])

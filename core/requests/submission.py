@@ -476,7 +476,7 @@ class Submission:
             *check_next_task(session, catalogue, model, head, resolved.recipe),
             *batch_report.one_class(session, model, batch.directory),
             *ahead.missing,
-            *ahead.others,
+            *ahead.notes,
         ]
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
 

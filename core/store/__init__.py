@@ -40,6 +40,7 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
         )
 
         address = S3Address.parse(url)
+        # Otherwise, the client would fall back on anonymous requests.
         if not settings.store_access_key or not settings.secret_key:
             raise ValueError(
                 "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"

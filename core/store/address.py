@@ -59,6 +59,7 @@ class S3Address:
                 ) from None
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         secure, region = options.pop("secure", "1"), options.pop("region", "us-east-1")
+        # A misspelt `secure` would otherwise go unnoticed.
         if options or secure not in ("0", "1") or not _REGION.fullmatch(region):
             raise ValueError(
                 f"PERENNIAL_STORE_URL knows the options secure=0|1 and region: {_FORM}."

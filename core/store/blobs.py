@@ -86,6 +86,7 @@ class Blobs:
     @staticmethod
     def make_key(sha256: str) -> str:
         """Return the store key of a digest (64 lower-case hexadecimal digits, else ValueError)."""
+        # A digest becomes part of a path, so anything else is refused.
         if not _SHA256.fullmatch(sha256):
             raise ValueError(f"not a sha256: {sha256[:80]!r}")
         return f"blobs/{sha256[:2]}/{sha256}"
@@ -103,9 +104,11 @@ class Blobs:
         key = self.make_key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.has(key)
+        # An object that nobody has verified lately may be damaged, and correct bytes repair it.
         if marked or info is None or info.size != size or not self._is_remembered(info):
             tag = self._store.put_file(key, path, move=move)
             if marked and self._marks is not None:
+                # At once, since downloads and jobs refuse the blob as long as it is marked.
                 self._marks.remove(key)
             VERIFIED.add(self._name_object(key), tag)
         if move:
@@ -179,6 +182,7 @@ class Blobs:
             self.require_sound(sha256)
             return local
         cached = self._locate_cached(sha256)
+        # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
             if cached.is_file():
                 if _is_sound_copy(sha256, cached):
@@ -209,6 +213,7 @@ class Blobs:
         """Remove the blob from the store and the cache, if present."""
         key = self.make_key(sha256)
         self._store.delete(key)
+        # The same bytes may be stored again later, and must be verified then.
         VERIFIED.drop(self._name_object(key))
         self.drop_copy(sha256)
 
@@ -265,7 +270,9 @@ class Blobs:
 
     def _download(self, sha256: str, target: Path) -> None:
         info = self._store.stat(self.make_key(sha256))
+        # The tag was read before: if the object is replaced meanwhile, the new one is not trusted.
         chunks = self.read(sha256)
+        # Renamed into place when it is whole, so that other processes never see half a blob.
         temporary = target.with_name(f".{secrets.token_hex(16)}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -288,6 +295,7 @@ class Blobs:
 
         A trim looks at every file, of which an old model has thousands.
         """
+        # The first trim is due at once: what earlier processes have cached is unknown.
         if self._untrimmed is not None:
             self._untrimmed += size
             if self._untrimmed < self._cache_bytes // TRIM_PARTS:
@@ -328,6 +336,7 @@ def require_digest(store: Store, key: str, sha256: str) -> None:
         info = store.stat(key)
         if info is not None and VERIFIED.has(name, info.tag):
             return
+        # Forgotten before the bytes are read: if that fails, nothing is trusted.
         VERIFIED.drop(name)
         digest = hashlib.sha256()
         for chunk in store.read(key):
@@ -385,6 +394,7 @@ def _record_use(path: Path) -> None:
     The modification time stays as it is, because it shows whether the bytes changed.
     """
     try:
+        # Mount options such as noatime keep reads from updating the access time.
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         VERIFIED.retag(str(path), file_tag(path.stat()))
     except FileNotFoundError:
@@ -405,6 +415,7 @@ def _hash_file(path: Path) -> tuple[str, int]:
     buffer = bytearray(CHUNK_BYTES)
     view = memoryview(buffer)
     size = 0
+    # One buffer for the whole file, since Python's own would copy every byte once more.
     with path.open("rb", buffering=0) as handle:
         while count := handle.readinto(buffer):
             digest.update(view[:count])

@@ -53,8 +53,10 @@ class FolderStore:
         # error, not an outage.
         with path.open("rb") as source, self._translate_errors():
             if move and os.fstat(source.fileno()).st_dev == self._read_device():
+                # A rename may reach the disk before the content of its file.
                 os.fsync(source.fileno())
                 self._into_place(path, target)
+                # Otherwise, a power cut could bring back the source beside the stored object.
                 _sync_folder(path.parent)
                 return _tag_of(target)
             with self._incoming_file() as (temporary, handle):
@@ -132,12 +134,14 @@ class FolderStore:
         with self._translate_errors():
             try:
                 with os.scandir(self.root / folder) as entries:
+                    # Read at once: the folder must not stay open while the caller works.
                     children = [
                         (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries
                     ]
             except (FileNotFoundError, NotADirectoryError):
                 return
         for name, is_folder in sorted(children):
+            # Files that are still being written are no objects.
             if name.startswith("."):
                 continue
             key = f"{folder}/{name}" if folder else name
@@ -163,6 +167,7 @@ class FolderStore:
         """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
         with self._translate_errors():
             file_system = os.statvfs(self.root)
+        # A full disk lets the test of permissions pass and every write fail.
         if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
             raise NoSpace(f"There is no room left for the store's folder {self.root}.")
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
@@ -224,6 +229,7 @@ class FolderStore:
                 if not source.exists() or (target.parent.exists() and not target.parent.is_dir()):
                     raise
                 continue
+            # A new folder's entry is in its parent, so each of them must reach the disk.
             for folder in changed:
                 _sync_folder(folder)
             return
@@ -264,6 +270,7 @@ def _copy_file(source: BinaryIO, target: BinaryIO) -> None:
                 target.fileno(), source.fileno(), None, min(remaining, _COPY_BYTES)
             )
         if copied == 0:
+            # Without this, the loop would never end.
             raise OSError(0, "the source became shorter while it was stored")
         remaining -= copied
 

@@ -116,6 +116,7 @@ def checked_key(key: str) -> str:
     """Return `key` unchanged; raise ValueError unless it is made of plain path segments."""
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise ValueError(f"not a store key: {key[:80]!r}")
+    # No key may lead out of the folder, or to the files that are being written.
     if any(not part or part.startswith(".") for part in key.split("/")):
         raise ValueError(f"not a store key: {key[:80]!r}")
     return key

@@ -136,6 +136,7 @@ class S3Store:
         self.address = address
         self._patience = patience or Patience()
         self._client = _make_client(address, access_key, secret_key, self._patience)
+        # A check must answer within seconds, without the retries of other calls.
         self._check_client = _make_client(address, access_key, secret_key, CHECK_PATIENCE)
 
     def __repr__(self) -> str:
@@ -156,6 +157,7 @@ class S3Store:
 
     def _put_object(self, name: str, handle: BinaryIO, size: int) -> str:
         """Store an object and return its ETag."""
+        # S3 takes 10,000 parts at most, so parts of a very large file are larger.
         part = max(PART_BYTES, -(-size // MAX_PARTS))
         # If the response that completes a multipart upload is lost, the client repeats the request
         # and the server answers NoSuchUpload, although the object may exist. Sending the whole
@@ -184,6 +186,7 @@ class S3Store:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         checked_range(offset, length)
         name = self._name_object(key)
+        # For the client, a length of 0 means the rest of the object.
         if length == 0:
             if self.stat(key) is None:
                 raise _build_missing_error(key)
@@ -200,6 +203,7 @@ class S3Store:
         with self._translate_errors():
             try:
                 response = self._client.get_object(self.address.bucket, name, offset, length or 0)
+                # Without a length, a connection that breaks looks like the end of the object.
                 if "content-length" not in response.headers or (
                     (offset or length) and response.status != 206
                 ):
@@ -224,6 +228,7 @@ class S3Store:
                 try:
                     chunk = response.read(min(CHUNK_BYTES, end - offset), decode_content=False)
                     if not chunk:
+                        # No bytes before the announced end: the server closed the connection.
                         raise HTTPError("the answer ended early")
                 except (HTTPError, OSError) as error:
                     failures += 1
@@ -232,6 +237,7 @@ class S3Store:
                         raise self._build_outage_error(error) from error
                     time.sleep(self._patience.pause_s * 2**failures)
                     resumed = self._start_download(key, name, offset, end - offset)
+                    # The rest of another object must not be appended to the first part of this one.
                     if resumed is None or resumed.headers.get("etag") != etag:
                         raise StoreCorrupt(
                             f"The stored object {key} changed while it was read."
@@ -243,6 +249,7 @@ class S3Store:
                     # A connection that breaks before this many bytes counts as one more failure.
                     failures = 0
                 yield chunk
+            # Only a response that was read to its end leaves a connection that can be used again.
             response.release_conn()
         finally:
             response.close()
@@ -281,6 +288,7 @@ class S3Store:
         objects = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
         while True:
             with self._translate_errors():
+                # The pages are requested while they are read, so errors come here and not above.
                 item = next(objects, None)
             if item is None:
                 return
@@ -300,6 +308,7 @@ class S3Store:
             ValueError: another lifetime, or a header that S3 does not let a URL set.
         """
         name = self._name_object(key)
+        # A signed URL cannot be revoked with the key of its owner, so it lives for minutes only.
         if not 1 <= seconds <= PRESIGN_MAX_S:
             raise ValueError(f"a signed URL lives 1 to {PRESIGN_MAX_S} seconds, not {seconds}")
         fixed: dict[str, str] = {}
@@ -371,6 +380,7 @@ class S3Store:
         if isinstance(error, MaxRetryError) and error.reason is not None:
             error = error.reason
         if isinstance(error, S3Error):
+            # The code alone, since a message may contain a key or a signed URL.
             reason = error.code or "an error without a code"
         elif isinstance(error, (ServerError, InvalidResponseError)):
             reason = f"HTTP status {_read_status(error)}"

@@ -78,6 +78,7 @@ def _measure_operation(operation: str) -> Iterator[None]:
     begin = time.perf_counter()
     try:
         yield
+    # Other errors are mistakes in the code, and no failures of the store.
     except PerennialError as error:
         STORE_FAILURES.labels(operation, error.code).inc()
         raise

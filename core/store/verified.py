@@ -28,6 +28,7 @@ class Verified:
         """Return whether `name` was verified recently with the same tag."""
         with self._lock:
             verified_tag, at = self._found.get(name, ("", 0.0))
+        # Empty tags of unknown objects are equal to each other, and prove nothing.
         return bool(tag) and verified_tag == tag and time.monotonic() - at < self.age_s
 
     def add(self, name: str, tag: str) -> None:
@@ -41,6 +42,7 @@ class Verified:
     def retag(self, name: str, tag: str) -> None:
         """Replace an entry's tag after this process changed a file's times but not its bytes."""
         with self._lock:
+            # Without a new time: changing the file's times verifies nothing.
             if name in self._found:
                 self._found[name] = (tag, self._found[name][1])
 

@@ -91,6 +91,7 @@ def advise_once(
     """
     conditions = _find_conditions(session, model, version, job, confused)
     before = _read_given(session, model, version)
+    # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
     fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
     if fresh is not None:
@@ -118,6 +119,7 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
 def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
+    # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.share
     return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
 
@@ -292,17 +294,17 @@ def _say_worst(
 def _describe_confusion(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
 ) -> _Condition:
-    one, other = pair.labels
-    own = [task for task in tasks if pair.task in (0, task.number)]
-    more = _say_images(model, job, own, pair.labels, version.created_at)
+    first, second = pair.labels
+    pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
+    more = _say_images(model, job, pair_tasks, pair.labels, version.created_at)
     text = (
-        f"Version {version.number} takes {one} and {other} for each other: it answers "
-        f"{pair.taken[0]} of {pair.images[0]} held-out images of {one} with {other}, and "
-        f"{pair.taken[1]} of {pair.images[1]} the other way round. {more} If both are one thing, "
-        "start a model whose batches give them one label: labels that were learned cannot be "
-        "merged."
+        f"Version {version.number} takes {first} and {second} for each other: it answers "
+        f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
+        f"{pair.confused[1]} of {pair.images[1]} the other way round. {more} If both are one "
+        "thing, start a model whose batches give them one label: labels that were learned "
+        "cannot be merged."
     )
-    return _Condition(f"confused:{pair.task}:{one}|{other}", text)
+    return _Condition(f"confused:{pair.task}:{first}|{second}", text)
 
 
 def _say_images(

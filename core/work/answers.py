@@ -32,7 +32,7 @@ class Stored:
     bytes: int
 
 
-Kept = Mapping[tuple[Measured, int], Stored]
+StoredCells = Mapping[tuple[Measured, int], Stored]
 """Blob by version and task; all entries are the same blob."""
 
 
@@ -41,22 +41,22 @@ class Sealed:
     """Stored predictions of a result.
 
     Attributes:
-        kept: blob for each cell.
+        cells: blob for each cell.
         path: file of the blob.
         keys: new keys of tasks that had none.
     """
 
-    kept: Kept
+    cells: StoredCells
     path: Path
     keys: Mapping[int, str]
 
     @property
     def blob(self) -> Stored | None:
         """The blob; None if no cell lacks predictions."""
-        return next(iter(self.kept.values()), None)
+        return next(iter(self.cells.values()), None)
 
 
-def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Sealed:
+def store(db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]) -> Sealed:
     """Store the predictions of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -67,15 +67,17 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
             Result.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_keys(session, job.model_id, {file.task for file in found.document.answers})
+        keys = _read_keys(session, job.model_id, {file.task for file in result.document.answers})
+    # Cells that have predictions keep them: a version's measurements never change.
     files = {
-        (file.version, file.task): found.folder / file.file
-        for file in found.document.answers
+        (file.version, file.task): result.folder / file.file
+        for file in result.document.answers
         if (older.get(file.version), file.task) not in stored_cells
     }
-    path = found.folder / _FILE
+    path = result.folder / _FILE
     if not files:
         return Sealed({}, path, {})
+    # One key for each task: its deletion makes all predictions on the task unreadable.
     drawn = {task: draw_key() for _, task in files if task not in keys}
     keys |= drawn
     names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
@@ -96,7 +98,7 @@ def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, st
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def filter_retained(session: Session, model: Model, kept: Kept) -> Kept:
+def filter_retained(session: Session, model: Model, cells: StoredCells) -> StoredCells:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -104,12 +106,12 @@ def filter_retained(session: Session, model: Model, kept: Kept) -> Kept:
     gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
     query = select(Task.number).where(Task.model_id == model.id, gone)
     tasks = set(session.scalars(query))
-    return {key: stored for key, stored in kept.items() if key[1] not in tasks}
+    return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 
 
-def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> None:
+def write_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
     """Store the new keys of those tasks whose predictions cells refer to."""
-    for task in sorted({task for _, task in kept} & sealed.keys.keys()):
+    for task in sorted({task for _, task in cells} & sealed.keys.keys()):
         session.execute(
             update(Task)
             .where(Task.model_id == model.id, Task.number == task)
@@ -118,12 +120,12 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
 
 
 def fill_parent_cells(
-    session: Session, model: Model, parent: int, kept: Kept, found: JobResult
+    session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
 ) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
-    new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
-    for (version, task), stored in kept.items():
-        change = (found.changes or {}).get(str(task))
+    new = {cell.task: cell.correct for cell in result.results if cell.version == "new"}
+    for (version, task), stored in cells.items():
+        change = (result.changes or {}).get(str(task))
         if version != "parent" or change is None or task not in new:
             continue
         session.execute(
@@ -137,12 +139,12 @@ def fill_parent_cells(
         )
 
 
-def new_bytes(session: Session, model: Model, kept: Kept) -> int:
+def new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.
     """
-    blobs = {stored.sha256: stored.bytes for stored in kept.values()}
+    blobs = {stored.sha256: stored.bytes for stored in cells.values()}
     query = (
         select(Result.answers)
         .where(Result.model_id == model.id, Result.answers.in_(blobs))

@@ -19,7 +19,7 @@ from core.protocol.snapshot import StoredAnytime
 from core.store import Store
 from core.work import snapshots
 from core.work.fence import Claim, lock_claimed_job
-from core.work.manifest import build_manifest
+from core.work.manifest import JobRows, build_manifest
 from core.work.result import read_anytime
 
 MANIFEST = "manifest.json"
@@ -62,7 +62,9 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
     for part in result.parts:
         sha256, size = files[part.path.name]
         described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
-    content = build_manifest(model, task, job, base, result.document, described, None, tasks)
+    content = build_manifest(
+        JobRows(model, task, job, base), result.document, described, None, tasks
+    )
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))

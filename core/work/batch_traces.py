@@ -72,6 +72,7 @@ def compare_with_earlier(
                     together.append((task.number, traces))
                 else:
                     not_compared.append(task.number)
+            # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if sum(len(one.names) for _, one in together) > TOGETHER:
                 find_earlier(contradictions, batch_traces, together, load_picture)
                 together.clear()

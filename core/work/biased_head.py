@@ -19,7 +19,7 @@ _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear di
 
 
 def find_warning(
-    model: Model, version: int, found: JobResult, part_types: Collection[str]
+    model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str | None:
     """Return the warning; None if no baseline is ahead of the version by more than the margin and
     chance.
@@ -28,13 +28,13 @@ def find_warning(
         part_types: types of the parts that the version stores.
     """
     baselines = {
-        by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))
+        by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
     }
     ahead = {by: baseline for by, baseline in baselines.items() if _is_ahead(baseline)}
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
-    advice = _format_advice(model, version, found, part_types)
+    advice = _format_advice(model, version, result, part_types)
     return (
         f"The features of version {version} tell the classes apart better than its head does: "
         f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the "
@@ -45,25 +45,27 @@ def find_warning(
 
 def _is_ahead(baseline: Baseline) -> bool:
     total = baseline.all[1]
-    theirs, own = baseline.all[0] / total, baseline.own[0] / total
-    spread = ((theirs * (1 - theirs) + own * (1 - own)) / total) ** 0.5
-    return bool(theirs - own > max(MARGIN, SPREADS * spread))
+    baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
+    variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
+    spread = (sum(variances) / total) ** 0.5
+    return bool(baseline_accuracy - head_accuracy > max(MARGIN, SPREADS * spread))
 
 
 def _format_advice(
-    model: Model, version: int, found: JobResult, part_types: Collection[str]
+    model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str:
     """Return the request that helps. Another method needs a model of its own.
 
     It knows nothing of the earlier tasks, so it cannot continue this one.
     """
-    if found.method.name == "analytic":
-        other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
-        patch = {"method": {"name": "analytic", "head": other}}
+    if result.method.name == "analytic":
+        other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
+        patch = {"method": {"name": "analytic", "head": other_head}}
         return f"Send the next batch with another head: {_next_batch(model, patch)}."
     sentences = []
-    plain = found.network is None
-    if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
+    plain = result.network is None
+    # Rebalancing learns the head from stored images, so without any it would change nothing.
+    if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
     again = "Or start" if sentences else "Start"
     if plain:

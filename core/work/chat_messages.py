@@ -53,6 +53,7 @@ def build_body(format: str, payload: WebhookPayload, public_url: str = "") -> by
         KeyError: there is no such format.
     """
     message = _WRITERS[format](describe_event(payload, public_url))
+    # Names may contain lone surrogates, which UTF-8 cannot encode.
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -93,6 +94,7 @@ def _describe_job(type: str, name: str, data: WebhookData) -> Message:
     if (error := data.get("error")) is not None:
         message.reasons = [f"Kind of error: {error}"]
     if state in ("failed", "rejected"):
+        # Quoted, since people paste it into a shell.
         message.command = f"perennial jobs show {shlex.quote(job)}"
     return message
 
@@ -174,8 +176,10 @@ def _format_slack(message: Message) -> dict[str, Any]:
     if message.command is not None:
         paragraphs.append(f"`{_escape_line(message.command)}`")
     if message.link is not None:
+        # A bar or an angle bracket in the address would end Slack's link.
         link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
         paragraphs.append(f"<{link}|Open the page>")
+    # Verbatim: Slack would turn names that look like channels or addresses into links.
     text = {"type": "mrkdwn", "text": _join_fitting(paragraphs), "verbatim": True}
     return {"text": _escape_line(message.title), "blocks": [{"type": "section", "text": text}]}
 
@@ -185,10 +189,10 @@ def _escape_line(text: str) -> str:
     return _cut_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _join_fitting(lines: list[str]) -> str:
+def _join_fitting(paragraphs: list[str]) -> str:
     """Join as many whole lines as fit into a section."""
     text = ""
-    for paragraph in lines:
+    for paragraph in paragraphs:
         joined = f"{text}\n{paragraph}" if text else paragraph
         if len(joined) <= SECTION_CHARS:
             text = joined

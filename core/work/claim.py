@@ -75,6 +75,14 @@ class Offer(NamedTuple):
     gpus: int = 1
 
 
+class _Claimant(NamedTuple):
+    """A worker that claims a job: its name, the seconds of its leases, and its resources."""
+
+    worker: str
+    lease_s: float
+    offer: Offer
+
+
 ANY_DEVICE = Offer()
 
 
@@ -100,6 +108,7 @@ def is_eligible(now: float) -> ColumnElement[bool]:
     earlier = or_(
         and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
         and_(competitor.again, ~Job.again),
+        # A job under way comes first whatever its place: the next one starts from its version.
         competitor.state.in_(_LEASED),
     )
     its_turn = and_(
@@ -183,7 +192,7 @@ def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVI
             if not _may_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
-            claimed = _record_claim(session, model, job, worker, now, lease_s, offer)
+            claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
             served = update(Owner).where(Owner.id == job.owner_id)
             # last, since it locks the owner's row
             session.execute(served.values(claimed_at=now, overtook=overtakes))
@@ -220,18 +229,21 @@ def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> 
 
 
 def _record_claim(
-    session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float, offer: Offer
+    session: Session, model: Model, job: Job, claimant: _Claimant, now: float
 ) -> Claim:
     """Record the claim in the job's row, and return it."""
+    # A worker that outlived its lease holds an older number, so none of its later writes counts.
     model.fence += 1
     decoded = job.archive_key is None
     if job.task_id is not None:
         task = session.get_one(Task, job.task_id)
         decoded = task.train_sha256 is not None
+        # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
         if job.parent_version != model.head:
             _begin_from(session, model, job, task, now)
     job.attempt += 1
-    job.fence, job.worker, job.lease_until = model.fence, worker, now + lease_s
+    job.fence, job.worker = model.fence, claimant.worker
+    job.lease_until = now + claimant.lease_s
     job.not_before = None
     waited_s = now - job.created_at if job.started_at is None else None
     job.started_at = job.started_at or now
@@ -250,13 +262,13 @@ def _record_claim(
         task_id=job.task_id,
         task_number=job.task_number,
         fence=model.fence,
-        worker=worker,
+        worker=claimant.worker,
         attempt=job.attempt,
         state=state,
         parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
-        device=_run_on(job, offer),
+        device=_run_on(job, claimant.offer),
     )
 
 
@@ -331,6 +343,7 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         if counts:
             return _end_lost_attempt(session, job, now, error)
         state = _move_job(session, job, Action.REQUEUE, now, {"reason": error})
+        # Without a pause, workers would claim the job again and again while the service is out.
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
@@ -384,7 +397,7 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
         job = lock_claimed_job(session, claim)
         job.report = done.report
         now = db.now(session)
-        for log_line in done.lines:
+        for log_line in done.log_lines:
             job_log.add_line(session, job.id, log_line, now)
         return change_state(session, job, Action.FINISH, now)
 
@@ -437,6 +450,8 @@ def reap_expired(db: Database, before: float | None = None) -> list[str]:
     ids = []
     with db.write() as session:
         now = db.now(session)
+        # The reaper's time is older: a database that hangs in between must not turn live leases
+        # into expired ones.
         limit = now if before is None else before
         query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
         for job in session.execute(
@@ -467,8 +482,11 @@ def reap_worker(db: Database, worker: str) -> list[str]:
 
 def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> State:
     """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
+    # The fence tells a snapshot of this attempt from the one that it resumed from.
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
+    # A job that progresses is not the cause of its losses, so only losses in a row count.
     job.strikes = 0 if progressed else job.strikes + 1
+    # A job whose stop was requested ends as requested, however its attempt ended.
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"

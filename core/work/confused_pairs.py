@@ -22,27 +22,27 @@ class ConfusedPair:
 
     Attributes:
         labels: the two classes.
-        taken: images of each class that are predicted as the other.
+        confused: images of each class that are predicted as the other.
         images: held-out images of each class.
         task: task of the classes if each task has its own, else 0.
     """
 
     labels: tuple[str, str]
-    taken: tuple[int, int]
+    confused: tuple[int, int]
     images: tuple[int, int]
     task: int = 0
 
 
-def count_confused(found: ResultFolder[JobResult]) -> list[ConfusedPair]:
+def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     """Return the pairs that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.
     """
-    document = found.document
+    document = result.document
     heads = {head.task: head.classes for head in document.heads}
     counts_by_task: dict[int, Counter[tuple[int, int]]] = {}
     for file in document.answers:
-        ranked = open_ranked_answers(found.folder / file.file) if file.version == "new" else None
+        ranked = open_ranked_answers(result.folder / file.file) if file.version == "new" else None
         if ranked is None or not len(ranked.rows):
             continue
         both, counts = np.unique(
@@ -59,19 +59,20 @@ def count_confused(found: ResultFolder[JobResult]) -> list[ConfusedPair]:
 
 
 def find_confused(
-    answers: Counter[tuple[int, int]], classes: list[str], task: int = 0
+    counts: Counter[tuple[int, int]], classes: list[str], task: int = 0
 ) -> Iterable[ConfusedPair]:
     """Find the pairs among the predictions of one head.
 
     Args:
-        answers: number of images by (true row, predicted row).
+        counts: number of images by (true row, predicted row).
         classes: labels of the rows.
     """
     images: Counter[int] = Counter()
-    for (truth, _), count in answers.items():
+    for (truth, _), count in counts.items():
         images[truth] += count
-    for (first, second), count in answers.items():
-        mutual = (count, answers.get((second, first), 0))
+    for (first, second), count in counts.items():
+        mutual = (count, counts.get((second, first), 0))
+        # Each pair is in the table twice, once in each direction.
         if first < second and all(
             confused >= LEAST_IMAGES and confused >= SHARE * images[row]
             for row, confused in zip((first, second), mutual, strict=True)
@@ -83,4 +84,6 @@ def find_confused(
 
 def _least_share(pair: ConfusedPair) -> float:
     """Return the smaller share of confused images of the two classes."""
-    return min(confused / images for confused, images in zip(pair.taken, pair.images, strict=True))
+    return min(
+        confused / images for confused, images in zip(pair.confused, pair.images, strict=True)
+    )

@@ -176,7 +176,7 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
 
 
 def repair(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, found: list[Drift]
+    db: Database, store: Store, blobs: Blobs, settings: Settings, drifts: list[Drift]
 ) -> None:
     """Repair what is safe to repair; afterwards `check` reports the rest.
 
@@ -186,7 +186,8 @@ def repair(
     and jobs are taken from workers that are gone. Repeating it changes nothing more. The remaining
     objects are marked so that they are not used; other marks are removed.
     """
-    for drift in found:
+    for drift in drifts:
+        # The other kinds are left to the sweep and the reaper below.
         if drift.kind not in ("missing", "size", "digest"):
             continue
         area, _, name = drift.object.partition("/")
@@ -199,7 +200,7 @@ def repair(
         marks = [row.key for row in damage.list_marks(session, _MARKED)]
     for key in marks:
         _update_mark(db, store, key)
-    if any(drift.kind == "lease" for drift in found):
+    if any(drift.kind == "lease" for drift in drifts):
         claims.reap_expired(db)
     sweep.run_sweep(db, store, blobs, settings, whole=True)
 
@@ -229,44 +230,45 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
             )
 
 
-def _is_still_wrong(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
+def _is_still_wrong(db: Database, store: Store, named: Named, kind: Kind) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
-        if not _is_named(session, wanted):
+        if not _is_named(session, named):
             return False
-    info = store.stat(wanted.key)
+    # The object may have been replaced or removed since the listing, as by a sweep.
+    info = store.stat(named.key)
     if kind == "missing":
         return info is None
     if kind == "size":
-        return info is None or info.size != wanted.size
-    return not _is_sound(store, wanted)
+        return info is None or info.size != named.size
+    return not _is_sound(store, named)
 
 
-def _is_named(session: Session, wanted: Named) -> bool:
+def _is_named(session: Session, named: Named) -> bool:
     """Return True if a row refers to the object."""
-    area, _, name = wanted.key.partition("/")
+    area, _, name = named.key.partition("/")
     if area == "blobs":
         return bool(references.find_used(session, [name.rpartition("/")[2]]))
     if area == "archives":
-        return archives.sha256_of(session, wanted.key) is not None
-    if wanted.key.startswith(chunks.PREFIX):
-        return bool(chunks.find_used(session, [wanted.key]))
+        return archives.sha256_of(session, named.key) is not None
+    if named.key.startswith(chunks.PREFIX):
+        return bool(chunks.find_used(session, [named.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
     states = [state for state in (job.snapshot, job.anytime) if state is not None]
-    return any(wanted.key in state.keys for state in states)
+    return any(named.key in state.keys for state in states)
 
 
-def _is_sound(store: Store, wanted: Named) -> bool:
+def _is_sound(store: Store, named: Named) -> bool:
     """Return True if the object exists and has its digest."""
     digest = hashlib.sha256()
     try:
-        for chunk in store.read(wanted.key):
+        for chunk in store.read(named.key):
             digest.update(chunk)
     except StoreCorrupt:
         return False
-    return wanted.sha256 in (None, digest.hexdigest())
+    return named.sha256 in (None, digest.hexdigest())
 
 
 def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
@@ -301,6 +303,7 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     key = Blobs.make_key(sha256)
     copy = blobs.sound_copy(sha256)
     with db.write() as session:
+        # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_exclusive(session)
         if copy is not None and references.find_used(session, [sha256]):
             store.put_file(key, copy)

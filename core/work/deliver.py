@@ -99,7 +99,11 @@ class Deliverer:
             with self._changed:
                 self._serving.add(lease)
             threading.Thread(
-                target=self._serve_webhook, args=(lease,), name="delivery", daemon=True
+                target=self._serve_webhook,
+                args=(lease,),
+                name="delivery",
+                # Threads that hang in a request must not keep the worker from ending.
+                daemon=True,
             ).start()
         return len(leases)
 
@@ -113,6 +117,7 @@ class Deliverer:
             self._run_guarded("serve", lambda: self._send_due(lease))
         finally:
             with self._changed:
+                # Also after an error, or the worker would lose a place with each of them.
                 self._serving.discard(lease)
                 self._changed.notify_all()
 
@@ -135,6 +140,7 @@ class Deliverer:
                     delivery=outgoing.id,
                     status=outcome.status,
                 )
+        # A long queue gives up its place after its turn, so that others are served too.
         deliveries.release_webhook(self._db, lease)
 
     def _attempt_delivery(self, lease: Lease, outgoing: Outgoing) -> Outcome:
@@ -177,27 +183,30 @@ class Deliverer:
         secrets = [
             webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations
         ]
+        # A worker with another key file would sign with secrets that no receiver knows.
         if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
             raise webhook_secret.another_key()
+        # During a rotation both secrets are valid, and a receiver needs only one of them.
         signed = (webhook_secret.sign_body(one, outgoing.id, now, body) for one in secrets)
         return {
             "Content-Type": "application/json",
             "User-Agent": USER_AGENT,
             "webhook-id": outgoing.id,
+            # The time of this attempt: receivers refuse old ones, which could be replays.
             "webhook-timestamp": str(now),
             "webhook-signature": " ".join(signed),
         }
 
-    def _run_guarded(self, what: str, work: Callable[[], object]) -> None:
+    def _run_guarded(self, action: str, work: Callable[[], object]) -> None:
         """Do a piece of work, and log errors so that the thread continues."""
         try:
             work()
         except (SQLAlchemyError, PerennialError, OSError) as error:
             if not self._failing:  # log only once per outage
-                log.warning("cannot deliver", doing=what, error=str(error).partition("\n")[0])
+                log.warning("cannot deliver", doing=action, error=str(error).partition("\n")[0])
             self._failing = True
         except Exception:
-            log.exception("cannot deliver", doing=what)
+            log.exception("cannot deliver", doing=action)
         else:
             self._failing = False
 

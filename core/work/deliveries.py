@@ -77,13 +77,13 @@ class Outcome:
     Attributes:
         status: HTTP status; None without a response.
         error: reason of a failure; None if the delivery was accepted.
-        answer: beginning of the response's body.
+        response_body: beginning of the response's body.
         seconds: duration of the attempt.
     """
 
     status: int | None
     error: str | None
-    answer: str | None
+    response_body: str | None
     seconds: float
 
 
@@ -119,6 +119,7 @@ def lease_webhooks(
         )
         # Skip a webhook that another worker is just taking, and take the others.
         for hook in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
+            # A worker that hangs for longer than its lease must not record its outcome any more.
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
             leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow(hook)))
@@ -169,7 +170,7 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             now,
             outcome.status,
             outcome.error,
-            outcome.answer,
+            outcome.response_body,
         )
         hook.last_s = outcome.seconds
         if outcome.error is None:
@@ -181,6 +182,7 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             _finish_delivery(row, FAILED, now)
         else:
             row.next_at = now + RETRY_S[row.attempts - 1] * (1 + JITTER * random.random())
+        # 410 Gone is how a receiver asks for no more deliveries.
         if outcome.status == 410:
             _finish_delivery(row, FAILED, now)
             _disable_webhook(
@@ -203,6 +205,7 @@ def forget_old(db: Database, days: float) -> None:
         with db.write() as session:
             numbers = list(session.scalars(query))
             session.execute(delete(Delivery).where(Delivery.number.in_(numbers)))
+        # Few rows in each transaction, since other writers must get in between.
         if len(numbers) < _DELETED:
             return
 
@@ -216,8 +219,10 @@ def _find_candidates(
     quick = and_(
         Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S)
     )
+    # Quick ones first: the slow ones share what is left, up to their own limit.
     for kind, limit in ((quick, places), (slow, min(slow_places, places))):
         query = select(Webhook.id, Webhook.owner_id).where(*_build_due_filter(now), kind)
+        # Never served ones first, whatever the order of NULL in the database.
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
         room = limit
         for webhook_id, owner in session.execute(query.limit(_LOOKED_AT)):

@@ -33,11 +33,11 @@ def report_worker(db: Database, worker: str) -> None:
             exporters.record_worker(session, worker, db.now(session))
 
 
-def take_turn(db: Database, claim: Claim, most: int) -> None:
+def take_turn(db: Database, claim: Claim, limit: int) -> None:
     """Begin to export, unless the maximum number of jobs are exporting.
 
     Raises:
-        PutOff: `most` jobs are exporting now.
+        PutOff: `limit` jobs are exporting now.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
@@ -45,6 +45,7 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
         references.lock_exclusive(
             session
         )  # one at a time, so that jobs of the same moment see each other
+        # The fence excludes an earlier attempt that died while it was exporting.
         leased = Job.state.in_(sorted(str(state) for state in LEASED))
         exporting_jobs = (
             select(func.count())
@@ -52,8 +53,8 @@ def take_turn(db: Database, claim: Claim, most: int) -> None:
             .join(Job, Job.id == ExportJob.job_id)
             .where(leased, Job.fence == ExportJob.fence, Job.id != claim.job_id)
         )
-        if (session.scalar(exporting_jobs) or 0) >= most:
-            raise PutOff(f"{most} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S)
+        if (session.scalar(exporting_jobs) or 0) >= limit:
+            raise PutOff(f"{limit} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S)
         mine = ExportJob.job_id == claim.job_id
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 
@@ -70,5 +71,6 @@ def end_turn(db: Database, claim: Claim) -> None:
             Job.id != claim.job_id,
         )
         session.execute(
+            # They would otherwise wait out their pause beside a free place.
             update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
         )

@@ -57,6 +57,7 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
         types = inference_part_types(version.manifest)
         rows = session.scalars(query.order_by(Part.position, Part.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
+        # At once, instead of after minutes of work that ends in a wrong file.
         damage.refuse_marked_parts(
             session, version, {Blobs.make_key(sha256): name for name, _, sha256 in parts}
         )
@@ -92,7 +93,7 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
 
 
 def prepare_export(
-    db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path
+    db: Database, blobs: Blobs, settings: Settings, order: Wanted, folder: Path
 ) -> Path:
     """Fetch the files that the process reads, and write its specification into `folder`.
 
@@ -101,20 +102,20 @@ def prepare_export(
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.
     """
-    with damage.explaining_errors(db, asked.model_id):
+    with damage.explaining_errors(db, order.model_id):
         spec = ExportSpec(
             work="export",
-            manifest=asked.manifest,
+            manifest=order.manifest,
             parts=[
                 LocalPart(name=name, type=type_, path=blobs.fetch_file(sha256))
-                for name, type_, sha256 in asked.parts
+                for name, type_, sha256 in order.parts
             ],
             held_out=[
-                HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in asked.held_out
+                HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in order.held_out
             ],
             out=folder / "out",
             threads=settings.threads,
-            sure_from=None if asked.sure is None else asked.sure["threshold"],
+            sure_from=None if order.sure is None else order.sure["threshold"],
         )
     path = folder / SPEC
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))

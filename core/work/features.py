@@ -42,14 +42,14 @@ class Ancestor:
     is_good: bool
 
 
-def compare_features(session: Session, model: Model, job: Job, found: JobResult) -> FeatureCount:
+def compare_features(session: Session, model: Model, job: Job, result: JobResult) -> FeatureCount:
     """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
         return _build_missing("the batch leaves the features as they were")
     numbers = _list_ancestors(session, model, job.parent_version or 0)
     if not numbers:
         return _build_missing("it is the first version of its line")
-    if found.baseline_lda is None:
+    if result.baseline_lda is None:
         return _build_missing(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
@@ -58,7 +58,9 @@ def compare_features(session: Session, model: Model, job: Job, found: JobResult)
     if not ancestors:
         return _build_missing("the features of no version before it were measured")
     shares = [
-        share for one in ancestors if (share := count_share(model.scenario, found, one)) is not None
+        share
+        for one in ancestors
+        if (share := count_share(model.scenario, result, one)) is not None
     ]
     why = (
         f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks "
@@ -113,7 +115,7 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
     ]
 
 
-def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureShare | None:
+def count_share(scenario: str, result: JobResult, ancestor: Ancestor) -> FeatureShare | None:
     """Compare a version with an ancestor on the tasks of both.
 
     Return None for too few images or other classes.
@@ -121,14 +123,16 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
     n_known: int | None = None
     if scenario == "class":
         classes = ancestor.classes or []
-        if not classes or found.classes[: len(classes)] != classes:
+        # Rows are compared as numbers, which only fits if the first classes are the same.
+        if not classes or result.classes[: len(classes)] != classes:
             return None
-        n_known = len(classes) if len(found.classes) > len(classes) else None
-    later = found.baseline_later
+        n_known = len(classes) if len(result.classes) > len(classes) else None
+    later = result.baseline_later
     if n_known is not None and later is None:
         return None
-    assert found.baseline_lda is not None
-    mine: ByTask = found.baseline_lda.tasks
+    assert result.baseline_lda is not None
+    mine: ByTask = result.baseline_lda.tasks
+    # On other tasks, a difference would be one of the tasks and not of the features.
     both = sorted(mine.keys() & ancestor.tasks.keys())
     right = sum(mine[task][0] for task in both)
     if n_known is not None and later is not None:

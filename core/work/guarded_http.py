@@ -96,9 +96,11 @@ def _read_first_bytes(pieces: Iterable[bytes]) -> str:
     content = b""
     for piece in pieces:
         content += piece
+        # A receiver could send without end.
         if len(content) >= ANSWER_BYTES:
             break
     return (
+        # PostgreSQL stores no NUL in a text.
         content[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     )
 
@@ -140,6 +142,7 @@ class _Backend(httpcore2.NetworkBackend):
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
+                # Each call gets what is left of the whole: slow bytes gain a receiver no time.
                 connection.settimeout(_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

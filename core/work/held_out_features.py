@@ -43,15 +43,16 @@ def make_key(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
         held_out: digest of the dataset with the decoded images.
         parts: name and digest of each part of the backbone.
     """
+    # Sorted, since the order of parts changes nothing in what they compute.
     text = json.dumps([_FORMAT, held_out, sorted(parts)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def store_features(blobs: Blobs, found: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
+def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
     """Store the features of a result, by task."""
     stored: dict[int, StoredFeatures] = {}
-    for file in found.document.held_out_features:
-        path = found.folder / file.file
+    for file in result.document.held_out_features:
+        path = result.folder / file.file
         stored[file.task] = StoredFeatures(*blobs.put_file(path, link=True), path)
     return stored
 
@@ -77,6 +78,7 @@ def write_features(
         if task.held_out_sha256 is None:
             continue
         features = stored[task.number]
+        # Equal bytes are one blob, which counts once.
         size += 0 if task.features_sha256 == features.sha256 else features.bytes
         task.features_sha256, task.features_bytes = features.sha256, features.bytes
         task.features_key = make_key(task.held_out_sha256, listed)

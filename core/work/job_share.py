@@ -116,6 +116,7 @@ def _read_last(
         query.order_by(Job.id.desc()).limit(LOOKED_AT)
     ):
         costs = Progress.from_json(progress or {}).costs
+        # Phases of another method may take far more or less time.
         if costs and recipe.get("method") == method:
             return costs, recipe, _images_of(session, task_id)
     return None
@@ -154,8 +155,10 @@ def with_share(before: Progress, newest: Progress) -> Progress:
     past, later = names[: names.index(phase)], names[names.index(phase) + 1 :]
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
+    # A phase without counted steps comes near its end without reaching it, however long it takes.
     of_phase = _counted_share(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
+    # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
     pace = _compute_pace(newest, past, phase if counted else None, of_phase)
     left = None

@@ -47,7 +47,7 @@ class _Answering:
 
     number: int
     manifest: Manifest
-    answers: Mapping[int, str]
+    predictions: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Facts:
     """Rows of the database that the comparisons need.
 
     Attributes:
-        own: number of the job's task.
+        own_task: number of the job's task.
         tasks: tasks whose held-out images are still there.
         keys: keys that read stored predictions on them.
         production: None if production is version 0, which was taught nothing.
@@ -65,7 +65,7 @@ class _Facts:
 
     model: Model
     gate: GateOut
-    own: int
+    own_task: int
     tasks: set[int]
     keys: Mapping[int, str | None]
     parent: _Answering
@@ -192,16 +192,20 @@ class _Part:
 
 
 def count_losses(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult], production: int | None
+    db: Database,
+    blobs: Blobs,
+    claim: Claim,
+    result: ResultFolder[JobResult],
+    production: int | None,
 ) -> Losses | None:
     """Count the losses of a finished job's version, if its gate has a check for them.
 
     Args:
-        found: result of the job.
+        result: result of the job.
         production: number of the version in production.
     """
     facts = _read_facts(db, claim, production)
-    return None if facts is None else _Comparison(blobs, facts, found).count_all()
+    return None if facts is None else _Comparison(blobs, facts, result).count_all()
 
 
 def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
@@ -225,7 +229,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         return _Facts(
             model=model,
             gate=gate,
-            own=claim.task_number or 0,
+            own_task=claim.task_number or 0,
             tasks=tasks,
             keys=keys,
             parent=versions[job.parent_version or 0],
@@ -281,14 +285,14 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
 class _Comparison:
     """Comparison of the new version with others, task by task."""
 
-    def __init__(self, blobs: Blobs, facts: _Facts, found: ResultFolder[JobResult]) -> None:
+    def __init__(self, blobs: Blobs, facts: _Facts, result: ResultFolder[JobResult]) -> None:
         self._blobs = blobs
         self._facts = facts
-        self._document = found.document
+        self._document = result.document
         self._files: dict[tuple[str, int], Path] = {
-            (file.version, file.task): found.folder / file.file for file in found.document.answers
+            (file.version, file.task): result.folder / file.file for file in result.document.answers
         }
-        self._heads = {head.task: head.classes for head in found.document.heads}
+        self._heads = {head.task: head.classes for head in result.document.heads}
         self._forgotten, self._confused, self._classes = _Tally(), _Tally(), _Tally()
         self._drifts: dict[int, tuple[_Tally, TaskLoss]] = {}
         self._is_ranked = True
@@ -296,7 +300,7 @@ class _Comparison:
     def count_all(self) -> Losses:
         """Return all counts."""
         for task in sorted(self._facts.tasks):
-            if task != self._facts.own and (part := self._open_part(task)) is not None:
+            if task != self._facts.own_task and (part := self._open_part(task)) is not None:
                 self._compare_with_production(part)
                 self._compare_with_best(part)
         production = self._facts.production
@@ -345,10 +349,11 @@ class _Comparison:
         cannot be compared.
         """
         old_names = self._names_of(version, part.task)
+        # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
-        digest = version.answers.get(part.task)
+        digest = version.predictions.get(part.task)
         place = None
         if path is None and digest is not None:
             path = self._fetch_if_sound(digest)
@@ -356,6 +361,7 @@ class _Comparison:
         if path is None:
             return None
         rows, _ = open_answers(path, place)
+        # Other counts mean other images, which cannot be compared one by one.
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch_if_sound(self, digest: str) -> Path | None:
@@ -376,6 +382,7 @@ class _Comparison:
         if old_predictions is None:
             return
         old, n_known = old_predictions
+        # Among the classes that production knows, since each new class is one more wrong answer.
         best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
         self._forgotten.add_task(
@@ -441,6 +448,7 @@ class _Comparison:
         drifted = _Tally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
+            # Bonferroni's correction, as in the check.
             if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge(self._drifts[counts["task"]][0])
         why = (
@@ -457,14 +465,18 @@ class _Comparison:
 
     def _brings_classes(self) -> bool:
         """Return True if the batch brings new classes."""
-        labels = self._heads.get(self._facts.own) if self._heads else self._document.classes
-        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own))
+        labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
+        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own_task))
 
     def _own_batch(self) -> tuple[LossCount, LossCount]:
         """Count the batch's own held-out images: those of its new classes, and those of classes
         that production knows.
         """
-        part = self._open_part(self._facts.own) if self._facts.own in self._facts.tasks else None
+        part = (
+            self._open_part(self._facts.own_task)
+            if self._facts.own_task in self._facts.tasks
+            else None
+        )
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):

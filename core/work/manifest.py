@@ -1,5 +1,7 @@
 """The manifest of a state that a job made."""
 
+from dataclasses import dataclass
+
 from core.code_version import code_version
 from core.db.tables import Job, Model, Task, Version
 from core.protocol.architecture import Architecture, Image
@@ -11,11 +13,18 @@ from core.protocol.recipe import Recipe
 _MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
 
 
+@dataclass(frozen=True)
+class JobRows:
+    """Rows that a learning job belongs to; `base` is version 0 of its model."""
+
+    model: Model
+    task: Task
+    job: Job
+    base: Version
+
+
 def build_manifest(
-    model: Model,
-    task: Task,
-    job: Job,
-    base: Version,
+    rows: JobRows,
     made: LearnedNetwork,
     parts: list[StoredPart],
     number: int | None,
@@ -24,17 +33,17 @@ def build_manifest(
     """Return the manifest of what a job made.
 
     Args:
-        base: version 0 of the model.
         made: report of the job process.
         parts: stored parts.
         number: number of the version; None for a state that is no version.
         tasks: tasks that it was taught, in order.
     """
+    model, job = rows.model, rows.job
     recipe, reported = Recipe.from_json(job.recipe), made.get_given_fields()
     optional = {
         "network": made.network,
-        "init": base.manifest.init,
-        "base": base.manifest.base,
+        "init": rows.base.manifest.init,
+        "base": rows.base.manifest.base,
         "temperature": made.temperature,
     }
     return Manifest(
@@ -43,7 +52,7 @@ def build_manifest(
         name=model.name,
         version=number,
         parent=job.parent_version,
-        task=task.number,
+        task=rows.task.number,
         tasks=tasks,
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
@@ -53,7 +62,7 @@ def build_manifest(
         heads=made.heads,
         recipe=recipe,
         method=made.method,
-        datasets=Datasets(train=task.train_sha256, held_out=task.held_out_sha256),
+        datasets=Datasets(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
         seed=recipe.seed,
         threads=made.environment.threads,
         code_version=code_version(),

@@ -1,6 +1,7 @@
 """Storage of a job's measurements: cells of the accuracy matrix, and figures."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,47 +14,58 @@ from core.line.row import best_before, keep_figures
 from core.matrix_row import Cell
 from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
-from core.work.answers import Kept
+from core.work.answers import StoredCells
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements of a new version, and those of earlier versions on its task.
+
+    Attributes:
+        cells: measured cells of the accuracy matrix.
+        figures: figures of the new version.
+        predictions: stored predictions of the cells.
+    """
+
+    cells: Iterable[MeasuredCell]
+    figures: Figures
+    predictions: StoredCells
 
 
 def write_measured(
     session: Session,
     model: Model,
     version: Version,
-    results: Iterable[MeasuredCell],
-    figures: Figures,
+    made: Measurements,
     deleted: Collection[int],
-    answers: Kept,
 ) -> None:
     """Store the measurements of a new version, and those of earlier versions on its task.
 
     Existing cells stay.
 
     Args:
-        results: measured cells.
-        figures: figures of the new version.
         deleted: tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
             them.
-        answers: stored predictions of the cells.
     """
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
-    measured = {(cell.version, cell.task): cell for cell in results if cell.task not in deleted}
+    measured = {(cell.version, cell.task): cell for cell in made.cells if cell.task not in deleted}
     new_cells = [
         cell for (measured_version, _), cell in measured.items() if measured_version == "new"
     ]
     best = best_before(session, parent, [cell.task for cell in new_cells])
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new_cells}
     rows = [
-        _build_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells
+        _build_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        for cell in new_cells
     ]
     rows += _build_older_rows(
-        session, model, {"base": 0, "parent": parent.number}, measured.values(), answers
+        session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
     )
     insert_rows(session, Result, rows)
     keep_figures(session, version, cells, model.scenario)
     measurements.insert_rows(
-        session, model.id, version.number, measurements.build_rows(figures, without=deleted)
+        session, model.id, version.number, measurements.build_rows(made.figures, without=deleted)
     )
 
 
@@ -62,7 +74,7 @@ def _build_older_rows(
     model: Model,
     numbers: dict[str, int],
     measured: Collection[MeasuredCell],
-    answers: Kept,
+    predictions: StoredCells,
 ) -> list[dict[str, object]]:
     """Return the rows of cells of earlier versions that do not exist yet."""
     older: dict[tuple[int, int], MeasuredCell] = {}
@@ -74,19 +86,20 @@ def _build_older_rows(
         Result.version.in_({version for version, _ in older}),
         Result.task.in_({task for _, task in older}),
     )
+    # A version is immutable, and so are its measurements: the first one stands.
     existing = {(version, task) for version, task in session.execute(query)}
     return [
-        _build_row(model, key[0], cell, None, answers)
+        _build_row(model, key[0], cell, None, predictions)
         for key, cell in older.items()
         if key not in existing
     ]
 
 
 def _build_row(
-    model: Model, version: int, cell: MeasuredCell, best: float | None, answers: Kept
+    model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
 ) -> dict[str, object]:
     """Return the row of a cell."""
-    predictions = answers.get((cell.version, cell.task))
+    stored = predictions.get((cell.version, cell.task))
     return {
         "model_id": model.id,
         "version": version,
@@ -95,6 +108,6 @@ def _build_row(
         "total": cell.total,
         "per_class": cell.per_class,
         "best": best,
-        "answers": None if predictions is None else predictions.sha256,
-        "answers_bytes": None if predictions is None else predictions.bytes,
+        "answers": None if stored is None else stored.sha256,
+        "answers_bytes": None if stored is None else stored.bytes,
     }

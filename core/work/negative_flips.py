@@ -34,7 +34,7 @@ from core.work.result import ResultFolder
 
 
 @dataclass(frozen=True)
-class Beside:
+class ProductionComparison:
     """Production at the time of the comparison, and the counts.
 
     Attributes:
@@ -71,7 +71,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _MeasuredTask:
     """A task on which production was measured: digests of held-out images and predictions.
 
     `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
@@ -81,7 +81,7 @@ class _Told:
     number: int
     labels: list[str]
     held_out: str
-    answers: str
+    predictions: str
     place: Place
 
 
@@ -93,22 +93,22 @@ def production_of(session: Session, model_id: str) -> int | None:
 
 
 def compare_with_production(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
-) -> Beside:
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
-    beside = _count_flips(db, blobs, claim, found)
+    comparison = _count_flips(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         features = compare_features(
-            session, session.get_one(Model, job.model_id), job, found.document
+            session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_losses(db, blobs, claim, found, beside.production)
-    return replace(beside, losses=losses, features=features)
+    losses = count_losses(db, blobs, claim, result, comparison.production)
+    return replace(comparison, losses=losses, features=features)
 
 
 def _count_flips(
-    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]
-) -> Beside:
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -116,31 +116,34 @@ def _count_flips(
         number = production_of(session, model.id)
         is_limited = limits_of(model, job).get("max_negative_flips") is not None
         if not is_limited or not number:  # version 0 was taught nothing that could be lost
-            return Beside(number, None)
+            return ProductionComparison(number, None)
         tasks = {
             task.number: task
             for task in session.scalars(select(Task).where(Task.model_id == model.id))
         }
+        # The job has compared the two on the same decoded images, so nothing is fetched.
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
-            return Beside(number, _by_parent(number, found.document, retained_tasks))
+            return ProductionComparison(number, _by_parent(number, result.document, retained_tasks))
         version = select(Version.manifest).where(
             Version.model_id == model.id, Version.number == number
         )
         manifest: Manifest = session.scalars(version).one()
         measured_tasks = _find_measured_tasks(session, model, number, tasks)
-    return Beside(number, _by_answers(blobs, number, manifest, measured_tasks, found))
+    return ProductionComparison(
+        number, _by_answers(blobs, number, manifest, measured_tasks, result)
+    )
 
 
-def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
+def _by_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
     """Return the counts that the job itself made against its parent."""
-    changes = [change for task, change in (found.changes or {}).items() if int(task) in tasks]
+    changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
 
 
 def _find_measured_tasks(
     session: Session, model: Model, number: int, tasks: dict[int, Task]
-) -> list[_Told]:
+) -> list[_MeasuredTask]:
     """Return the tasks for which production's predictions are stored."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
@@ -155,34 +158,41 @@ def _find_measured_tasks(
         ):
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
             place = Place(number, task_number, task.answers_key)
-            measured_tasks.append(_Told(task_number, labels, task.held_out_sha256, digest, place))
+            measured_tasks.append(
+                _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
+            )
     return measured_tasks
 
 
 def _by_answers(
-    blobs: Blobs, number: int, manifest: Manifest, told: list[_Told], found: ResultFolder[JobResult]
+    blobs: Blobs,
+    number: int,
+    manifest: Manifest,
+    measured_tasks: list[_MeasuredTask],
+    result: ResultFolder[JobResult],
 ) -> Production:
     """Count flips by the stored predictions of production and those of the result."""
     mine = {
-        file.task: found.folder / file.file
-        for file in found.document.answers
+        file.task: result.folder / file.file
+        for file in result.document.answers
         if file.version == "new"
     }
-    heads = {head.task: head.classes for head in found.document.heads}
+    heads = {head.task: head.classes for head in result.document.heads}
     total = Flips()
-    for task in told:
+    for task in measured_tasks:
         if task.number not in mine:
             continue
         _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        # By labels and not by rows: the two versions may number their classes differently.
         truth = np.array(task.labels, object)[labels]
         old_head = manifest.head_of(task.number)
-        old_rows, _ = open_answers(blobs.fetch_file(task.answers), task.place)
+        old_rows, _ = open_answers(blobs.fetch_file(task.predictions), task.place)
         new_rows, _ = open_answers(mine[task.number])
         old = _correct_mask(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_flips(
-            old, _correct_mask(new_rows, heads.get(task.number, found.document.classes), truth)
+            old, _correct_mask(new_rows, heads.get(task.number, result.document.classes), truth)
         )
     return Production(number, total.negative, total.n)
 

@@ -84,6 +84,8 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             _find_stored_answers(session, parent),
             _find_features(tasks, parts[parent.id]),
         )
+        # Derived data can be computed again, so a damaged object is left out instead of stopping
+        # the job.
         derived = {
             *features.values(),
             *(of.sha256 for of in stored_answers.values()),
@@ -101,6 +103,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             for part in of
             if part.deleted_at is None and (totals is None or not is_covered(part))
         ]
+        # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_any(session, model.id, map(Blobs.make_key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
     recipe = resolve(
@@ -171,14 +174,15 @@ def _find_erased_tasks(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals(model: Model, parent: Version, parts: list[Part], asked: RecipeOut) -> str | None:
+def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: RecipeOut) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
     Args:
-        asked: the job's recipe. A method other than the parent's uses none of them.
+        recipe: the job's recipe. A method other than the parent's uses none of them.
     """
-    made_by, method = parent.manifest.method, asked.get("method")
+    made_by, method = parent.manifest.method, recipe.get("method")
     name = method.get("name") if isinstance(method, dict) else method
+    # After a rollback the model's totals belong to another version than the parent.
     if made_by is None or made_by.name != name or model.totals_key != make_totals_key(parts):
         return None
     return model.totals_sha256
@@ -313,5 +317,6 @@ def _write_paths(traces: Path | None, folder: Path) -> Path | None:
     except ValueError:
         return None
     path = folder / "paths.json"
+    # The data report names suspicious images by the paths that they were uploaded under.
     path.write_text(json.dumps(stored_traces.names[: len(stored_traces.train)]))
     return path

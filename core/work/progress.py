@@ -72,6 +72,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             if isinstance(event, DataEvent):
                 _keep_report(session, claim, event)
                 continue
+            # A loss that diverges must still be reported.
             content = replace_non_finite(event.dump_content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _apply_event(newest, type(event).from_json(content))
@@ -94,6 +95,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 progress_data |= {"done": newest.done, "left_s": newest.left_s}
         if newest is not before:
             job.progress = newest.to_json()
+            # Cached responses about the job are keyed by it.
             job.revision += 1
         # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
@@ -178,6 +180,7 @@ def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
     since = 0.0 if before.at is None else now - before.at
     if before.phase == newest.phase and images and before.images is not None and since > 0:
         gained = images - before.images
+        # An attempt that resumes from a snapshot begins below what was reported last.
         if gained >= 0:
             span = gained / since
             speed = span if speed is None else _SMOOTHING * span + (1 - _SMOOTHING) * speed

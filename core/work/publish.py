@@ -37,13 +37,13 @@ from core.work.answers import Sealed
 from core.work.confused_pairs import ConfusedPair, count_confused
 from core.work.fence import Claim, lock_claimed_job
 from core.work.held_out_features import BACKBONE, StoredFeatures, store_features, write_features
-from core.work.manifest import build_manifest
-from core.work.measured import write_measured
-from core.work.negative_flips import Beside
+from core.work.manifest import JobRows, build_manifest
+from core.work.measured import Measurements, write_measured
+from core.work.negative_flips import ProductionComparison
 from core.work.parent_parts import read_parts
 from core.work.result import PartFile, ResultFolder, read_result
 from core.work.totals import StoredTotals, store_totals, write_totals
-from core.work.version_warnings import find_lacks, find_warnings
+from core.work.version_warnings import Findings, find_lacks, find_warnings
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Made:
     Attributes:
         folder: the result.
         parts: stored parts.
-        answers: new predictions.
+        predictions: new predictions.
         features: features of held-out images by task.
         totals: sums over all tasks, if the method has any.
         confused: pairs of classes that the version confuses.
@@ -84,10 +84,21 @@ class _Made:
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
-    answers: Sealed
+    predictions: Sealed
     features: dict[int, StoredFeatures]
     totals: StoredTotals | None
     confused: list[ConfusedPair]
+
+
+@dataclass(frozen=True)
+class _Publishing:
+    """The publishing transaction: its session, the rows that it has locked, and its time."""
+
+    session: Session
+    model: Model
+    task: Task
+    job: Job
+    now: float
 
 
 def publish_result(
@@ -108,12 +119,14 @@ def publish_result(
             `claim.explain_stop`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
+    # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published(db, claim)
     if done is None:
         result_folder = read_result(result)
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         stored = []
         for file in result_folder.parts:
+            # With the link, this machine need not download the parts for the next task.
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit_failpoint("part-stored")
         sealed, features = (
@@ -122,6 +135,7 @@ def publish_result(
         )
         totals = store_totals(blobs, result_folder)
         made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
+        # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _former_totals(db, claim)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
@@ -148,29 +162,31 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
 
 
 def _try_publish(
-    db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside
+    db: Database, blobs: Blobs, claim: Claim, made: _Made, comparison: ProductionComparison
 ) -> Published | None:
     """Publish in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """
-    document, stored = made.folder.document, made.parts
+    document = made.folder.document
     with db.write() as session:
+        # Until the transaction ends, no sweep deletes a blob that it is about to name.
         references.lock_shared(session)
         _store_again(session, blobs, made)
         job = lock_claimed_job(session, claim)
         find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = line.lock_model(session, job.model_id)
-        if negative_flips.production_of(session, model.id) != beside.production:
+        # The gate compares with production: counts against a replaced version are void.
+        if negative_flips.production_of(session, model.id) != comparison.production:
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
-        number = model.next_version
-        model.next_version = number + 1
-        version = _add_version(session, model, task, job, number, document, stored, now)
-        size = version.bytes_new + _store_measurements(session, model, version, made, beside)
+        publishing = _Publishing(session, model, task, job, now)
+        version = _add_version(publishing, document, made.parts)
+        size = version.bytes_new + _store_measurements(session, model, version, made, comparison)
         version.gate = judge_version(session, model, version)
-        warned = find_warnings(session, model, job, version, document, beside, made.confused)
+        findings = Findings(document, comparison, made.confused)
+        warned = find_warnings(session, model, job, version, findings)
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -180,16 +196,19 @@ def _try_publish(
         else:
             line.record_hold(session, model, task, now)
             owner_events.of_version(session, model, version, now)
-        _end_job(session, model, job, task, version, [*document.warnings, *warned], now)
+        _end_job(publishing, version, [*document.warnings, *warned])
         session.flush()
+        # The standing of this task has changed, which may let an older held version pass.
         line.judge_again(session, model, now)
         retention.mark_unneeded(model, task, published=version.status == "published", now=now)
         session.flush()
+        # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
             remove_predictions(session, model.id, task.number)
+        # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_size(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
-        return Published(number, version.status)
+        return Published(version.number, version.status)
 
 
 def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
@@ -202,50 +221,38 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
     files |= {features.sha256: features.path for features in made.features.values()}
     if made.totals is not None:
         files[made.totals.sha256] = made.totals.path
-    if made.answers.blob is not None:
-        files[made.answers.blob.sha256] = made.answers.path
+    if made.predictions.blob is not None:
+        files[made.predictions.blob.sha256] = made.predictions.path
     for sha256 in sorted(set(files) - references.find_used(session, list(files))):
+        # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
 
 
 def _store_measurements(
-    session: Session, model: Model, version: Version, made: _Made, beside: Beside
+    session: Session, model: Model, version: Version, made: _Made, comparison: ProductionComparison
 ) -> int:
     """Store measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.filter_retained(session, model, made.answers.kept)
+    cells = answers.filter_retained(session, model, made.predictions.cells)
     size = answers.new_bytes(session, model, cells)
-    write_measured(
-        session,
-        model,
-        version,
-        document.results,
-        document,
-        _find_deleted_tasks(session, model),
-        cells,
-    )
-    answers.write_keys(session, model, made.answers, cells)
+    measured = Measurements(document.results, document, cells)
+    write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
+    answers.write_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
     answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
-    measurements.insert_rows(session, model.id, version.number, beside.build_rows())
+    measurements.insert_rows(session, model.id, version.number, comparison.build_rows())
     return size
 
 
-def _end_job(
-    session: Session,
-    model: Model,
-    job: Job,
-    task: Task,
-    version: Version,
-    warnings: list[str],
-    now: float,
-) -> None:
+def _end_job(publishing: _Publishing, version: Version, warnings: list[str]) -> None:
     """End the job: its state, its log lines, and the audit row."""
+    session, now = publishing.session, publishing.now
+    model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
         job_log.add_line(session, job.id, ("warning", text), now)
     production = negative_flips.production_of(session, model.id)
@@ -255,6 +262,7 @@ def _end_job(
     change_state(session, job, Action.PUBLISH, now, data)
     job.version = version.number
     job.error = None
+    # From here on they are garbage: their files are removed after the commit, or by a sweep.
     job.snapshot = job.anytime = None
     task.warnings = [*task.warnings, *(text for text in warnings if text not in task.warnings)]
     line.record_publish(session, model, version, now, job=job.id)
@@ -301,23 +309,19 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _add_version(
-    session: Session,
-    model: Model,
-    task: Task,
-    job: Job,
-    number: int,
-    found: JobResult,
-    stored: list[_Stored],
-    now: float,
-) -> Version:
-    """Add the version and its parts; its status is held until it is judged."""
+def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Stored]) -> Version:
+    """Add the next version and its parts; its status is held until it is judged."""
+    session, model = publishing.session, publishing.model
+    task, job = publishing.task, publishing.job
+    # Taken in the publishing transaction: one that fails leaves no gap.
+    number = model.next_version
+    model.next_version = number + 1
     parent = line.version_of(session, model, job.parent_version or 0)
     base = line.version_of(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
     tasks = with_task(parent.manifest, task.number)
-    content = build_manifest(model, task, job, base, found, described, number, tasks)
+    content = build_manifest(JobRows(model, task, job, base), result, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
     existing = _find_known_digests(session, model, sizes)
     version = Version(
@@ -329,7 +333,7 @@ def _add_version(
         job_id=job.id,
         status="held",
         gate={"passed": False, "checks": []},
-        created_at=now,
+        created_at=publishing.now,
         manifest=without_figures(content),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
@@ -378,7 +382,7 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
         former: totals that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
-    stored |= {of.sha256 for of in (made.answers.blob, made.totals) if of is not None}
+    stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
         unused = sorted(stored - references.find_used(session, sorted(stored)))
     retention.drop_unused(db, blobs, unused)

@@ -44,6 +44,7 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     """
     result = _read_folder(folder, JobResult)
     for cell in result.document.results:
+        # A wrong count would stay in the matrix, since versions are immutable.
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(
                 f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}."
@@ -100,4 +101,5 @@ def _check_part(folder: Path, part: ResultPart) -> PartFile:
 
 def _is_inside(folder: Path, file: str) -> bool:
     path = (folder / file).resolve()
+    # Resolved on both sides, so that a link in the folder cannot lead out of it.
     return path.is_relative_to(folder.resolve()) and path.is_file()

@@ -1,11 +1,14 @@
-"""Retention of a task's files, and their deletion.
+"""Retention of a task's files, and their deletion; removal of objects that nothing refers to.
 
 A file is first marked as deleted in its row; from then on nothing refers to it. Its blob is deleted
 if no other row refers to the same bytes. A crash in between leaves an unused blob, which the sweep
 removes.
 """
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
 
 from core.db import references
 from core.db.jobs import held_for_data
@@ -13,11 +16,12 @@ from core.db.session import Database
 from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Task
 from core.failpoints import hit_failpoint
-from core.store import Blobs
+from core.store import Blobs, Store
 
 DAY_S = 86_400.0
 COUNTS = "counts"
 """Value of `held_out`: retain only counts, and delete images once they are measured."""
+_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ def find_due(
         now: seconds since 1970 by the database's clock.
         failed_days: days for which data of a failed or cancelled attempt stays for a retry.
     """
+    # A decoded dataset replaces its archive, so even an open job no longer needs that.
     if any(State(job.state) in UNFINISHED for job in jobs):
         return Due(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
@@ -65,6 +70,7 @@ def find_due(
     if held_back or states & {State.FAILED, State.CANCELLED}:
         gone = old and not model.keep_training_data
         return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
+    # A rejected batch cannot be retried, so nothing waits for its files.
     rejected = not model.keep_training_data
     return Due(archive=True, train=rejected, held_out=rejected)
 
@@ -104,9 +110,39 @@ def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
     if not digests:
         return 0
     with db.write() as session:
+        # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
         references.lock_exclusive(session)
         unused = sorted(set(digests) - references.find_used(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
         hit_failpoint("sweep-uncommitted")
         return len(unused)
+
+
+def remove_unnamed(
+    db: Database,
+    store: Store,
+    prefix: str,
+    named: Callable[[Session, Collection[str]], set[str]],
+    grace_days: float,
+) -> None:
+    """Delete the objects below `prefix` without a row.
+
+    A process that died between store and database left them.
+
+    Args:
+        named: function that returns those of some keys that have a row.
+        grace_days: minimum age in days, since a younger object may be about to get its row.
+    """
+    with db.read() as session:
+        limit = db.now(session) - grace_days * DAY_S
+    old = [info.key for info in store.list(prefix) if info.modified < limit]
+    # The look-ups take some hundreds of keys at most.
+    for start in range(0, len(old), _BATCH):
+        batch = old[start : start + _BATCH]
+        with db.read() as session:
+            # Looked up after the listing: an object that got its row meanwhile is found to be in
+            # use.
+            named_keys = named(session, batch)
+        for key in set(batch) - named_keys:
+            store.delete(key)

@@ -76,6 +76,7 @@ class Scrubber:
         self._worker = worker
         self._pause = pause
         self._rate = settings.scrub_bytes_per_s or MARKED_RATE
+        # Each record renews the lease, so it must come well before the lease runs out.
         self._record_s = min(RECORD_S, settings.lease_s / 6)
         self._free_at = 0.0  # monotonic time at which the rate allows the next byte
         self._recorded_at = self._looked_at = 0.0
@@ -98,6 +99,7 @@ class Scrubber:
                 if is_due and self._settings.scrub_bytes_per_s:
                     self._run_pass()
             finally:
+                # If the lease cannot be released now, it runs out by itself.
                 with suppress(SQLAlchemyError, _Over):
                     self._record_progress(release=True)
 
@@ -117,6 +119,7 @@ class Scrubber:
                     return None
                 row.worker, row.fence, row.lease_until = (
                     self._worker,
+                    # A worker that hangs for longer than its lease finds another fence, and stops.
                     row.fence + 1,
                     now + self._settings.lease_s,
                 )
@@ -179,6 +182,7 @@ class Scrubber:
                 self._remove_unneeded(row.key)
                 continue
             info = self._store.stat(row.key)
+            # Hashing an unchanged object again would find the same damage.
             if (info.tag if info is not None else "") != row.tag:
                 self._check_object(named, True)
             self._record_if_due()
@@ -193,12 +197,14 @@ class Scrubber:
                 if _as_named(session, named.key) is None:
                     return  # deleted while it was read
             kind, tag = self._inspect_object(named)
+        # The usual case needs no transaction that writes.
         if kind is None and not marked:
             return
         with self._db.write() as session:
             if kind is None:
                 damage.clear_marks(session, [named.key])
                 return
+            # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
             forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
         if forgotten:
             self._drop_blobs(forgotten)
@@ -213,6 +219,7 @@ class Scrubber:
         if path is not None:
             _forget_pages(str(path))
         digest = hashlib.sha256()
+        # Thousands of tiny objects would otherwise cost far more than the rate allows.
         self._wait_for_rate(max(0, LEAST_BYTES - info.size))
         try:
             for chunk in self._store.read(named.key):
@@ -238,6 +245,7 @@ class Scrubber:
 
     def _wait_for_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
+        # Unused time is not saved up: the scrub is never faster than its rate.
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
             if self._pause(min(seconds, self._record_s)):

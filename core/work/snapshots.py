@@ -87,6 +87,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
         LeaseLost: the job belongs to another claim; nothing was registered or deleted.
     """
     with db.read() as session:
+        # A new number each time: files of a registered snapshot are never overwritten.
         number = next_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = upload_files(store, key, sorted(path.iterdir()))
@@ -103,6 +104,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
                 origin=compute_origin(job),
                 **where,
             )
+            # A snapshot is progress, and only losses without progress count against a job.
             job.strikes = 0
             job.resume_on = _resume_on(job, claim)
             session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
@@ -123,13 +125,15 @@ def _resume_on(job: Job, claim: Claim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def next_number(known: StoredState | None, claim: Claim) -> int:
+def next_number(registered: StoredState | None, claim: Claim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:
-        known: state of the job at present.
+        registered: state of the job at present.
     """
-    return known.number + 1 if known is not None and known.fence == claim.fence else 1
+    return (
+        registered.number + 1 if registered is not None and registered.fence == claim.fence else 1
+    )
 
 
 def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
@@ -170,6 +174,7 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
         fits = snapshot is not None and snapshot.origin in _list_origins(session, job)
     if snapshot is None:
         return None
+    # Another recipe or parent would end in other bits than an undisturbed job.
     if not fits:
         _leave_out(db, claim, "it was made by another recipe, parent or format")
         return None
@@ -181,6 +186,8 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
                 for chunk in store.read(snapshot.key + name):
                     digest.update(chunk)
                     handle.write(chunk)
+            # Snapshots exist for minutes and are not scrubbed, so they are verified when they are
+            # used.
             if digest.hexdigest() != sha256:
                 raise StoreCorrupt(f"{snapshot.key}{name} has another digest than was registered.")
     except StoreCorrupt as error:
@@ -193,6 +200,7 @@ def _leave_out(db: Database, claim: Claim, why: str) -> None:
     """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)
+        # Without a snapshot, nothing ties the job to the kind of device that it began on.
         job.resume_on = None
         text = f"The snapshot is unusable, the task is learned anew: {why}"
         job_log.add_line(session, job.id, ("warning", text), db.now(session))

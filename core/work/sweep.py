@@ -31,7 +31,7 @@ from core.db.tables import (
 from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import deliveries, open_uploads, retention, unnamed, uploads
+from core.work import deliveries, retention, uploads
 from core.work.claim import is_eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
@@ -60,10 +60,13 @@ def find_unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
             select(Job.id)
             .where(
                 is_eligible(now),
+                # A fresh job was announced a moment ago, and the message is usually still on its
+                # way.
                 Job.created_at < now - older_s,
                 or_(Job.rung_at.is_(None), Job.rung_at < now - older_s),
             )
             .order_by(Job.created_at)
+            # A long queue needs no more rings: each worker claims until nothing is left.
             .limit(100)
         )
         return list(session.execute(query).scalars())
@@ -102,11 +105,11 @@ def build_steps(
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
         "upload of a job that is over": lambda: uploads.forget_old(db, store),
-        "upload whose time is over": lambda: open_uploads.remove_expired(db, store),
-        "piece of an upload that nothing names": lambda: unnamed.remove_objects(
+        "upload whose time is over": lambda: uploads.remove_expired(db, store),
+        "piece of an upload that nothing names": lambda: retention.remove_unnamed(
             db, store, chunks.PREFIX, chunks.find_used, grace_days
         ),
-        "archive that nothing names": lambda: unnamed.remove_objects(
+        "archive that nothing names": lambda: retention.remove_unnamed(
             db, store, archives.PREFIX, archives.find_used, grace_days
         ),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
@@ -131,6 +134,7 @@ def run_sweep(
         db, store, blobs, settings, grace_days=grace_days, whole=whole
     ).values():
         step()
+    # The rest is this machine's own, which no other worker can clean up.
     spool.remove_abandoned(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
     unfinished.remove_old(
@@ -293,6 +297,8 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         archive_key = task.archive_key if due.archive else None
     forget_archive(db, store, task_id, archive_key)
     if marked:
+        # After the commit: from then on no row refers to the files, and a crash leaves blobs for
+        # the sweep.
         retention.drop_task_blobs(db, blobs, task_id)
         retention.drop_unused(db, blobs, forgotten)
 
@@ -424,6 +430,7 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
     last = store.stat(_MARK)
     if not whole and last is not None and last.modified > now - BLOB_DAYS * retention.DAY_S:
         return
+    # Written before the work, so that other workers do not begin the same pass beside this one.
     store.put_bytes(_MARK, b"")
     batch: list[str] = []
     for info in store.list("blobs/"):

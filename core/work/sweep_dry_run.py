@@ -126,8 +126,10 @@ class _Copy(Database):
         super().__init__(f"sqlite:///{folder / 'copy.db'}")
         Owner.metadata.create_all(self.engine)
         with source.read() as source_session:
+            # All tables as of one moment, or rows could refer to others that are missing.
             if source.dialect == "postgresql":
                 source_session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+            # The steps judge ages by the database's clock, so the copy must have the same one.
             ahead = source.now(source_session) - late_s
             with self.write() as copy_session:
                 ahead -= super().now(copy_session)

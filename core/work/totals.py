@@ -36,15 +36,16 @@ def is_covered(part: Part) -> bool:
 
 def make_key(parts: Iterable[Part]) -> str:
     """Return a digest of those parts of a version and its ancestors that totals represent."""
+    # Deleted features change the key, so that totals with them are never used again.
     covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
-def store_totals(blobs: Blobs, found: ResultFolder[JobResult]) -> StoredTotals | None:
+def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
     """Store the totals of a result; return None if its method has none."""
-    if found.document.totals is None:
+    if result.document.totals is None:
         return None
-    path = found.folder / found.document.totals
+    path = result.folder / result.document.totals
     return StoredTotals(*blobs.put_file(path, link=True), path)
 
 

@@ -17,18 +17,19 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 def stored_or_mine(
-    db: Database, blobs: Blobs, claim: Claim, repository: str, most: int
+    db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
 ) -> Weights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
     Args:
-        most: maximum number of jobs that fetch weights at once.
+        limit: maximum number of jobs that fetch weights at once.
 
     Raises:
         PutOff: another job fetches these weights, or enough jobs are fetching.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
+        # A worker without the lease must not keep others from fetching.
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
         references.lock_exclusive(session)
@@ -40,13 +41,14 @@ def stored_or_mine(
         if theirs is not None:
             raise PutOff("another job brings the same weights", WAIT_S)
         fetching = select(func.count()).where(Weights.job_id.in_(under_way))
-        if (session.scalar(fetching) or 0) >= most:
+        if (session.scalar(fetching) or 0) >= limit:
             raise PutOff(
-                f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
+                f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
             )
         if row is None:
             row = Weights(repository=repository)
             session.add(row)
+        # If this worker dies, its lease ends and the job is leased no more, which frees the place.
         row.job_id = claim.job_id
         return None
 
@@ -61,5 +63,6 @@ def end_turn(db: Database, claim: Claim) -> None:
             Job.id != claim.job_id,
         )
         session.execute(
+            # They would otherwise wait out their pause, though the weights are there now.
             update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
         )

@@ -23,7 +23,7 @@ from core.db.session import Database
 from core.db.tables import Chunk, Upload
 from core.failpoints import POINTS
 from core.store import open_store
-from core.work import unnamed
+from core.work import retention
 from tools import service
 
 MB = 1 << 20
@@ -139,7 +139,7 @@ def check_nothing_left(running: Site) -> None:
     settings = running.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
-        unnamed.remove_objects(db, store, chunks.PREFIX, chunks.find_used, grace_days=0.0)
+        retention.remove_unnamed(db, store, chunks.PREFIX, chunks.find_used, grace_days=0.0)
         assert list(store.list(chunks.PREFIX)) == []
         with db.read() as session:
             assert session.scalar(select(func.count()).select_from(Upload)) == 0

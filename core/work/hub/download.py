@@ -47,6 +47,7 @@ class Failed(Exception):
 def main() -> int:
     """Answer the request in the first line of stdin, and return the exit status."""
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
+    # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     try:
         _print_event(download_file(request))
@@ -56,11 +57,12 @@ def main() -> int:
         if disk.is_full(error):
             _print_event(DownloadFailed(kind="disk", detail="No space left"))
         else:
+            # The type alone: a message may contain an address or a token.
             _print_event(DownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
 
-def download_file(asked: DownloadAsked) -> Downloaded:
+def download_file(request: DownloadAsked) -> Downloaded:
     """Fetch the file, or the rest of it, and compare its digest with the one that the Hub names.
 
     Raises:
@@ -68,65 +70,66 @@ def download_file(asked: DownloadAsked) -> Downloaded:
     """
     if constants.is_offline_mode():
         raise Failed("HF_HUB_OFFLINE is set where the worker runs")
-    if not _REPOSITORY.fullmatch(asked.repository) or not _FILE.fullmatch(asked.file):
-        raise Failed(f"{asked.repository!r} is no repository of the Hub")
+    if not _REPOSITORY.fullmatch(request.repository) or not _FILE.fullmatch(request.file):
+        raise Failed(f"{request.repository!r} is no repository of the Hub")
     token = get_token()
     with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
-            return _download_from_hub(hub, asked)
+            return _download_from_hub(hub, request)
         except (HubRefused, HubStatus) as error:
             raise Failed(str(error)) from None
         except httpx2.RequestError as error:
             raise _unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
-    revision = _find_revision(hub, asked)
-    path_at_hub = f"/{asked.repository}/resolve/{revision}/{quote(asked.file)}"
-    size, digest = _read_size_and_digest(hub, path_at_hub, asked.file)
-    if size > asked.max_bytes:
+def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
+    revision = _find_revision(hub, request)
+    path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
+    size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
+    if size > request.max_bytes:
         raise Failed(
-            f"{asked.file} has {size} bytes; {asked.max_bytes} are taken here "
+            f"{request.file} has {size} bytes; {request.max_bytes} are taken here "
             f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
-    folder = unfinished.folder_of(asked.folder, asked.repository) / revision
-    path = folder / f"{asked.file}{unfinished.SUFFIX}"
+    folder = unfinished.folder_of(request.folder, request.repository) / revision
+    path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked(path) as fd:
         _print_event(DownloadBegun(path=path, bytes=size))
         _fetch_bytes(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
+            # Otherwise, every further attempt would resume the wrong file.
             path.unlink()
             raise Failed(
-                f"What came is not what the Hub names: the digest of {asked.file} is another one"
+                f"What came is not what the Hub names: the digest of {request.file} is another one"
             )
     return Downloaded(path=path, revision=revision)
 
 
-def _find_revision(hub: GuardedHub, asked: DownloadAsked) -> str:
+def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
         Failed: there is no such repository, commit or file.
     """
     try:
-        info = hub.read_info(f"/api/models/{asked.repository}", constants.HF_HUB_ETAG_TIMEOUT)
+        info = hub.read_info(f"/api/models/{request.repository}", constants.HF_HUB_ETAG_TIMEOUT)
     except HubStatus as error:
         if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
             raise Failed(
-                f"The Hub has no repository {asked.repository}, or shows it only with a token "
+                f"The Hub has no repository {request.repository}, or shows it only with a token "
                 f"(HF_TOKEN)"
             ) from None
         raise
     revision = _get_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
-        raise Failed(f"The Hub names no commit of {asked.repository}")
+        raise Failed(f"The Hub names no commit of {request.repository}")
     names = (
         {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
     )
-    if asked.file not in names:
+    if request.file not in names:
         raise Failed(
-            f"The repository {asked.repository} has no {asked.file}, and nothing else is read"
+            f"The repository {request.repository} has no {request.file}, and nothing else is read"
         )
     return revision
 
@@ -144,6 +147,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
         Failed: the hub names none, or in another form.
     """
     timeout_s = constants.HF_HUB_ETAG_TIMEOUT
+    # Large files are stored elsewhere, and only the hub's own response has the digest of the file.
     with hub.open_response("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as response:
         headers = response.headers
         own_size = None if response.is_redirect else headers.get("Content-Length")
@@ -153,6 +157,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
             .removeprefix("W/")
             .strip('"')
         )
+    # Both come from the hub, and the digest is what the bytes are trusted by.
     if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
         raise Failed(f"The Hub names neither bytes nor digest of {file}")
     return int(size), digest
@@ -190,12 +195,14 @@ def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: i
         "GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT
     ) as response:
         begins = response.headers.get("Content-Range", "")
+        # Bytes of another place would be appended to what is there.
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)
             if response.status_code == 206:
                 return
         for chunk in response.iter_bytes(CHUNK_BYTES):
             os.write(fd, chunk)
+            # Checked at each piece: a server could otherwise fill the disk.
             if os.fstat(fd).st_size > size:
                 raise Failed(f"The Hub sends more than the {size} bytes that it named")
 
@@ -216,8 +223,8 @@ def _unreachable_error(error: Exception) -> Failed:
     return Failed(f"The Hub cannot be reached ({type(error).__name__})")
 
 
-def _print_event(told: Document) -> None:
-    print(told.model_dump_json(), flush=True)
+def _print_event(event: Document) -> None:
+    print(event.model_dump_json(), flush=True)
 
 
 def _end_with_the_caller() -> None:

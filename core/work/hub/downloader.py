@@ -30,7 +30,7 @@ _EVENTS: dict[str, type[_Event]] = {
 
 
 def download_in_process(
-    asked: DownloadAsked,
+    request: DownloadAsked,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
@@ -56,11 +56,12 @@ def download_in_process(
         env=helper_process.build_environment(**hub),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        # What libraries print may contain addresses and tokens.
         stderr=subprocess.DEVNULL,
     )
     try:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(asked.model_dump_json().encode() + b"\n")
+        process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
         return _watch_download(process, must_stop, progress, stall_s)
     finally:
@@ -86,6 +87,7 @@ def _watch_download(
         if must_stop():
             raise Stopped
         if begun is not None:
+            # Measured on the file, since the process reports only its beginning and its end.
             previous_size, size = size, _read_file_size(begun.path)
             grew_at = time.monotonic() if size != previous_size else grew_at
             progress(size, begun.bytes)

@@ -64,6 +64,7 @@ class GuardedHub:
         resolve: Resolver | None = None,
     ) -> None:
         self._endpoint, self._hub, self._token = endpoint.rstrip("/"), httpx2.URL(endpoint), token
+        # Sizes, ranges and digests are those of the bytes as stored, not compressed.
         self._headers = {**headers, "Accept-Encoding": "identity"}
         self._resolve = resolve or _resolve_host
         self._open = ExitStack()
@@ -91,6 +92,7 @@ class GuardedHub:
             content = bytearray()
             for chunk in response.iter_bytes():
                 content += chunk
+                # The body is read in chunks, since its announced length is not trusted.
                 if len(content) > MAX_INFO_BYTES:
                     raise HubRefused(
                         f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository"
@@ -137,19 +139,20 @@ class GuardedHub:
             url = following
         raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
-    def _find_redirect(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
+    def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
         """Return the target of a redirect, or None if the response is none.
 
         Raises:
             HubRefused: the target is not allowed.
         """
-        location = answer.headers.get("Location")
-        if answer.status_code not in (301, 302, 303, 307, 308) or location is None:
+        location = response.headers.get("Location")
+        if response.status_code not in (301, 302, 303, 307, 308) or location is None:
             return None
         try:
             target = url.join(location)
         except (httpx2.InvalidURL, ValueError):
             raise HubRefused("The Hub redirects to what is no URL") from None
+        # Never from https to http: anyone on the way could then send other bytes.
         is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
         if not is_allowed or not target.host or target.userinfo:
             raise HubRefused(
@@ -168,6 +171,7 @@ class GuardedHub:
             return self._answer_of_address(method, url, all_headers, timeout_s)
         if self._is_hub(url):
             all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        # The proxy resolves names; only a literal address can be checked here.
         elif _parse_address(url.host) is not None or is_metadata_name(url.host):
             self._checked_addresses(url)  # a proxy may reach internal addresses, too
         request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
@@ -202,6 +206,7 @@ class GuardedHub:
         addresses = self._resolve_addresses(url)
         hub_addresses = (
             self._resolve_addresses(self._hub)
+            # A hub inside a network may store its files beside it, at the same host and port.
             if _effective_port(url) == _effective_port(self._hub)
             else []
         )
@@ -217,6 +222,7 @@ class GuardedHub:
         Raises:
             HubRefused: the host has no address, or no request may reach it.
         """
+        # Such a name gives a machine's keys to everything that runs on it.
         if is_metadata_name(url.host):
             raise HubRefused(
                 f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"

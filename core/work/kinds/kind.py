@@ -42,11 +42,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """Result of finished work. report: findings in the job's response; lines: last ones of its
-    log."""
+    """Result of finished work.
+
+    Attributes:
+        report: findings in the job's response.
+        log_lines: the last lines of its log.
+    """
 
     report: BatchCheck | ExportReport | None
-    lines: Sequence[Line] = ()
+    log_lines: Sequence[Line] = ()
 
 
 @dataclass(frozen=True)

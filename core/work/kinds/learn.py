@@ -16,6 +16,7 @@ from core.work.validate import validate_archive
 def _run(work: Work) -> None:
     if work.claim.state is State.VALIDATING:
         _decode_archive(work)
+    # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise Stopped
     work.begin("prepare")
@@ -38,6 +39,7 @@ def _decode_archive(work: Work) -> None:
             work.db, work.store, work.claim, work.settings, folder, report_progress, work.must_stop
         )
     finally:
+        # Before training, which may need the room on the disk.
         shutil.rmtree(folder, ignore_errors=True)
 
 

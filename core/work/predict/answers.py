@@ -61,12 +61,14 @@ def answer_request(
     except FileNotFoundError as error:  # deleted after the API had fetched it
         raise Refused("gone", f"A file of version {header['version']} is gone.") from error
     size, channels = version.image
+    # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     networks.graphs.poll()
     engine = version.graph.engine
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
     # Begin with one image and double: only now it shows how long this network takes for each.
+    # At least one image each turn, so that a slow network also comes to an end.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
         items += _predict_as_json(
             networks.graphs, version, header, pixels[len(items) : len(items) + batch]
@@ -95,6 +97,7 @@ def _predict_as_json(
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
     classes = version.network.classes_of(header["task"])
+    # Stable, so that equal probabilities keep the order of classes.
     best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
     for row, order in zip(probabilities, best, strict=True):
         top = row.argmax()
@@ -154,6 +157,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None
             manifest, raw = read_message(source), read_message(source)
         except EOFError:
             return
+        # CPU time counts for the whole process, so each request gets a new limit.
         images.renew_cpu(CPU_S)
         try:
             items, engine = answer_request(networks, header, manifest, raw)
@@ -167,4 +171,5 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None
                 "Predicting takes more memory than is allowed here; send fewer or smaller images."
             )
             write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
+        # The next request may come much later; until then, this memory would stay in use.
         del manifest, raw

@@ -92,6 +92,7 @@ def images_of(text: bytes) -> list[Any]:
         Refused: the text is something else.
     """
     try:
+        # Repeated names are refused, since parsers disagree about which one counts.
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
     except (ValueError, RecursionError) as error:
         raise Refused("The body is not JSON in UTF-8, or names something twice.") from error
@@ -123,6 +124,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
             body = [read_exactly(source, count) for count in header["sizes"]]
         except EOFError:
             return
+        # CPU time counts for the whole process, so each request gets a new limit.
         images.renew_cpu(int(header["cpu_s"]) + 1)
         write_message(sink, b"begun")
         try:
@@ -166,6 +168,7 @@ def _build_messages(
             scarce = isinstance(pixels.__cause__, MemoryError)
             yield (b"M" if scarce else b"U") + pixels.detail.encode()
         if time.monotonic() > end and done < len(chosen):
+            # The caller gives other owners their turn, and asks for the rest later.
             yield b"E"
             return
 

@@ -85,6 +85,7 @@ def main() -> None:
     source = sys.stdin.buffer
     header = json.loads(read_message(source))
     manifest, raw = read_message(source), read_message(source)
+    # A helper that was killed cannot end this process by itself.
     threading.Thread(
         target=_end_with, args=(source.fileno(), header["folder"]), daemon=True
     ).start()

@@ -156,6 +156,7 @@ class GraphMaker:
             return
         engine, left = graph.trial
         differences = np.abs(engine.run(images, task) - exact)
+        # NaN compares as False, and so ends the trial too.
         if not (differences <= engine.tolerance).all():
             graph.trial = None
         elif left > len(images):
@@ -177,6 +178,7 @@ class GraphMaker:
         if making is not None and making.process.poll() is not None:
             self._adopt_graph(making)
             self._end_making()
+        # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
             self.give_up(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
             self._end_making()
@@ -199,6 +201,7 @@ class GraphMaker:
             stdout=subprocess.PIPE,
         )
         self._making = _Making(graph, folder, process, time.monotonic())
+        # The request counts images by task, so those of one task must lie together.
         graph.sample.sort(key=lambda one: one[0] or 0)
         tasks = {task: 0 for task, _ in graph.sample}
         for task, images in graph.sample:

@@ -66,6 +66,7 @@ class Networks:
             self._kept.move_to_end(version_id)
             return self._kept[version_id]
         files = {path: Path(path).stat().st_size for path in parts.values()}
+        # Before loading, or both versions would be in memory at once.
         self._make_room(files)
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
@@ -95,6 +96,7 @@ class Networks:
             full = len(self._kept) >= KEPT_VERSIONS
             use_by_owner: Counter[str] = Counter()
             for loaded in self._kept.values():
+                # Measured by what is short, the number of versions or their bytes.
                 use_by_owner[loaded.owner] += 1 if full else sum(loaded.files.values())
             largest = max(use_by_owner.values())
             id = next(
@@ -122,6 +124,7 @@ class Networks:
                 continue
             shared = self._tensors.setdefault(parts[part], {})
             for name in names:
+                # The parameters stay the network's own; only their bytes are shared.
                 tensors[name].data = shared.setdefault(name, tensors[name].data)
 
 

@@ -19,7 +19,7 @@ from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Manifest
 from core.store import Blobs
-from core.work.measured import write_measured
+from core.work.measured import Measurements, write_measured
 from tests.api.conftest import create_model
 
 Publish = Callable[..., int]
@@ -111,7 +111,11 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 for of, (right, total) in (cells or {}).items()
             ]
             write_measured(
-                session, row, version, measured, Figures(**document.get_given_fields()), (), {}
+                session,
+                row,
+                version,
+                Measurements(measured, Figures(**document.get_given_fields()), {}),
+                (),
             )
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))

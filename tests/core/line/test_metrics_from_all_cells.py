@@ -25,7 +25,7 @@ from core.protocol.manifest import Manifest
 from core.requests.actor import Actor
 from core.requests.kept_answers import KeptAnswers
 from core.requests.metrics import Window, kept_metrics, model_metrics
-from core.work.measured import write_measured
+from core.work.measured import Measurements, write_measured
 from tests.core.work.conftest import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -98,10 +98,8 @@ class History:
                 session,
                 model,
                 version,
-                cells,
-                Figures(**document.get_given_fields()),
+                Measurements(cells, Figures(**document.get_given_fields()), {}),
                 self.deleted,
-                {},
             )
         self.manifests[number] = {
             name: _without(told, self.deleted) if name in measurements.NAMES else told

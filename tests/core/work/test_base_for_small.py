@@ -8,7 +8,7 @@ import pytest
 from core import imagenet_base, packaged_base
 from core.ingest.ingest import Ingested
 from core.recipe.passes import PASSES
-from core.work.base_for_small import advise_small_base
+from core.work.validate import advise_small_base
 
 
 def decoded(small: int | None) -> Ingested:

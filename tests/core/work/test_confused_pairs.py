@@ -63,7 +63,7 @@ def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_firs
     )
     pairs = count_confused(found)
     assert [pair.labels for pair in pairs] == [("dog", "owl"), ("cat", "dog")]
-    assert (pairs[1].taken, pairs[1].images) == ((8, 7), (20, 26))
+    assert (pairs[1].confused, pairs[1].images) == ((8, 7), (20, 26))
 
 
 def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:

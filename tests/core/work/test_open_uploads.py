@@ -15,7 +15,7 @@ from core.db.session import Database
 from core.db.tables import Chunk, Upload
 from core.ids import new_id
 from core.settings import Settings
-from core.work import consistency, open_uploads
+from core.work import consistency, uploads
 from core.work.sweep_dry_run import dry_run
 from tools import backup
 
@@ -169,7 +169,7 @@ def test_many_uploads_whose_time_is_over_go_in_few_transactions(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.model()
-    monkeypatch.setattr(open_uploads, "_BATCH", 4)
+    monkeypatch.setattr(uploads, "_BATCH", 4)
     for _ in range(9):
         upload(desk, b"ab", b"cd", hours=0)
     held, kept = upload(desk, b"ef", hours=0), upload(desk, b"gh")
@@ -177,7 +177,7 @@ def test_many_uploads_whose_time_is_over_go_in_few_transactions(
     begun: list[int] = []
     real = desk.db.write
     monkeypatch.setattr(desk.db, "write", lambda: begun.append(1) or real())
-    open_uploads.remove_expired(desk.db, desk.store)
+    uploads.remove_expired(desk.db, desk.store)
     assert len(begun) == 3
     with desk.db.read() as session:
         assert set(session.scalars(select(Upload.id))) == {held, kept}
