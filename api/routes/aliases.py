@@ -3,7 +3,7 @@
 from fastapi import Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
+from api.dependencies import Bell, Db, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
@@ -33,11 +33,12 @@ def history(
     alias: AliasPath,
     actor: Read,
     db: Db,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    page: Page,
 ) -> Response:
     """List an alias's moves, oldest first."""
-    return json_answer(aliases.list_moves(db, actor, model, alias, limit=limit, cursor=cursor))
+    return json_answer(
+        aliases.list_moves(db, actor, model, alias, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.post(

@@ -1,13 +1,14 @@
 """Events of all models of an owner, as pages or as one stream."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Cursor, Db, Limit, Read
+from api.dependencies import Db, Page, Read
 from api.described import make_router
 from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
 from api.problems import problem_responses
@@ -27,6 +28,21 @@ Types = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Filters:
+    """The model and the types of events that a request asks for; None: all."""
+
+    model: str | None
+    types: tuple[str, ...] | None
+
+
+async def _get_filters(
+    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
+    type: Types = None,
+) -> Filters:
+    return Filters(model, None if type is None else tuple(type.split(",")))
+
+
 @router.get(
     "/v1/events",
     response_model=OwnerEventPage,
@@ -43,27 +59,25 @@ async def events(
     request: Request,
     actor: Read,
     db: Db,
-    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
-    type: Types = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    filters: Annotated[Filters, Depends(_get_filters)],
+    page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingReads = request.app.state.polling
-    about = await to_thread.run_sync(_select_events, db, actor, model)
-    types = None if type is None else tuple(type.split(","))
+    about = await to_thread.run_sync(_select_events, db, actor, filters.model)
+    types, limit, cursor = filters.types, page.limit, page.cursor
     after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
     if EVENT_STREAM in request.headers.get("accept", ""):
         if cursor is None and not last_event_id:
             after = await reads.newest_owner_event(about)
         return follow_events(request, partial(_read_events, reads, about, types), after)
     rows = await reads.owner_events(about, after, limit + 1, types)
-    page: OwnerEventPage = {
+    event_page: OwnerEventPage = {
         "items": [_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
-    return json_answer(page)
+    return json_answer(event_page)
 
 
 def _select_events(db: Database, actor: Actor, model: str | None) -> About:

@@ -11,14 +11,13 @@ from api.answers import answer_queued, json_answer, matches_tag
 from api.dependencies import (
     LIMIT,
     Bell,
-    CatalogueOf,
-    Config,
     Cursor,
     Db,
-    ExportWork,
     Limit,
-    ObjectStore,
+    Page,
+    PageQuery,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
@@ -93,18 +92,17 @@ async def read(
 def list_jobs(
     actor: Read,
     db: Db,
+    page: Page,
     state: State | None = None,
     kind: Kind | None = None,
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
 ) -> Response:
     """List your jobs, newest first."""
     state_name = None if state is None else str(state)
-    page = jobs.list_jobs(
-        db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor
+    job_page = jobs.list_jobs(
+        db, actor, state=state_name, kind=kind, model=model, limit=page.limit, cursor=page.cursor
     )
-    return json_answer(page)
+    return json_answer(job_page)
 
 
 def _build_handler(action: Action) -> Any:
@@ -142,30 +140,21 @@ for _action in _DOCS:
     response_model=JobOut,
     responses=problem_responses(409, 429),
 )
-def retry(
-    job: JobPath,
-    actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-    body: Retry | None = None,
-) -> Response:
+def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
     job."""
     override = None if body is None else body.recipe
-    max_open_jobs = settings.max_open_jobs
     job_json, fresh = retries.retry(
-        db,
-        catalogue(),
+        service.db,
+        service.catalogue(),
         actor,
         job,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        max_open_jobs=service.settings.max_open_jobs,
+        admission=Admission.from_settings(service.settings),
     )
     if fresh:
-        bell.ring(job_json["id"])
+        service.bell.ring(job_json["id"])
     return answer_queued(job_json)
 
 
@@ -225,11 +214,9 @@ async def events(
 
 
 @router.get("/v1/jobs/{job}/logs", response_model=LogPage)
-async def logs(
-    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+async def logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the log lines of a job, oldest first."""
-    rows, after = await _read_page(request, actor, job, limit, cursor, ("log",))
+    rows, after = await _read_page(request, actor, job, page, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
         {
@@ -240,48 +227,38 @@ async def logs(
         }
         for event, log_data in log_events
     ]
-    page: LogPage = {"items": items, "next_cursor": after}
-    return json_answer(page)
+    log_page: LogPage = {"items": items, "next_cursor": after}
+    return json_answer(log_page)
 
 
 @router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
-async def metrics(
-    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+async def metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
     row = await _find_job(request, actor, job)
     points: list[Point] = []
-    after, more = _decode_after(cursor), True
-    while (
-        more and len(points) <= limit
-    ):  # an event may hold no measurement: read on until the page is full
+    after, more = _decode_after(page.cursor), True
+    # An event may hold no measurement: read on until the page is full.
+    while more and len(points) <= page.limit:
         rows = await _get_polling(request).list_events(
             row.id, after, MAX_LIMIT, ("metric", "progress")
         )
         points += [point for point in map(_build_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
-    following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
-    page: PointPage = {"items": points[:limit], "next_cursor": following}
-    return json_answer(page)
+    following = encode_cursor(points[page.limit - 1]["id"]) if len(points) > page.limit else None
+    point_page: PointPage = {"items": points[: page.limit], "next_cursor": following}
+    return json_answer(point_page)
 
 
 async def download_anytime(
-    request: Request,
-    job: JobPath,
-    actor: Read,
-    db: Db,
-    store: ObjectStore,
-    settings: Config,
-    catalogue: CatalogueOf,
-    work: ExportWork,
+    request: Request, job: JobPath, actor: Read, service: Service
 ) -> Response:
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
-    spool = settings.make_folder("spool")
-    file = await work.run(
-        actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool)
+    db, store, spool = service.db, service.store, service.settings.make_folder("spool")
+    file = await service.export_work.run(
+        actor.owner_id, lambda: anytime_file(db, store, service.catalogue(), actor, job, spool)
     )
     return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
 
@@ -372,10 +349,11 @@ def _get_polling(request: Request) -> PollingReads:
 
 
 async def _read_page(
-    request: Request, actor: Actor, job: str, limit: int, cursor: str | None, types: tuple[str, ...]
+    request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
     row = await _find_job(request, actor, job)
-    rows = await _get_polling(request).list_events(row.id, _decode_after(cursor), limit + 1, types)
+    limit, after = page.limit, _decode_after(page.cursor)
+    rows = await _get_polling(request).list_events(row.id, after, limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 

@@ -6,7 +6,7 @@ from fastapi import Path, Request, Response
 
 from api.access import Access
 from api.answers import json_answer
-from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.dependencies import Admin, Db, Page
 from api.described import make_router
 from api.problems import problem_responses
 from api.schemas.admin import KeyIn
@@ -35,9 +35,9 @@ def create(body: KeyIn, actor: Admin, db: Db) -> Response:
 
 
 @router.get("/v1/keys", response_model=KeyPage)
-def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_keys(actor: Admin, db: Db, page: Page) -> Response:
     """List all keys, without their secrets."""
-    return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
+    return json_answer(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.delete("/v1/keys/{key}", status_code=204, responses=problem_responses(409))

@@ -13,16 +13,14 @@ from pydantic import JsonValue, ValidationError
 
 from api.answers import answer_queued, json_answer
 from api.dependencies import (
-    LIMIT,
     Bell,
     BlobStore,
     CatalogueOf,
-    Config,
-    Cursor,
     Db,
-    Limit,
     ObjectStore,
+    Page,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
@@ -289,11 +287,9 @@ def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)
-def list_tasks(
-    model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+def list_tasks(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List the model's batches, in order."""
-    return json_answer(tasks.list_tasks(db, actor, model, limit, cursor))
+    return json_answer(tasks.list_tasks(db, actor, model, page.limit, page.cursor))
 
 
 @router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
@@ -340,27 +336,23 @@ def relearn(
     model: ModelPath,
     n: Number,
     actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
+    service: Service,
     body: Retry | None = None,
 ) -> Response:
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
-    max_open_jobs = settings.max_open_jobs
     job_response, fresh = settling.relearn_task(
-        db,
-        catalogue(),
+        service.db,
+        service.catalogue(),
         actor,
         model,
         n,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        max_open_jobs=service.settings.max_open_jobs,
+        admission=Admission.from_settings(service.settings),
     )
     if fresh:
-        bell.ring(job_response["id"])
+        service.bell.ring(job_response["id"])
     return answer_queued(job_response)
 
 

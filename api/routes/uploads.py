@@ -10,17 +10,7 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import (
-    LIMIT,
-    Config,
-    Cursor,
-    Db,
-    IdempotencyKey,
-    Limit,
-    ObjectStore,
-    Read,
-    Write,
-)
+from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
@@ -129,12 +119,12 @@ def create(
 
 
 @router.get("/v1/uploads", response_model=UploadPage, responses=problem_responses(412))
-def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     """List your uploads that are neither submitted nor removed, newest first.
 
     Their received bytes count towards your storage.
     """
-    return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
+    return json_answer(uploads.list_uploads(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.head("/v1/uploads/{upload}", response_class=Response, responses=problem_responses(412))
