@@ -1,13 +1,14 @@
 """`/ui/models/{model}`: pending decisions, production, and what was learned and forgotten."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, BlobStore, CatalogueOf, Db, ObjectStore, Read, Write
+from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages import forms
 from api.pages.actions import list_waiting
 from api.pages.checks import describe_checked, describe_limits, list_off
@@ -47,6 +48,28 @@ Last = Annotated[int | None, Query(ge=0, le=_MOST, description="Newest version o
 First = Annotated[int | None, Query(ge=1, le=_MOST, description="First task that has a column")]
 
 
+@dataclass(frozen=True)
+class View:
+    """The window of the heat map, and the cell in it whose details are shown.
+
+    Attributes:
+        version, task: those of the cell; None: no cell.
+        last: the newest version; None: the newest of all.
+        first: the first task with a column; None: see `build_heat`.
+    """
+
+    version: int | None
+    task: int | None
+    last: int | None
+    first: int | None
+
+
+async def _get_view(
+    v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
+) -> View:
+    return View(v, t, last, first)
+
+
 @router.get("/ui/models/{model}")
 def show(
     request: Request,
@@ -54,10 +77,7 @@ def show(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    v: Shown = None,
-    t: OnTask = None,
-    last: Last = None,
-    first: First = None,
+    view: Annotated[View, Depends(_get_view)],
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read(db, catalogue(), actor, model)
@@ -77,20 +97,21 @@ def show(
     }
     context["rebase"] = find_shown(db, actor, model_response)
     context |= {
-        "v": v,
-        "t": t,
+        "v": view.version,
+        "t": view.task,
         "limits": describe_limits(model_response["gate"]),
         "off": list_off(model_response),
     }
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
-    history = lineage.read_lineage(db, actor, model_response["id"], last=last, size=ROWS)
-    context |= _load_measured(db, actor, model_response, history, first)
-    if v is not None and t is not None:
-        context["cell"] = class_changes.class_changes(db, actor, model_response["id"], v, task=t)
-    return render_page(
-        request, "model.html", {**context, "history": history, "last": last, "first": first}
-    )
+    history = lineage.read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
+    context |= _load_measured(db, actor, model_response, history, view.first)
+    if view.version is not None and view.task is not None:
+        context["cell"] = class_changes.class_changes(
+            db, actor, model_response["id"], view.version, task=view.task
+        )
+    context |= {"history": history, "last": view.last, "first": view.first}
+    return render_page(request, "model.html", context)
 
 
 def _load_measured(
@@ -193,25 +214,18 @@ async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell:
 
 
 @router.post("/ui/models/{model}/delete")
-async def delete(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-) -> Response:
+async def delete(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
     inputs = await forms.read_form(request)
+    db = service.db
 
     def delete_confirmed() -> str:
-        model_response = models.read(db, catalogue(), actor, model)
+        model_response = models.read(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
                 f"The model is deleted only with its name typed as it is: {model_response['name']}."
             )
-        model_deletion.delete(db, store, blobs, actor, model_response["id"])
+        model_deletion.delete(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
     deleted_id = await to_thread.run_sync(delete_confirmed)

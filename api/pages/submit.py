@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import session
-from api.dependencies import Bell, CatalogueOf, Config, Db, ObjectStore, Write
+from api.dependencies import CatalogueOf, Db, Service, Write
 from api.pages import forms, recipe_form
 from api.pages.recipe_form import RecipeForm
 from api.pages.render import render_page, root_of
@@ -54,8 +54,7 @@ def show(
     request: Request,
     model: ModelPath,
     actor: Write,
-    db: Db,
-    catalogue: CatalogueOf,
+    service: Service,
     choice: Filled = "",
     recipe: Filled = "",
 ) -> Response:
@@ -65,14 +64,15 @@ def show(
         choice: the method or preset whose settings are shown.
         recipe: a patch in JSON that fills in the inputs.
     """
-    model_response = models.read(db, catalogue(), actor, model)
+    db, catalogue = service.db, service.catalogue()
+    model_response = models.read(db, catalogue, actor, model)
     inputs = {recipe_form.CHOICE: choice} if choice else {}
     is_unreadable = False
     try:
         inputs |= recipe_form.given_of(recipe) if recipe else {}
     except ValueError:
         is_unreadable = True
-    form = recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+    form = recipe_form.recipe_form(db, catalogue, actor, model_response, inputs)
     if is_unreadable:
         form.errors["recipe"] = (
             "The link to this page names a recipe that is none: nothing is filled in."
@@ -99,17 +99,14 @@ async def plan(
 
 
 @router.post(f"{PATH}/check")
-async def check(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-) -> Response:
+async def check(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Show the result of checking an upload without submitting it."""
+    db, store, catalogue, settings = (
+        service.db,
+        service.store,
+        service.catalogue,
+        service.settings,
+    )
     inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     form = await to_thread.run_sync(
@@ -124,7 +121,7 @@ async def check(
         options=options_in(inputs),
         again=_is_again(inputs),
     )
-    order = Order(question, override, actor, upload, store, bell, catalogue)
+    order = Order(question, override, actor, upload, store, service.bell, catalogue)
     whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
@@ -136,17 +133,9 @@ async def check(
 
 
 @router.post(PATH)
-async def submit(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-) -> Response:
+async def submit(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Check or submit the file of a plain form."""
+    db, catalogue, settings = service.db, service.catalogue, service.settings
     session.require_own_origin(request.scope)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     catalogue_value = await to_thread.run_sync(catalogue)
@@ -154,7 +143,9 @@ async def submit(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
     upload = Upload(request, actor, terms, db, settings, None)
-    order = Order(Asked(model_response["id"]), None, actor, upload, store, bell, catalogue)
+    order = Order(
+        Asked(model_response["id"]), None, actor, upload, service.store, service.bell, catalogue
+    )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
     )
