@@ -40,7 +40,7 @@ class Row:
 
     version: int
     task: int | None
-    held: bool
+    is_held: bool
     production: bool
     left: bool
     cells: list[Cell]

@@ -39,7 +39,7 @@ class RecipeForm:
 
     Attributes:
         choice: the selected method or preset, as in `CHOICE`.
-        given: values of the form by name.
+        inputs: values of the form by name.
         patch: deviations from the model's recipe, as they are sent.
         errors: name of an input → what is wrong with it; the name `recipe` stands for all.
     """
@@ -50,7 +50,7 @@ class RecipeForm:
     method: str
     method_fields: tuple[Field, ...]
     fields: tuple[Field, ...]
-    given: dict[str, str]
+    inputs: dict[str, str]
     patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -68,13 +68,13 @@ class RecipeForm:
     @property
     def filled_in(self) -> bool:
         """True if any input besides the choice has a value."""
-        return any(self.given.get(path) for path in self.paths)
+        return any(self.inputs.get(path) for path in self.paths)
 
     @property
     def unknown(self) -> list[str]:
         """Names of values that no input has."""
         names = {CHOICE, *self.paths}
-        return [path for path in self.given if path not in names]
+        return [path for path in self.inputs if path not in names]
 
     def add_errors(self, error: InvalidRecipe) -> None:
         """Add the service's errors to the inputs that they concern."""
@@ -169,7 +169,7 @@ def _plan_recipe(
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
-        patch, hyper = patch_of(form.fields, form.given), patch_of(form.method_fields, form.given)
+        patch, hyper = patch_of(form.fields, form.inputs), patch_of(form.method_fields, form.inputs)
     except Unfit as error:
         form.errors.update(error.errors)
         return

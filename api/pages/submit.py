@@ -26,7 +26,7 @@ from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
 from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
-from api.uploads.order import Asked, Order, options_in
+from api.uploads.order import BatchRequest, Order, options_in
 from api.uploads.upload import Upload
 from core import characters
 from core.errors import Invalid, InvalidRecipe, PerennialError
@@ -114,14 +114,14 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
     )
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = None if form.errors else form.patch or None
-    question = Asked(
+    batch_request = BatchRequest(
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts(inputs),
         options=options_in(inputs),
         again=_is_again(inputs),
     )
-    order = Order(question, override, actor, upload, store, service.bell, catalogue)
+    order = Order(batch_request, override, actor, upload, store, service.bell, catalogue)
     whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
@@ -144,7 +144,13 @@ async def submit(request: Request, model: ModelPath, actor: Write, service: Serv
     )
     upload = Upload(request, actor, terms, db, settings, None)
     order = Order(
-        Asked(model_response["id"]), None, actor, upload, service.store, service.bell, catalogue
+        BatchRequest(model_response["id"]),
+        None,
+        actor,
+        upload,
+        service.store,
+        service.bell,
+        catalogue,
     )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
@@ -184,18 +190,18 @@ async def _submit_file(
     """
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
-    is_check = form.given.get("do") == "check"
+    is_check = form.inputs.get("do") == "check"
     kind = await to_thread.run_sync(_detect_kind, file)
-    name, options = _parse_name(form.given.get("name", "")), options_in(form.given)
-    question = Asked(
+    name, options = _parse_name(form.inputs.get("name", "")), options_in(form.inputs)
+    batch_request = BatchRequest(
         model["id"],
         name,
         "only" if is_check else None,
-        conflicts_policy=_parse_conflicts(form.given),
+        conflicts_policy=_parse_conflicts(form.inputs),
         options=options,
-        again=_is_again(form.given),
+        again=_is_again(form.inputs),
     )
-    order = replace(order, asked=question, override=form.patch or None)
+    order = replace(order, request=batch_request, override=form.patch or None)
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
         return _render_form(
@@ -254,7 +260,7 @@ class _Shown:
 
 
 def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response:
-    inputs = shown.form.given
+    inputs = shown.form.inputs
     files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
     context = {

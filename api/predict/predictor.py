@@ -150,13 +150,13 @@ class Predictor:
                         owner, question, images, decoded_images, count, left_s
                     )
                 left_s -= decoded.spent_s
-                decoded_images += len(decoded.found)
-                if count == 1 and decoded.found and isinstance(decoded.found[0], str):
-                    raise ImageInvalid(_describe_unusable(decoded.found[0]))
+                decoded_images += len(decoded.images)
+                if count == 1 and decoded.images and isinstance(decoded.images[0], str):
+                    raise ImageInvalid(_describe_unusable(decoded.images[0]))
                 if asking is not None:
                     _add_items(items, engines, images.names, *await asking)
                 prediction = self._predict_decoded(
-                    owner, header, question.manifest_json, decoded.found
+                    owner, header, question.manifest_json, decoded.images
                 )
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)

@@ -10,7 +10,15 @@ from fastapi import Depends, Query, Request, Response
 from api.answers import json_answer
 from api.dependencies import Db, Page, Read
 from api.described import make_router
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.event_stream import (
+    EVENT_STREAM,
+    PAGE,
+    LastEventId,
+    Look,
+    StreamEvent,
+    event_id,
+    follow_events,
+)
 from api.problems import problem_responses
 from core.db.polling import About, OwnerEventRow, PollingReads
 from core.db.session import Database
@@ -92,7 +100,7 @@ async def _read_events(
     reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
 ) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
-    stream_events = [Told(row.id, row.type, _to_json(row)) for row in rows]
+    stream_events = [StreamEvent(row.id, row.type, _to_json(row)) for row in rows]
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 

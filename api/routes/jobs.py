@@ -22,7 +22,15 @@ from api.dependencies import (
 )
 from api.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, download_responses, serve_file
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.event_stream import (
+    EVENT_STREAM,
+    PAGE,
+    LastEventId,
+    Look,
+    StreamEvent,
+    event_id,
+    follow_events,
+)
 from api.guard import mark_polling
 from api.problems import problem_responses
 from api.schemas.common import JobPath
@@ -315,7 +323,9 @@ async def _read_events(
         raise jobs.make_missing_error(job_id)
     rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [
-        Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types
+        StreamEvent(row.id, row.type, to_json(row))
+        for row in rows
+        if types is None or row.type in types
     ]
     return Look(
         new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None

@@ -38,7 +38,7 @@ core.
 
 
 @dataclass(frozen=True)
-class Asked:
+class BatchRequest:
     """Batch settings of a request.
 
     Attributes:
@@ -66,7 +66,7 @@ class Order:
         is_here: True if it was uploaded in pieces before.
     """
 
-    asked: Asked
+    request: BatchRequest
     override: RecipePatch | None
     actor: Actor
     upload: Upload
@@ -79,13 +79,13 @@ class Order:
         """Refuse a batch that may not be sent, by its declared length."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
-        takes_room = self.asked.validate != "only" and not self.is_here
+        takes_room = self.request.validate != "only" and not self.is_here
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         submission.check_admission(
             self.upload.db,
             self.actor,
-            self.asked.model,
+            self.request.model,
             max_open_jobs=jobs,
             max_bytes=room,
             length=length,
@@ -104,7 +104,7 @@ class Order:
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
                 `core.ingest.inspect_archive`.
         """
-        request, settings = self.asked, self.upload.settings
+        request, settings = self.request, self.upload.settings
         override = self._find_override(file)
         limits = Limits.from_settings(settings)
         read_known_classes = cache(
