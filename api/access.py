@@ -158,8 +158,8 @@ class Access:
         self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _look_up_session(self, given: str) -> Found:
-        key = digest_token(given.removeprefix(_SESSION))
+    async def _look_up_session(self, credentials: str) -> Found:
+        key = digest_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
         ends = None if row is None else min(row.expires_at, row.key_expires_at or row.expires_at)
@@ -169,8 +169,8 @@ class Access:
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
-    async def _look_up(self, given: str) -> Found:
-        kind, _, token = given.partition(" ")
+    async def _look_up(self, credentials: str) -> Found:
+        kind, _, token = credentials.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")

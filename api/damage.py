@@ -47,6 +47,6 @@ class Damage:
         if damage:
             self._record_found(damage)
 
-    def _record_found(self, found: list[str]) -> None:
-        self.found = found
+    def _record_found(self, problems: list[str]) -> None:
+        self.found = problems
         log.error("database damaged", detail=self.describe())

@@ -124,13 +124,13 @@ def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     return ".".join(names)
 
 
-def _describe_error(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
+def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[str]) -> str:
     named, context = str(error["type"]), error.get("ctx") or {}
     if named == "missing":
         return "is missing"
     if named == "extra_forbidden":
         inside, _, name = path.rpartition(".")
-        return unknown_field(name, known, inside)
+        return unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
         return must_be_one_of(error["input"], _parse_options(str(context["expected"])))
     if named in _LIMITS:

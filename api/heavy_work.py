@@ -18,12 +18,12 @@ class HeavyWork:
     """Work in threads of its own, in turns between owners.
 
     Args:
-        most: maximum number of calls that run at once.
+        max_calls: maximum number of calls that run at once.
     """
 
-    def __init__(self, most: int) -> None:
-        self._turns = Turns(range(most))
-        self._threads = CapacityLimiter(most)
+    def __init__(self, max_calls: int) -> None:
+        self._turns = Turns(range(max_calls))
+        self._threads = CapacityLimiter(max_calls)
 
     async def run(self, owner: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread when it is this owner's turn; return its result or raise its

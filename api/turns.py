@@ -76,9 +76,9 @@ class Turns(Generic[T]):
         if not self._waiting and not self._held:
             self._served.clear()
 
-    def _remove_request(self, owner: str, asked: "asyncio.Future[T]") -> None:
+    def _remove_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
         """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
-        queue.remove(asked)
+        queue.remove(turn)
         if not queue:
             del self._waiting[owner]

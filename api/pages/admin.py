@@ -196,20 +196,20 @@ def _parse_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_restrictions(given: dict[str, str]) -> predict_keys.Wanted:
+def _parse_restrictions(inputs: dict[str, str]) -> predict_keys.Wanted:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
     return predict_keys.Wanted(
-        given.get("model", "").strip() or None,
-        given.get("alias", "").strip() or None,
-        _parse_number(given, "requests_per_s", float),
-        _parse_number(given, "images_per_day", int),
+        inputs.get("model", "").strip() or None,
+        inputs.get("alias", "").strip() or None,
+        _parse_number(inputs, "requests_per_s", float),
+        _parse_number(inputs, "images_per_day", int),
     )
 
 
-def _parse_number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
-    text = given.get(name, "").strip()
+def _parse_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
+    text = inputs.get(name, "").strip()
     if not text:
         return None
     try:

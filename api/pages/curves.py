@@ -25,24 +25,24 @@ class Curves:
     curves: list[Curve]
 
 
-def build_curves(found: MetricsOut, history: Lineage) -> Curves:
+def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
     """Return the curves over a window of versions."""
     published = {one.number: one for one in history.versions if one.status != "held"}
     rows = {
         row["version"]: values
-        for row, values in zip(found["rows"], found["accuracy_matrix"], strict=True)
+        for row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True)
     }
     numbers = sorted(
         number for number in published if number in rows and published[number].acc is not None
     )
-    forgetting = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
+    forgetting = {one["task"]: one["forgetting"] or 0.0 for one in matrix["summary"]["per_task"]}
     order = sorted(
-        range(len(found["columns"])),
-        key=lambda index: -forgetting.get(found["columns"][index]["task"], 0.0),
+        range(len(matrix["columns"])),
+        key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
     )
     drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
     for index in sorted(order[:TASKS]):
-        column = found["columns"][index]
+        column = matrix["columns"][index]
         name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
         drawn.append(Curve(name, [_to_percent(rows[number][index]) for number in numbers]))
     return Curves(numbers, drawn)

@@ -199,9 +199,9 @@ async def rollback(
     return await apply_change(request, model, roll_back, bell)
 
 
-def _parse_production(given: dict[str, str]) -> int | None:
+def _parse_production(inputs: dict[str, str]) -> int | None:
     """Return the production version shown on the form's page, or None if the form has none."""
-    return forms.number_of(given, "production") if given.get("production") else None
+    return forms.number_of(inputs, "production") if inputs.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")

@@ -102,49 +102,52 @@ async def create(request: Request, actor: Write, service: Service) -> Response:
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
-def _parse_model(given: dict[str, str]) -> NewModel:
+def _parse_model(inputs: dict[str, str]) -> NewModel:
     """Return the request that the form describes.
 
     Raises:
         Invalid: an input is invalid in a way that only a form can be.
     """
-    scenario = given.get("scenario", "")
+    scenario = inputs.get("scenario", "")
     if scenario not in SCENARIOS:
         raise _build_error("scenario", f"must be one of {', '.join(SCENARIOS)}")
     new_model: NewModel = {
-        "name": given.get("name", ""),
+        "name": inputs.get("name", ""),
         "scenario": cast(Scenario, scenario),
-        "gate": _parse_gate(given),
+        "gate": _parse_gate(inputs),
     }
     try:
         new_model["description"] = (
-            characters.clean_prose(given.get("description", "").replace("\r\n", "\n")) or None
+            characters.clean_prose(inputs.get("description", "").replace("\r\n", "\n")) or None
         )
     except ValueError as error:
         raise _build_error("description", str(error)) from None
-    return cast(NewModel, {**new_model, **_parse_base(given)})
+    return cast(NewModel, {**new_model, **_parse_base(inputs)})
 
 
-def _parse_base(given: dict[str, str]) -> dict[str, object]:
+def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
     """Return the part of the request that chooses the model's starting weights.
 
     Raises:
         Invalid: the choice is unknown, or contradicts another input.
     """
-    base = given.get("base", "packaged")
-    if given.get("timm") and base != "timm":
+    base = inputs.get("base", "packaged")
+    if inputs.get("timm") and base != "timm":
         raise _build_error(
             "base", "names no weights of timm, and a name of them is filled in: choose one of both"
         )
-    if given.get("model") and base != "version":
+    if inputs.get("model") and base != "version":
         raise _build_error("base", "names no other model, and one is filled in: choose one of both")
     if base == "timm":
-        if not given.get("timm"):
+        if not inputs.get("timm"):
             raise _build_error("architecture", "choose a name of the list")
-        return {"architecture": f"timm/{given['timm'].removeprefix('timm/')}"}
+        return {"architecture": f"timm/{inputs['timm'].removeprefix('timm/')}"}
     if base == "version":
         return {
-            "base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}
+            "base": {
+                "model": inputs.get("model", ""),
+                "version": forms.number_of(inputs, "version"),
+            }
         }
     if base == "random":
         return {"base": "random"}
@@ -155,10 +158,10 @@ def _parse_base(given: dict[str, str]) -> dict[str, object]:
     return {}
 
 
-def _parse_gate(given: dict[str, str]) -> GateLimits:
+def _parse_gate(inputs: dict[str, str]) -> GateLimits:
     limits = {}
     for name, _, _ in GATES:
-        text = given.get(name, "").removesuffix("%").strip()
+        text = inputs.get(name, "").removesuffix("%").strip()
         if not text:
             continue
         try:

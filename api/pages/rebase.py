@@ -59,6 +59,6 @@ async def finish(request: Request, model: ModelPath, actor: Write, service: Serv
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
-def _parse_missing(given: dict[str, str]) -> rebase_finish.Missing:
+def _parse_missing(inputs: dict[str, str]) -> rebase_finish.Missing:
     """Return the policy for missing images; the ticked box moves production in spite of them."""
-    return "allow" if given.get("sure") == "yes" else "refuse"
+    return "allow" if inputs.get("sure") == "yes" else "refuse"

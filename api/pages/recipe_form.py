@@ -89,10 +89,10 @@ class RecipeForm:
 
 
 def recipe_form(
-    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, given: Mapping[str, str]
+    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, inputs: Mapping[str, str]
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
-    choice = given.get(CHOICE, "")
+    choice = inputs.get(CHOICE, "")
     base = _find_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
@@ -120,7 +120,7 @@ def recipe_form(
         name,
         () if entry is None else fields_of(entry["schema"], hyper, "method."),
         fields_of(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
-        dict(given),
+        dict(inputs),
     )
     if base is None:
         form.errors[CHOICE] = f"there is no {choice[:60]!r}"

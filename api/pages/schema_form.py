@@ -80,14 +80,14 @@ def fields_of(
     return tuple(field for field in fields if field is not None)
 
 
-def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
+def patch_of(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
     """Return the differences from the current values as a patch.
 
     Raises:
         Unfit: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _build_patch(fields, given, errors)
+    patch = _build_patch(fields, inputs, errors)
     if errors:
         raise Unfit(errors)
     return patch
@@ -159,13 +159,13 @@ def _without_null(
 
 
 def _build_patch(
-    fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]
+    fields: Sequence[Field], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
-        name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
+        name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _build_patch(field.fields, given, errors)
+            inner = _build_patch(field.fields, inputs, errors)
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"

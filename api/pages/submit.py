@@ -213,9 +213,9 @@ async def _submit_file(
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 
-def _is_again(given: Mapping[str, str]) -> bool:
+def _is_again(inputs: Mapping[str, str]) -> bool:
     """Return True if the batch should be learned even if the model already has it."""
-    return given.get("again") == "true"
+    return inputs.get("again") == "true"
 
 
 def _detect_kind(file: Received) -> str:
@@ -229,8 +229,8 @@ def _detect_kind(file: Received) -> str:
         return detect_format(opened.read(SNIFF_BYTES), None)
 
 
-def _parse_conflicts(given: Mapping[str, str]) -> ConflictsPolicy:
-    return "keep" if given.get("conflicts") == "keep" else "reject"
+def _parse_conflicts(inputs: Mapping[str, str]) -> ConflictsPolicy:
+    return "keep" if inputs.get("conflicts") == "keep" else "reject"
 
 
 def _parse_name(text: str) -> str | None:

@@ -23,11 +23,11 @@ def is_begun(head: bytes) -> bool:
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
-def images_of(body: bytearray, most: int) -> list[memoryview]:
+def images_of(body: bytearray, max_images: int) -> list[memoryview]:
     """Return the image files in order; they replace their base64 texts in the body.
 
     Args:
-        most: maximum number of images in a request.
+        max_images: maximum number of images in a request.
 
     Raises:
         Invalid: the body has another form, no or too many images, or invalid base64.
@@ -37,8 +37,8 @@ def images_of(body: bytearray, most: int) -> list[memoryview]:
     at = _skip_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
     while True:
         name = f"instances[{len(images)}]"
-        if len(images) >= most:
-            raise _build_error("instances", f"at most {most} images can be sent at once")
+        if len(images) >= max_images:
+            raise _build_error("instances", f"at most {max_images} images can be sent at once")
         begin = _skip_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
         end = body.find(b'"', begin)
         if end < 0:

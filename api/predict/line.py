@@ -125,8 +125,8 @@ def most_bytes(settings: Settings, key: str | None) -> int:
     )
 
 
-def _halve_limit(most: int) -> int:
-    return max(1, most // 2)
+def _halve_limit(limit: int) -> int:
+    return max(1, limit // 2)
 
 
 def _take_off(held: Counter[str], name: str, count: int) -> None:

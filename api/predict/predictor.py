@@ -63,22 +63,22 @@ class Question:
     sure: SureOut | None = None
 
     @staticmethod
-    def for_version(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
+    def for_version(version: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = found.fetch_paths(blobs), found.count_classes(task)
-        manifest = json.dumps(found.manifest.to_json()).encode()
+        paths, classes = version.fetch_paths(blobs), version.count_classes(task)
+        manifest = json.dumps(version.manifest.to_json()).encode()
         return Question(
-            found.id,
-            found.number,
-            found.manifest,
+            version.id,
+            version.number,
+            version.manifest,
             manifest,
             paths,
             task,
             classes,
             top_k,
-            found.sure,
+            version.sure,
         )
 
 
@@ -242,13 +242,13 @@ class Predictor:
             )
 
     async def _predict_decoded(
-        self, owner: str, header: bytes, manifest: bytes, found: list[bytes | str]
+        self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
         """Return the decoder's findings, and the prediction of each decoded image."""
-        pixels = [one for one in found if isinstance(one, bytes)]
+        pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
-            return found, Answered()
-        return found, await self._gathering.predict(owner, header, manifest, pixels)
+            return images, Answered()
+        return images, await self._gathering.predict(owner, header, manifest, pixels)
 
     def _rest_later(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
@@ -312,13 +312,15 @@ def _encode_response(question: Question, items: Sequence[bytes], engines: set[st
     return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
 
-async def _run_in_thread(threads: ThreadPoolExecutor, call: Callable[..., T], *given: object) -> T:
+async def _run_in_thread(
+    threads: ThreadPoolExecutor, call: Callable[..., T], *arguments: object
+) -> T:
     """Return the result of a call in a thread.
 
     A cancelled caller waits for the end of the call, since the call uses things that are lent to
     it.
     """
-    call_ends = asyncio.get_running_loop().run_in_executor(threads, call, *given)
+    call_ends = asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
     try:
         return await asyncio.shield(call_ends)
     except asyncio.CancelledError:
@@ -335,11 +337,11 @@ def _ignore_failure(start: "asyncio.Future[Any]") -> None:
 
 
 def _select_files(
-    files: Sequence[bytes | bytearray | memoryview], begin: int, most: int
+    files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""
     piece: list[bytes | bytearray | memoryview] = []
-    for data in files[begin : begin + most]:
+    for data in files[begin : begin + max_images]:
         if piece and sum(map(len, piece)) + len(data) > FILE_BYTES:
             break
         piece.append(data)

@@ -75,8 +75,8 @@ def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response
     return Response(status_code=204)
 
 
-def _answer_move(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
-    alias_response, job = found
+def _answer_move(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
+    alias_response, job = move
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(alias_response)

@@ -265,18 +265,18 @@ def _parse_body(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _named_once(batch_request: BatchRequest, given: FromUpload) -> BatchRequest:
-    if given.name is not None and batch_request.name is not None:
+def _named_once(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+    if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
-    return batch_request if given.name is None else replace(batch_request, name=given.name)
+    return batch_request if body.name is None else replace(batch_request, name=body.name)
 
 
-def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch | None:
-    if given.recipe is not None and override is not None:
+def _recipe_once(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
+    if body.recipe is not None and override is not None:
         raise InvalidRecipe(
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
         )
-    return override if given.recipe is None else given.recipe
+    return override if body.recipe is None else body.recipe
 
 
 def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
@@ -358,8 +358,8 @@ def relearn(
     return answer_queued(job_response)
 
 
-def _answer_settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
-    task_response, job = found
+def _answer_settled(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
+    task_response, job = settled
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(task_response)

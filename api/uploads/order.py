@@ -151,10 +151,10 @@ class Order:
         return recipe_in(field.encode())
 
 
-def options_in(given: Mapping[str, str]) -> ReadingOptions:
+def options_in(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
-        return read_options(given)
+        return read_options(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
 

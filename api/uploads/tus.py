@@ -209,7 +209,7 @@ def _is_base64(text: str) -> bool:
     return True
 
 
-def _unfit_details(what: str) -> Invalid:
+def _unfit_details(problem: str) -> Invalid:
     return Invalid(
-        f"Upload-Metadata {what}.", fields=[{"field": "Upload-Metadata", "message": what}]
+        f"Upload-Metadata {problem}.", fields=[{"field": "Upload-Metadata", "message": problem}]
     )
