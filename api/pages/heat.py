@@ -1,16 +1,20 @@
-"""The accuracy matrix as a heat map: a window of rows and columns, and the content of each cell.
+"""The accuracy matrix on a model's page: as a heat map, and as curves over the versions.
 
-Colours are the 20 steps of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100
-%. On a fixed scale from 0 to 100 %, the relevant differences would share one colour.
+The heat map is a window of rows and columns, and the content of each cell. Colours are the 20 steps
+of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100 %. On a fixed scale from
+0 to 100 %, the relevant differences would share one colour.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.protocol.answers.metrics import MatrixColumn, MetricsOut
+from core.requests.lineage import Lineage
 
 ROWS, COLUMNS = 30, 40
 """Maximum number of versions and tasks on a page."""
+CURVES = 10
+"""Maximum number of tasks with a curve: those with the most forgetting."""
 STEPS = 20
 _FALL = 0.05
 """Accuracy lost since a task was learned, in [0, 1], above which a cell is marked."""
@@ -150,3 +154,46 @@ def _when_learned(matrix: MetricsOut) -> dict[int, float]:
         for one in matrix["summary"]["per_task"]
         if one["when_learned"] is not None
     }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve with one value in percent per version; None: not measured."""
+
+    name: str
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Published versions in ascending order, and the curves over them."""
+
+    versions: list[int]
+    curves: list[Curve]
+
+
+def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
+    """Return the curves over a window of versions."""
+    published = {one.number: one for one in history.versions if one.status != "held"}
+    rows = {
+        row["version"]: values
+        for row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True)
+    }
+    numbers = sorted(
+        number for number in published if number in rows and published[number].acc is not None
+    )
+    forgetting = {one["task"]: one["forgetting"] or 0.0 for one in matrix["summary"]["per_task"]}
+    order = sorted(
+        range(len(matrix["columns"])),
+        key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
+    )
+    drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
+    for index in sorted(order[:CURVES]):
+        column = matrix["columns"][index]
+        name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
+        drawn.append(Curve(name, [_to_percent(rows[number][index]) for number in numbers]))
+    return Curves(numbers, drawn)
+
+
+def _to_percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 2)

@@ -12,8 +12,7 @@ from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages import forms
 from api.pages.actions import list_waiting
 from api.pages.checks import describe_checked, describe_limits, list_off
-from api.pages.curves import build_curves
-from api.pages.heat import ROWS, build_heat
+from api.pages.heat import ROWS, build_curves, build_heat
 from api.pages.rebase import find_shown
 from api.pages.render import render_page, root_of
 from api.pages.svg import draw_coverage, draw_reliability, draw_tree

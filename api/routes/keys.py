@@ -1,4 +1,4 @@
-"""Routes for access keys, for administrators."""
+"""Routes for access keys: all of them, for administrators, and the caller's own."""
 
 from typing import Annotated
 
@@ -6,12 +6,14 @@ from fastapi import Path, Request, Response
 
 from api.access import Access
 from api.answers import json_answer
-from api.dependencies import Admin, Db, Page
+from api.dependencies import Admin, Config, Db, Page, Read
 from api.described import make_router
 from api.problems import problem_responses
-from api.schemas.admin import KeyIn
+from api.schemas.keys import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
+from core.protocol.answers.me import MeOut
 from core.requests import keys
+from core.requests.me import describe_caller
 from core.requests.predict_keys import Wanted
 
 router = make_router("keys")
@@ -52,3 +54,9 @@ def revoke(
     access: Access = request.app.state.access
     access.forget_key(key)
     return Response(status_code=204)
+
+
+@router.get("/v1/me", response_model=MeOut)
+def read(request: Request, actor: Read, db: Db, settings: Config) -> Response:
+    """Return the owner of this key, what it may do, and the service's properties."""
+    return json_answer(describe_caller(db, settings, actor, request.app.version))
