@@ -24,6 +24,7 @@ class Damage:
 
     def start_check(self) -> threading.Thread:
         """Start a daemon thread that reads and checks the whole file, and return it."""
+        # A large file takes long to read, and the service is useful meanwhile.
         thread = threading.Thread(target=self._check_file, name="soundness", daemon=True)
         thread.start()
         return thread

@@ -241,9 +241,7 @@ def _parse_count(wanted: Wanted, message: bytes) -> int:
 
 
 def _wait_readable(pipe: Any, end: float) -> bool:
-    """Wait until there is something to read or the clock reaches `kill_and_close`; return True if
-    readable.
-    """
+    """Wait until there is something to read or the clock reaches `end`; return True if readable."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

@@ -63,7 +63,7 @@ async def receive_body(
     with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
         sink = form or file
-        # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
+        # For the rest of the request, too: `Upload.take_place` limits how many an owner has in progress.
         release_slot()
         await stream_body(request, Writer(sink), head.length, head.body_limit, settings)
         check_digest(head, sink.body_sha256)

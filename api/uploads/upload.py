@@ -32,9 +32,9 @@ ContentDigest = Annotated[
 class Upload:
     """One upload, from the head of its request to its response.
 
-        head = upload.head(limit)
-        with upload.place():
-            return await upload.answer(head, precheck, commit)
+        head = upload.check_head(limit)
+        with upload.take_place():
+            return await upload.receive_and_commit(head, precheck, commit)
 
     Attributes:
         key: its idempotency key, or None.
