@@ -62,6 +62,7 @@ def fields_of(
         if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
         message = _describe_error(each, path, field_paths)
+        # A union reports an error for each of its types: name the field once.
         messages_by_path.setdefault(path, [])
         if message not in messages_by_path[path]:
             messages_by_path[path].append(message)

@@ -42,6 +42,7 @@ async def read_body(
         BodyTimeout: no bytes arrived for `upload_idle_s`, or they arrive too slowly.
         TooManyRequests, Unavailable: there is no room for it now.
     """
+    # A client that declares too much is refused before it sends it.
     _require_few(declared, max_bytes)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
@@ -60,9 +61,11 @@ async def read_body(
             raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
         place.count_bytes(len(chunk))
         body += chunk
+        # Asked once: the first bytes decide the kind of the whole body.
         if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
             max_bytes, bound_of = min(max_bytes, bound_of(bytes(body[:HEAD_BYTES]))), None
             _require_few(max(len(body), declared or 0), max_bytes)
+        # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
     if declared is not None and len(body) != declared:

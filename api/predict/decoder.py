@@ -185,6 +185,7 @@ class ImageDecoder:
                 if kind == b"M":
                     return self._end_process()
             else:
+                # This is not the protocol: treat the process as gone.
                 raise EOFError
 
     def describe_late(self) -> str:
@@ -221,6 +222,7 @@ class ImageDecoder:
             stdout=subprocess.PIPE,
             bufsize=0,  # A selector does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
+            # One thread each: there are several decoders, which share the cores.
             env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
         return self._process

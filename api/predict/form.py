@@ -31,6 +31,7 @@ def boundary_of(content_type: str) -> bytes:
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
+    # The limit of RFC 2046 §5.1.1.
     if not boundary or len(boundary) > 70:
         raise Invalid("The multipart body needs a boundary of at most 70 characters.")
     return boundary
@@ -102,12 +103,14 @@ class _Form:
             )
         if len(self.files) >= self.max_images:
             raise Invalid(f"At most {self.max_images} images can be sent at once.")
+        # A response repeats the name: one that is not UTF-8 must not fail the request.
         self.file_name = _clean_name(options.get(b"filename", b"").decode("utf-8", "replace"))
 
     def add_data(self, data: bytes, start: int, end: int) -> None:
         self.chunks.append(memoryview(data)[start:end])
 
     def end_part(self) -> None:
+        # The body is parsed in one call, so a part is usually one slice, which is not copied.
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         self.files.append(FormImage(self.file_name, data))
 

@@ -82,9 +82,11 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
     if body[begin : begin + 5] == b"data:":
         raise _build_error(name, "send what stands after the comma of a data: URL, not the URL")
     start, to, undecoded = begin, begin, b""
+    # Some programs escape slashes, which JSON allows.
     is_escaped = body.find(b"\\", begin, end) >= 0
     while begin < end:
         stop = min(end, begin + CHUNK)
+        # Do not cut between a backslash and its slash.
         if is_escaped and stop < end and body[stop - 1 : stop] == b"\\":
             stop += 1
         piece, begin = bytes(whole[begin:stop]), stop
@@ -92,6 +94,7 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
         usable = len(text) if begin == end else len(text) // 4 * 4
         try:
             data = binascii.a2b_base64(text[:usable], strict_mode=True)
+            # Padding ends a text, also where a piece ends by chance.
             if begin < end and text[:usable].endswith(b"="):
                 raise binascii.Error("Excess data after padding")
         except binascii.Error as error:

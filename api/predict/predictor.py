@@ -105,6 +105,7 @@ class Predictor:
         ]
         self._decoding = Turns(self._decoders, len(self._decoders))
         self._decode_threads = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
+        # One thread, because `NetworkProcess` serves one at a time.
         self._ask_thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
         self._gathering = Gathering(self._network, self._ask_thread)
         self._under_way = 0
@@ -133,6 +134,7 @@ class Predictor:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
             loop = asyncio.get_running_loop()
+            # A process that fails to start is reported by the first question that needs it.
             loop.run_in_executor(self._ask_thread, self._network.ensure_running).add_done_callback(
                 _ignore_failure
             )
@@ -202,6 +204,7 @@ class Predictor:
             max_images = min(max_images, PIECE_IMAGES)
         if count is not None:
             self._check_labels(count, question)
+            # The images before these keep their predictions.
             if left_s <= 0:
                 late = f"{self._decoders[0].describe_late()}; send fewer at once, or smaller ones"
                 return Decoded(count, [late] * (count - begin)), count
@@ -224,6 +227,7 @@ class Predictor:
             decoded = await _run_in_thread(self._decode_threads, decoder.decode, images_to_decode)
         if count is None:
             assert decoded.count is not None
+            # Now known, and checked before any image is predicted.
             count = decoded.count
             self._check_labels(count, question)
         return decoded, count

@@ -175,6 +175,7 @@ async def _load_expected(
     cached = await to_thread.run_sync(known_base, settings, want.architecture, image)
     if cached is not None:
         return cached
+    # Heavy work: shapes come from building the network, in turns between owners.
     return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 

@@ -11,6 +11,7 @@ from core.errors import NotFound
 from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
 from core.requests.pages import page_of
 
+# The caller is declared for the guard, which checks its scope; all see the same catalogue.
 router = make_router("catalogue")
 
 

@@ -62,6 +62,7 @@ async def compare_versions(
     db, blobs = service.db, service.blobs
     pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
 
+    # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
         return compared_tasks.run_with_retry(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)

@@ -77,9 +77,11 @@ async def events(
     types, limit, cursor = filters.types, page.limit, page.cursor
     after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
     if EVENT_STREAM in request.headers.get("accept", ""):
+        # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
             after = await reads.newest_owner_event(about)
         return follow_events(request, partial(_read_events, reads, about, types), after)
+    # One row more than asked for shows whether another page follows.
     rows = await reads.owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
         "items": [_to_json(row) for row in rows[:limit]],

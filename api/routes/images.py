@@ -136,6 +136,7 @@ async def picture(
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
     part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, image.split)
+    # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_etag([image.index])
     if matches_tag(request.headers.get("if-none-match", ""), tag):
         return _answer_unchanged(tag)
@@ -166,6 +167,7 @@ async def sheet(
     db, blobs = service.db, service.blobs
     row_numbers = task_images.parse_rows(tiles.rows)
     part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, tiles.split)
+    # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_etag([len(row_numbers), *row_numbers])
     if matches_tag(request.headers.get("if-none-match", ""), tag):
         return _answer_unchanged(tag)

@@ -91,6 +91,7 @@ async def read(
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
+    # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
     return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
@@ -193,6 +194,7 @@ async def events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """List the events of a job, oldest first."""
+    # The guard calls this handler itself, and its declared parameters only document the route.
     query = request.query_params
     types = _parse_types(query.get("type"))
     after = _decode_after(query.get("cursor"))
@@ -321,6 +323,7 @@ async def _read_events(
     job = await reads.find_job(job_id)
     if job is None:
         raise jobs.make_missing_error(job_id)
+    # All types: the position then moves past events that the client does not ask for.
     rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [
         StreamEvent(row.id, row.type, to_json(row))
@@ -348,6 +351,7 @@ async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
 
 async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:
     row = await _get_polling(request).find_job(job_id)
+    # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
         raise jobs.make_missing_error(job_id)
     return row

@@ -51,6 +51,7 @@ def revoke(
 ) -> Response:
     """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
     keys.revoke(db, actor, key)
+    # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
     access.forget_key(key)
     return Response(status_code=204)

@@ -52,6 +52,7 @@ def create(
     model_response, replay = models.create(
         service.db, service.blobs, service.catalogue(), actor, new_model, repeat, bounds, terms
     )
+    # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
         service.bell.ring(model_response["job"])
     return json_answer(

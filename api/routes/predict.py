@@ -119,9 +119,11 @@ async def predict(
     predictions, images, place = await predict_images(
         request, question, service.db, service.blobs, settings
     )
+    # Free the images now: a slow client may delay the end of the response.
     del images
     try:
         place.count_response(len(predictions))
+        # From here on, the response owns the place.
         return HeldResponse(predictions, place, settings)
     except BaseException:
         place.leave()

@@ -192,6 +192,7 @@ async def submit(
     content.
     """
     head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
+    # Starlette decodes headers as Latin-1: this restores the bytes that were sent.
     override = (
         None if batch_request.recipe is None else recipe_in(batch_request.recipe.encode("latin-1"))
     )

@@ -103,6 +103,7 @@ def create(
         raise BodyTooLarge(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
+    # Declared headers only document the route: `tus` also refuses repeated ones.
     details, sha256 = (
         tus.get_metadata(headers),
         sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
@@ -185,6 +186,7 @@ async def append(
                 else:
                     await to_thread.run_sync(uploads.release_lease, db, writing)
                     state = await to_thread.run_sync(uploads.read, db, actor, upload)
+                # A piece that was cut off is stored first, and then reported.
                 if cut is not None:
                     raise cut
     return Response(status_code=204, headers=tus.build_state_headers(state))

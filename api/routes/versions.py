@@ -139,6 +139,7 @@ async def download_version(
             )
 
     stored_file = await to_thread.run_sync(find_stored)
+    # Formats that take long are built by a job; the others during the request.
     if stored_file is None and FORMATS[format].by_job:
         return await to_thread.run_sync(_request_export, service, actor, model, version, format)
     file = stored_file

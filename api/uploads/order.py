@@ -107,6 +107,7 @@ class Order:
         request, settings = self.request, self.upload.settings
         override = self._find_override(file)
         limits = Limits.from_settings(settings)
+        # Read only if the archive needs it, and at most once.
         read_known_classes = cache(
             partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
         )
@@ -126,6 +127,7 @@ class Order:
             request.conflicts_policy,
             request.again,
         )
+        # In a thread: the first use of the catalogue may take seconds.
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
         return Submission(

@@ -50,6 +50,7 @@ class Tus:
             return
 
         async def named_send(message: Message) -> None:
+            # The version belongs on errors, too, so it is added outside the handlers.
             if message["type"] == "http.response.start":
                 version_headers = (
                     (b"tus-resumable", VERSION.encode()),
