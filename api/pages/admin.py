@@ -108,6 +108,7 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
 @router.post("/ui/admin/keys/{key}/revoke")
 async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
+    # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
     await to_thread.run_sync(keys.revoke, db, actor, key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
@@ -216,6 +217,7 @@ def _parse_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -
         value = read(text[:20])
     except ValueError:
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.") from None
+    # float() accepts nan and infinity.
     if value != value or value in (math.inf, -math.inf):
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.")
     return value

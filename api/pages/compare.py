@@ -145,6 +145,7 @@ async def show(
             )
 
         comparison = await service.picture_work.run(actor.owner_id, compare_pair)
+    # The page says why and lets the user choose other versions, instead of showing an error.
     except (AnswersMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(

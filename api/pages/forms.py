@@ -44,6 +44,7 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
         raise Invalid(
             "This form cannot be read: its text is not UTF-8, or it has too many fields."
         ) from None
+    # PostgreSQL stores no NUL in a text.
     if any("\0" in value for _, value in pairs):
         raise Invalid("This form holds a NUL character.")
     return {name: value.strip() for name, value in pairs}
@@ -78,6 +79,7 @@ def number_of(inputs: dict[str, str], name: str) -> int:
         Invalid: it is not a number of at most nine digits.
     """
     text = inputs.get(name, "")
+    # int() would accept signs, spaces, underscores and digits of other scripts.
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Invalid(f"{name} is not a number: {text[:40]!r}.")
     return int(text)

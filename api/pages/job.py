@@ -66,6 +66,7 @@ async def act(
                 f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are "
                 f"possible."
             )
+        # Pausing leaves nothing to do for a worker.
         return jobs.apply_action(db, actor, job, Action(verb)), verb != Action.PAUSE
 
     job_response, ring = await to_thread.run_sync(apply_verb)
@@ -80,6 +81,7 @@ def _list_actions(job: JobOut) -> list[str]:
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
     again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
     error = job["error"]
+    # A rejected batch is retained for a retry only if it was held for its data.
     if state is State.REJECTED and (error is None or error["code"] != DataHeld.code):
         again = False
     return (

@@ -101,6 +101,7 @@ def show(
         "limits": describe_limits(model_response["gate"]),
         "off": list_off(model_response),
     }
+    # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
     history = lineage.read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
@@ -124,6 +125,7 @@ def _load_measured(
         model["aliases"][PRODUCTION],
         {one.number: one for one in history.versions},
     )
+    # No version has this number.
     production = -1 if alias_version is None else alias_version
     left = {
         move.previous
@@ -133,6 +135,7 @@ def _load_measured(
     held_versions = [
         one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]
     ]
+    # The held version is what a person has to judge.
     latest = held_versions[0] if held_versions else history.newest
     current = by_number.get(production)
     measured = model_metrics["summary"]["calibration"]
@@ -167,6 +170,7 @@ def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> f
 async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Move production to a version."""
     inputs = await forms.read_form(request)
+    # The version on the page: if production has moved since, the change is refused.
     version, reason, expected_version = (
         forms.number_of(inputs, "version"),
         forms.reason_of(inputs),
@@ -224,6 +228,7 @@ async def delete(request: Request, model: ModelPath, actor: Write, service: Serv
             raise Invalid(
                 f"The model is deleted only with its name typed as it is: {model_response['name']}."
             )
+        # By id: between the two calls, the name could pass to another model.
         model_deletion.delete(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 

@@ -86,6 +86,7 @@ async def create(request: Request, actor: Write, service: Service) -> Response:
         new_model = _parse_model(inputs)
         if inputs.get("base") == "version":
             source = models.read(db, catalogue_value, actor, inputs.get("model", ""))
+            # Weights of a version fit only its own architecture and image format.
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
@@ -117,6 +118,7 @@ def _parse_model(inputs: dict[str, str]) -> NewModel:
         "gate": _parse_gate(inputs),
     }
     try:
+        # Browsers send the line ends of a text area as CRLF.
         new_model["description"] = (
             characters.clean_prose(inputs.get("description", "").replace("\r\n", "\n")) or None
         )
@@ -132,6 +134,7 @@ def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
         Invalid: the choice is unknown, or contradicts another input.
     """
     base = inputs.get("base", "packaged")
+    # Two contradictory choices are an error: it is not clear which one was meant.
     if inputs.get("timm") and base != "timm":
         raise _build_error(
             "base", "names no weights of timm, and a name of them is filled in: choose one of both"
@@ -168,6 +171,7 @@ def _parse_gate(inputs: dict[str, str]) -> GateLimits:
             value = float(text)
         except ValueError:
             value = -1.0
+        # Written so that nan is refused, too: every comparison with it is false.
         if not 0 <= value <= 100:
             raise _build_error(f"gate.{name}", "must be a number from 0 to 100")
         limits[name] = value / 100

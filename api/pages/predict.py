@@ -101,6 +101,7 @@ async def predict(
     task: Head = None,
 ) -> Response:
     """Show the predicted labels of the chosen photos."""
+    # The body is no small form, so `read_form`, which checks the origin, is not used.
     session.require_own_origin(request.scope)
     db = service.db
     model_response = await to_thread.run_sync(
@@ -117,6 +118,7 @@ async def predict(
     try:
         predictions = await to_thread.run_sync(_build_predictions, response, images.body)
     finally:
+        # Until here, the place counts the photos, which are now copied into the page.
         place.leave()
     return _render_form(request, replace(content, predictions=predictions, task=task))
 
@@ -177,6 +179,7 @@ def _build_predictions(body: bytes, photos: object) -> list[Prediction]:
 
 def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
+    # By its first bytes: the media type that a client declares may be wrong.
     kind = next(
         (kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None
     )

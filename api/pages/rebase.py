@@ -49,6 +49,7 @@ async def finish(request: Request, model: ModelPath, actor: Write, service: Serv
     """Compare both models image by image, and give this one the other's name."""
     db, blobs = service.db, service.blobs
     inputs = await forms.read_form(request)
+    # The page's versions, so that nothing is moved on the basis of an outdated comparison.
     shown_versions = (forms.number_of(inputs, "old"), forms.number_of(inputs, "new"))
     reason, missing = forms.reason_of(inputs), _parse_missing(inputs)
 

@@ -97,6 +97,7 @@ def recipe_form(
     current: Mapping[str, Any] = model["recipe"]
     try:
         current = recipes.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
+    # A choice that does not fit the model still gets its form, with the error beside it.
     except InvalidRecipe:
         current = merge_recipe(current, base or {})
     method = cast(Mapping[str, Any], current["method"])
@@ -151,6 +152,7 @@ def given_of(text: str) -> dict[str, str]:
     """
     try:
         patch = json.loads(text)
+    # Deeply nested JSON exhausts the stack before it is parsed.
     except RecursionError:
         raise ValueError("the JSON is too deep") from None
     if not isinstance(patch, dict):

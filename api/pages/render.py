@@ -122,6 +122,7 @@ def _build_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
+        # A name that a template misspells is an error, instead of rendering as nothing.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -180,9 +180,9 @@ def _build_patch(
             except ValueError as error:
                 errors[field.path] = str(error)
             else:
-                if value != field.current or isinstance(value, bool) != isinstance(
-                    field.current, bool
-                ):
+                # In Python True equals 1: compare the types, too.
+                is_same_type = isinstance(value, bool) == isinstance(field.current, bool)
+                if value != field.current or not is_same_type:
                     patch[name] = value
     return patch
 
@@ -202,6 +202,7 @@ def _parse_value(field: Field, text: str) -> Any:
             raise ValueError("is no JSON") from None
     word = "whole number" if field.kind == "integer" else "number"
     try:
+        # An integer stays one, also where the schema allows any number: 10, and not 10.0.
         number = int(text) if field.kind == "integer" or text.lstrip("-").isdigit() else float(text)
     except ValueError:
         allowed = f"a {word}, or {NONE}" if field.nullable else f"a {word}"

@@ -142,6 +142,7 @@ async def submit(request: Request, model: ModelPath, actor: Write, service: Serv
     terms = Terms(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
+    # Browsers send no idempotency key with a form.
     upload = Upload(request, actor, terms, db, settings, None)
     order = Order(
         BatchRequest(model_response["id"]),
@@ -153,6 +154,7 @@ async def submit(request: Request, model: ModelPath, actor: Write, service: Serv
         catalogue,
     )
     form = await to_thread.run_sync(
+        # Shown if the upload is refused before its fields have arrived.
         lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
@@ -202,6 +204,7 @@ async def _submit_file(
         again=_is_again(form.inputs),
     )
     order = replace(order, request=batch_request, override=form.patch or None)
+    # The fields are in the order already: a second recipe would be refused.
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
         return _render_form(
@@ -286,7 +289,9 @@ def _build_commands(
     base = f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}"
     commands, curl_commands = [], []
     for file in files:
+        # A program would take a name that begins with a dash for an option.
         file = f"./{file}" if file.startswith("-") else file
+        # The name would be the same for all files.
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")

@@ -156,6 +156,7 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
             part = task_images.find_part(db, actor, model, task["number"], split)
             with task_images.guard_reading(db, actor, model, part):
                 return Samples(split, _list_rows(blobs, part))
+        # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
         except PerennialError as error:
