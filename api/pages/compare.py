@@ -76,7 +76,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions and the task of a comparison as the URL names them; empty or None: not chosen."""
+    """The versions and the task of a comparison as the URL names them; empty: not chosen."""
 
     a: str | None
     b: str | None

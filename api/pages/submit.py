@@ -101,16 +101,13 @@ async def plan(
 @router.post(f"{PATH}/check")
 async def check(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Show the result of checking an upload without submitting it."""
-    db, store, catalogue, settings = (
-        service.db,
-        service.store,
-        service.catalogue,
-        service.settings,
-    )
+    db, store, settings = service.db, service.store, service.settings
     inputs = await forms.read_form(request, FIELDS)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read(db, service.catalogue(), actor, model)
+    )
     form = await to_thread.run_sync(
-        lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+        lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
     )
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = None if form.errors else form.patch or None
@@ -121,7 +118,7 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
         options=options_in(inputs),
         again=_is_again(inputs),
     )
-    order = Order(batch_request, override, actor, upload, store, service.bell, catalogue)
+    order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
     whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:

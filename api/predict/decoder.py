@@ -62,9 +62,9 @@ class Decoded:
 
     Attributes:
         count: number of images in the body; None: not known yet.
-        images: for each image so far, uint8 pixels [size, size, channels], or why it cannot be used,
-            as the continuation of "The image cannot be used:". There may be fewer than requested:
-            the rest is decoded in a later turn.
+        images: for each image so far, uint8 pixels [size, size, channels], or why it cannot be
+            used, as the continuation of "The image cannot be used:". There may be fewer than
+            requested: the rest is decoded in a later turn.
         spent_s: seconds that decoding took.
         paused: True if the decoder stopped to let other requests pass.
     """
