@@ -33,5 +33,5 @@ def matches_tag(if_none_match: str, tag: str) -> bool:
     if if_none_match == tag:
         return True
     names = [name.strip() for name in if_none_match.split(",")]
-    # Weak comparison ignores `W/`, and the tag of a response may be marked so by a proxy.
+    # A proxy that compresses a response may mark its tag as weak.
     return "*" in names or tag in names or f"W/{tag}" in names

@@ -45,7 +45,7 @@ def parse_json(data: bytes, what: str = "The body") -> Any:
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     try:
-        # After parsing, because hooks see no depth, and strings none at all.
+        # After parsing: the parser's hooks see neither depth nor strings.
         _check_value(value, 0)
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None

@@ -66,7 +66,6 @@ class Turns(Generic[T]):
             able = [owner for owner in self._waiting if self._held[owner] < self._most_each]
             if not able:
                 break
-            # Among owners with equally many turns, the one served longest ago is next.
             owner = min(able, key=lambda each: (self._held[each], self._served.get(each, 0)))
             granted = self._waiting[owner][0]
             self._remove_request(owner, granted)
@@ -74,7 +73,7 @@ class Turns(Generic[T]):
             self._count += 1
             self._served[owner] = self._count
             granted.set_result(self._free.popleft())
-        # Without a wait the order of the past has no meaning, and would grow with each owner.
+        # While nobody waits, the past order does not matter, and would grow with every owner.
         if not self._waiting and not self._held:
             self._served.clear()
 

@@ -174,7 +174,7 @@ class Curves:
 
 def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
     """Return the curves over a window of versions."""
-    # A held version is not published: the curves follow what users could have had.
+    # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}
     rows = {
         row["version"]: values

@@ -11,13 +11,13 @@ from core.errors import NotFound
 from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
 from core.requests.pages import page_of
 
-# The caller is declared for the guard, which checks its scope; all see the same catalogue.
 router = make_router("catalogue")
 
 
 @router.get("/v1/methods", response_model=MethodList)
 def list_methods(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
     """List all methods, with the JSON Schemas of their hyper-parameters and of the recipe."""
+    # Declared for the guard alone: everybody sees the same catalogue.
     del actor
     catalogue_value = catalogue()
     items: dict[str, MethodOut] = {
