@@ -123,6 +123,7 @@ class Access:
         token = session.find_token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
+        # Never from the cache: a logout in another process must count here at once.
         return await self._look_up_cached(f"{_SESSION}{token}", self._look_up_session, True)
 
     def forget_session(self, token: str) -> None:
@@ -150,6 +151,7 @@ class Access:
             self._known.pop(digest_of_all, None)
             raise
         until = now + REMEMBER_S
+        # A cache entry must not outlive its key.
         if expires_at is not None:
             until = min(until, now + max(0.0, expires_at - time.time()))
         # Clearing all entries is simpler than evicting some, and costs each caller one lookup.
@@ -158,19 +160,20 @@ class Access:
         self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _look_up_session(self, given: str) -> Found:
-        key = digest_token(given.removeprefix(_SESSION))
+    async def _look_up_session(self, credentials: str) -> Found:
+        key = digest_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
         ends = None if row is None else min(row.expires_at, row.key_expires_at or row.expires_at)
+        # `seen_at` is written periodically: this process may know of a later request.
         idle = row is not None and now > max(row.seen_at, self.seen.get(key, 0.0)) + IDLE_S
         if row is None or ends is None or ends <= now or idle or row.key_revoked_at is not None:
             raise NotAuthenticated("You are not logged in any more. Log in again.")
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
-    async def _look_up(self, given: str) -> Found:
-        kind, _, token = given.partition(" ")
+    async def _look_up(self, credentials: str) -> Found:
+        kind, _, token = credentials.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")

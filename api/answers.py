@@ -15,6 +15,7 @@ def json_answer(
     Args:
         replay: mark the response as a repetition of an earlier one with the same idempotency key.
     """
+    # NaN is not JSON: fail here rather than in the client's parser.
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     extra = {"Idempotency-Replayed": "true"} if replay else {}
     return Response(body, status, {**(headers or {}), **extra}, "application/json")
@@ -32,4 +33,5 @@ def matches_tag(if_none_match: str, tag: str) -> bool:
     if if_none_match == tag:
         return True
     names = [name.strip() for name in if_none_match.split(",")]
+    # A proxy that compresses a response may mark its tag as weak.
     return "*" in names or tag in names or f"W/{tag}" in names

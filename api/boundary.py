@@ -150,6 +150,7 @@ def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     for name, value in scope["headers"]:
         if name == b"host":
             hosts += 1
+        # The id is written to log lines and into a header, so only harmless characters pass.
         elif name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             request_id = value
         elif name == b"content-length" and value.isdigit() and len(value) < 19:
@@ -164,6 +165,7 @@ def _answer_error(
 ) -> tuple[int, dict[str, str], bytes]:
     if disk.is_full(error) or session.is_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
+    # A typed error says what to do, even if a shortage is among its causes.
     elif not isinstance(error, PerennialError) and descriptors.is_short(error):
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
@@ -184,6 +186,7 @@ def _answer_error(
             headers,
             problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail),
         )
+    # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
     status, headers, _ = problems.of_status(500)

@@ -118,6 +118,7 @@ class Connection(HttpToolsProtocol):
         if self._is_deaf:
             self._throw_away(len(data))
             return
+        # Only heads are limited: bytes that certainly belong to a body need no splitting.
         if len(data) + self._fed <= self._most or len(data) <= self._body_left():
             self._feed_parser(data)
             return
@@ -136,6 +137,7 @@ class Connection(HttpToolsProtocol):
             # or an upgrade are not HTTP.
             self.cycle.keep_alive = False
             self._is_deaf = True
+        # The parser wraps what its callbacks raise; `_refusal` has the error itself.
         except httptools.HttpParserCallbackError:
             self._refuse_request(
                 self._refusal or BadRequest("The request's target cannot be read.")
@@ -145,6 +147,7 @@ class Connection(HttpToolsProtocol):
         else:
             self._fed = 0 if self._went_on else self._fed + len(piece)
             if self._fed >= self._most:
+                # Sizes of chunks and trailers are no body, and could go on without end.
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
                 self._refuse_request(
                     HeadTooLarge(
@@ -260,6 +263,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next queued request, send the reason of a refusal, or wait for a request."""
         self.server_state.total_requests += 1
+        # A response follows the request with which it was counted, so the oldest client is done.
         if self._clients:
             self._uncount_client(self._clients.popleft())
         if self.transport.is_closing():
@@ -270,6 +274,7 @@ class Connection(HttpToolsProtocol):
         elif self._last_words:
             self._write_final(self._last_words)
         else:
+            # A head that has begun in the meantime has its own limit, as on a new connection.
             allowed_s = self._limits.head_s if self._in_head else self._limits.keep_alive_s
             self._until = self.loop.time() + allowed_s
         if not self._is_deaf:
@@ -335,6 +340,7 @@ class Connection(HttpToolsProtocol):
         """Check the deadline and the client's reading speed at this time (`api.connections`)."""
         if now >= self._until:
             self._end_overdue()
+        # Something waits to be read only during a response, or while the connection is closing.
         elif self._until == math.inf or self.transport.is_closing():
             if self._delivery.is_stalled(now):
                 self._delivery.reset()

@@ -55,9 +55,11 @@ class Connections:
         allowed = descriptors.raise_limit(2 * settings.max_connections + reserved)
         # Half of the descriptors: a request may need an open file beside its connection.
         self.most = max(1, min(settings.max_connections, (allowed - reserved) // 2))
+        # One address can never take all places.
         self.most_of_one = max(1, min(settings.max_connections_per_address, self.most // 2))
         self._first_reserved = allowed - reserved
         self._loop = loop
+        # A quarter of the shortest limit, so that each is enforced about in time.
         self._look_s = min(
             LOOK_S, settings.head_s / 4, settings.keep_alive_s / 4, settings.send_idle_s / 4
         )
@@ -143,6 +145,7 @@ class Connections:
             self.uncount_address(key)
 
     def _made_room(self) -> bool:
+        # A dictionary keeps the order of insertion: the first that gives way is the oldest.
         oldest = next((one for one in self._places if one.gives_way()), None)
         if oldest is None:
             return False

@@ -52,6 +52,7 @@ class Cors:
                 exposed = [(b"access-control-expose-headers", SHOWN.encode())] if allowed else []
                 message = {
                     **message,
+                    # Without Vary, a cache could give one origin the response to another.
                     "headers": [*message.get("headers", ()), _VARY, *allowed, *exposed],
                 }
             await send(message)

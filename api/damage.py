@@ -24,6 +24,7 @@ class Damage:
 
     def start_check(self) -> threading.Thread:
         """Start a daemon thread that reads and checks the whole file, and return it."""
+        # A large file takes long to read, and the service is useful meanwhile.
         thread = threading.Thread(target=self._check_file, name="soundness", daemon=True)
         thread.start()
         return thread
@@ -47,6 +48,6 @@ class Damage:
         if damage:
             self._record_found(damage)
 
-    def _record_found(self, found: list[str]) -> None:
-        self.found = found
+    def _record_found(self, problems: list[str]) -> None:
+        self.found = problems
         log.error("database damaged", detail=self.describe())

@@ -7,10 +7,15 @@ result. A route without one of them must be in `api.guard.OPEN_PATHS`, or the ap
     @router.post("/v1/things", status_code=201, responses=responses(409))
     def create(body: ThingIn, actor: Write, db: Db) -> ThingOut: ...
 
+A handler that needs several parts of the service takes `service: Service`; one that needs a single
+part may take that part alone. Dependencies with parameters must be direct ones of the handler:
+`api.guard` looks for the scope and for query parameters only there.
+
 Handlers that read a body as a stream take a bare `Request` and describe the body in
 `openapi_extra`.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
@@ -65,10 +70,6 @@ async def _get_catalogue(request: Request) -> Catalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _export_work(request: Request) -> HeavyWork:
-    return request.app.state.export_work  # type: ignore[no-any-return]
-
-
 async def _shape_work(request: Request) -> HeavyWork:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
@@ -77,8 +78,40 @@ async def _picture_work(request: Request) -> HeavyWork:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
-async def _kept_metrics(request: Request) -> KeptAnswers:
-    return request.app.state.kept_metrics  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class ServiceParts:
+    """The parts of the service that handlers use.
+
+    Attributes:
+        catalogue: call it in a thread: the first call may take seconds.
+        export_work, picture_work: limit heavy work, in turns between owners.
+        kept_metrics: encoded accuracy matrices.
+    """
+
+    db: Database
+    store: Store
+    blobs: Blobs
+    settings: Settings
+    bell: Doorbell
+    catalogue: Catalogue
+    export_work: HeavyWork
+    picture_work: HeavyWork
+    kept_metrics: KeptAnswers
+
+
+async def _get_service(request: Request) -> ServiceParts:
+    state = request.app.state
+    return ServiceParts(
+        state.database,
+        state.store,
+        state.blobs,
+        state.settings,
+        state.doorbell,
+        state.catalogue,
+        state.export_work,
+        state.picture_work,
+        state.kept_metrics,
+    )
 
 
 Scrape = Annotated[Actor, Depends(Needs("scrape"))]
@@ -91,11 +124,10 @@ ObjectStore = Annotated[Store, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
-ExportWork = Annotated[HeavyWork, Depends(_export_work)]
 ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
 PictureWork = Annotated[HeavyWork, Depends(_picture_work)]
-MetricsKept = Annotated[KeptAnswers, Depends(_kept_metrics)]
 Bell = Annotated[Doorbell, Depends(_get_doorbell)]
+Service = Annotated[ServiceParts, Depends(_get_service)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
 Cursor = Annotated[
@@ -103,6 +135,21 @@ Cursor = Annotated[
 ]
 LIMIT: int = DEFAULT_LIMIT
 """Default of a `Limit` parameter: `limit: Limit = LIMIT`."""
+
+
+@dataclass(frozen=True)
+class PageQuery:
+    """The page of a list that a request asks for."""
+
+    limit: int
+    cursor: str | None
+
+
+async def _get_page(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
+    return PageQuery(limit, cursor)
+
+
+Page = Annotated[PageQuery, Depends(_get_page)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

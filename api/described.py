@@ -29,6 +29,7 @@ class DescribedRoute(APIRoute):
         **options: Any,
     ) -> None:
         declared = dict(responses or {})
+        # Hide the types from FastAPI, which would build their schemas now.
         plain = {
             status: {key: value for key, value in response.items() if key != MODEL}
             for status, response in declared.items()

@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from api import problems
 from core.store import Blobs, Store
 
+# A presigned URL works without a key, so it expires soon.
 PRESIGNED_S = 900
 _RANGE = re.compile(
     r"\s*bytes\s*=\s*(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))\s*", re.IGNORECASE
@@ -72,9 +73,11 @@ def serve_file(
         "Content-Disposition": f'attachment; filename="{filename}"',
         "Content-Type": media_type,
     }
+    # If-None-Match is evaluated before Range (RFC 9110 §13.2.2).
     if _matches_digest(request.headers.get("if-none-match"), sha256):
         return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
     range_header = request.headers.get("range") if request.method == "GET" else None
+    # A client that has part of another file gets the whole one instead.
     if range_header is not None and _if_range(request.headers.get("if-range"), sha256):
         byte_range = _parse_range(range_header, size)
         if byte_range == "unsatisfiable":
@@ -117,6 +120,7 @@ def redirect_to_store(
     if url is None:
         return None
     blobs.require_sound(sha256)
+    # The URL grants access for its lifetime: no cache may keep it.
     return RedirectResponse(url, 307, {**_digest_headers(sha256), "Cache-Control": "no-store"})
 
 
@@ -151,6 +155,7 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
         count = min(int(suffix), size)
         return (size - count, size - 1) if count else "unsatisfiable"
     first = int(start)
+    # Such a range is invalid, and an invalid Range is ignored (RFC 9110 §14.1.1).
     if end and int(end) < first:
         return None
     if first >= size:

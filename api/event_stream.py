@@ -29,7 +29,7 @@ LastEventId = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamEvent:
     """An event as it is sent on the stream."""
 
     id: int
@@ -42,13 +42,13 @@ class Look:
     """Events found after an id.
 
     Attributes:
-        told: events to send to the client.
+        events: those to send to the client.
         last: the last id that was examined.
         more: there may be more events: look again at once.
         over: no events will follow these.
     """
 
-    told: Sequence[Told]
+    events: Sequence[StreamEvent]
     last: int
     more: bool
     over: bool
@@ -105,7 +105,7 @@ async def _generate_events(
         except Unavailable:
             pass
         after = batch.last
-        for event in batch.told:
+        for event in batch.events:
             yield _encode_event(event)
             waited = 0.0
         if batch.more:
@@ -120,6 +120,6 @@ async def _generate_events(
         lived += LOOK_S
 
 
-def _encode_event(event: Told) -> bytes:
+def _encode_event(event: StreamEvent) -> bytes:
     text = json.dumps(event.data, separators=(",", ":"), ensure_ascii=False)
     return f"id: {event.id}\nevent: {event.type}\ndata: {text}\n\n".encode()

@@ -33,6 +33,7 @@ class FairShare:
         self._alone = settings.owner_requests_alone
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        # Whether another owner is active follows from two times: no list of owners is needed.
         self._last = ("", 0.0)
         self._last_other = 0.0
         """The owner of the last request and its time, and the time of the last request of another
@@ -60,6 +61,7 @@ class FairShare:
     def release_slot(self, owner: str) -> None:
         """Release a slot, and hand it to the owner's longest-waiting request."""
         self._held[owner] -= 1
+        # The limit rises when the other owner has gone: several requests may fit now.
         while owner in self._waiting and self._held[owner] < self._find_limit(owner):
             slot = self._waiting[owner][0]
             self._remove_waiter(owner, slot)
@@ -89,6 +91,7 @@ class Working:
     def __init__(self, share: FairShare, owner: str) -> None:
         self._share, self._owner = share, owner
         self._holds: asyncio.TimerHandle | None = None
+        # Whatever runs in the request's context can then release the slot without being passed it.
         _working.set(self)
 
     async def begin(self) -> None:

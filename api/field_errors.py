@@ -4,10 +4,11 @@ FastAPI names fields by internal paths (with names of Python types for unions) a
 its own terms. Here fields are named as in the request, with what they must be.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
@@ -18,6 +19,7 @@ from core.plain import describe_found, describe_types, must_be, must_be_one_of
 MAX_FIELDS = 20
 """Maximum number of fields named in one response."""
 
+_PLACES = ("path", "query", "header", "cookie", "body")
 _TYPES = {
     "string": "string",
     "int": "integer",
@@ -55,11 +57,12 @@ def fields_of(
     if "recipe" in field_paths:
         field_paths += [f"recipe.{path}" for path in recipe]
     messages_by_path: dict[str, list[str]] = {}
-    for each in error.errors():
+    for each in _sort_errors(error.errors(), route):
         path = _find_field_path(each, body)
         if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
         message = _describe_error(each, path, field_paths)
+        # A union reports an error for each of its types: name the field once.
         messages_by_path.setdefault(path, [])
         if message not in messages_by_path[path]:
             messages_by_path[path].append(message)
@@ -67,6 +70,30 @@ def fields_of(
         {"field": path, "message": _join_messages(messages)}
         for path, messages in messages_by_path.items()
     ]
+
+
+def _sort_errors(
+    errors: Sequence[Mapping[str, Any]], route: APIRoute | None
+) -> list[Mapping[str, Any]]:
+    """Return errors in the order in which the OpenAPI document names the parameters.
+
+    FastAPI checks the parameters of dependencies before the handler's own.
+    """
+    documented = [] if route is None else list(_list_parameters(route.dependant))
+
+    def find_position(error: Mapping[str, Any]) -> tuple[int, int]:
+        place, *names = error["loc"]
+        is_parameter = place != "body" and names and names[0] in documented
+        return _PLACES.index(place), documented.index(names[0]) if is_parameter else 0
+
+    return sorted(errors, key=find_position)
+
+
+def _list_parameters(dependant: Dependant) -> Iterator[str]:
+    for field in (*dependant.path_params, *dependant.query_params, *dependant.header_params):
+        yield field.alias
+    for dependency in dependant.dependencies:
+        yield from _list_parameters(dependency)
 
 
 def _list_field_paths(route: APIRoute | None) -> list[str]:
@@ -98,13 +125,13 @@ def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     return ".".join(names)
 
 
-def _describe_error(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
+def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[str]) -> str:
     named, context = str(error["type"]), error.get("ctx") or {}
     if named == "missing":
         return "is missing"
     if named == "extra_forbidden":
         inside, _, name = path.rpartition(".")
-        return unknown_field(name, known, inside)
+        return unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
         return must_be_one_of(error["input"], _parse_options(str(context["expected"])))
     if named in _LIMITS:

@@ -105,6 +105,7 @@ class _Guarded:
         self.need = need
         self.doorkeepers = doorkeepers
         self.query = {p.alias for p in route.dependant.query_params}
+        # Only direct dependencies declare parameters (see `api.dependencies`).
         for sub in route.dependant.dependencies:
             self.query |= {p.alias for p in sub.query_params}
         for extra in (route.openapi_extra or {}).get("parameters", []):
@@ -153,6 +154,7 @@ class _Guarded:
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
             await working.begin()
+            # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
                 reserve.release_if_full(data_dir)
             await self._serve_route(
@@ -251,6 +253,7 @@ class _Guarded:
         release_slot()
         body = await read_body(receive, MAX_JSON_BYTES, length)
         await retake_slot()
+        # An optional body may be absent, and then needs no media type.
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":

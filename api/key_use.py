@@ -48,12 +48,14 @@ class KeyUse:
             await self._flush_times()
 
     async def _flush_times(self) -> None:
+        # Swap before writing, so that nothing recorded meanwhile is lost.
         used, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}
         if not used and not last_requests:
             return
         try:
             await to_thread.run_sync(_store_times, self._db, used, last_requests)
+        # An outage must not end the task; only the times of one period are lost.
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 

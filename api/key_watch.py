@@ -42,6 +42,7 @@ class KeyWatch:
         """
         if self._now() < self._next:
             return
+        # Set first, so that an outage does not cause a check for every piece.
         self._next = self._now() + LOOK_S
         try:
             await self._access.authenticate(self._scope, fresh=True)

@@ -19,6 +19,7 @@ def find_header(scope: Scope, name: bytes) -> str | None:
 def host_name(scope: Scope) -> str:
     """Return the host in a request's Host header, without its port."""
     host = find_header(scope, b"host") or ""
+    # Behind a closing bracket there is no port: the colons belong to an IPv6 address.
     return host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
 
 
@@ -39,6 +40,7 @@ def require_loopback(scope: Scope) -> None:
         NotAllowed: the address or the host name is not a loopback one.
     """
     server = scope.get("server") or ("", None)
+    # The host name too: a page elsewhere can let its own name point to 127.0.0.1.
     if not is_loopback(host_name(scope)) or not is_loopback(server[0]):
         raise NotAllowed(
             "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"

@@ -43,6 +43,7 @@ class Latency:
             if message["type"] == "http.response.start":
                 # Never label by the path itself: it would create a time series per object.
                 route = getattr(scope.get("route"), "path", "none")
+                # A client may send any word as a method, and each label is a time series for good.
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 seconds = time.perf_counter() - began
                 _get_histogram(method, route, message["status"]).observe(seconds)

@@ -30,6 +30,7 @@ METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 def build_document(app: FastAPI) -> dict[str, Any]:
     """Return the document of this app, built at first use."""
     if app.openapi_schema is None:
+        # The schemas of responses are built only now: see `api.described`.
         for route in app.routes:
             if isinstance(route, DescribedRoute):
                 route.add_schemas()
@@ -43,6 +44,7 @@ def build_document(app: FastAPI) -> dict[str, Any]:
             for part, definition in schema.pop("$defs", {}).items():
                 schemas.setdefault(part, definition)
             schemas[name] = schema
+        # Errors of validation are problems here (`api.field_errors`), not FastAPI's own objects.
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         components["securitySchemes"] = {

@@ -55,6 +55,7 @@ def encode_problem(
         "detail": detail,
         "errors": [dict(e) for e in errors],
     }
+    # UTF-8 cannot encode half of a surrogate pair, which a request may contain and a detail quote.
     return hide_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(
         errors="backslashreplace"
     )
@@ -63,6 +64,7 @@ def encode_problem(
 def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for a typed error."""
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
+    # Every 401 must name a scheme (RFC 9110 §11.6.1).
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     retry = error.retry_after_s

@@ -47,6 +47,7 @@ class Proxies:
             The address, or None if all hops are trusted or the header is empty.
         """
         remaining = b",".join(forwarded).decode("latin-1")
+        # Whoever sends the header chooses its length.
         for _ in range(MAX_HOPS):
             remaining, _, hop = remaining.rpartition(",")
             address = _without_port(hop.strip())
@@ -61,6 +62,7 @@ class Proxies:
 def derive_address_key(address: str) -> str:
     """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parse_address(address)
+    # One client may send from any address of its network.
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed.packed, _IPV6_PREFIX), strict=False))
     return address if parsed is None else str(parsed)

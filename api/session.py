@@ -30,6 +30,7 @@ def find_token(scope: Scope) -> str | None:
         NotAllowed: there is a cookie, and the request does not come from a page of this service.
     """
     cookies = _parse_cookies(scope)
+    # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
     cookie = cookies.get(SECURE) or (
         cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
     )
@@ -104,6 +105,7 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
     Raises:
         NotAllowed: the request uses http from another machine, so others could read the token.
     """
+    # Behind a proxy that ends TLS, only Origin has the scheme that the browser uses.
     is_secure = request.headers.get("origin", "").startswith("https://")
     if not is_secure and not is_loopback(host_name(request.scope)):
         raise NotAllowed(
@@ -124,6 +126,7 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
 
 def delete_cookie(request: Request, response: Response) -> None:
     """Delete the session cookie in a response."""
+    # Both names: the cookie may have been set under the other scheme.
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
     response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
 

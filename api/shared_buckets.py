@@ -36,12 +36,14 @@ class SharedBuckets:
     """The token buckets of all owners, counted by all processes together."""
 
     def __init__(self, broker_url: str) -> None:
+        # Blocking, so that a burst waits for a connection instead of failing or opening more.
         pool = BlockingConnectionPool.from_url(
             broker_url,
             max_connections=CONNECTIONS,
             timeout=TIMEOUT_S,
             socket_timeout=TIMEOUT_S,
             socket_connect_timeout=TIMEOUT_S,
+            # No retries: `api.rate` continues without Redis instead of waiting for it.
             retry=Retry(NoBackoff(), 0),
         )
         self._redis = Redis(connection_pool=pool)
@@ -54,6 +56,7 @@ class SharedBuckets:
             Unavailable: Redis does not answer within `TIMEOUT_S` seconds.
         """
         try:
+            # The pool's own timeouts add up over connecting and reading; this limits the whole.
             async with asyncio.timeout(TIMEOUT_S):
                 wait_ms = await self._script(keys=[PREFIX + owner], args=[per_s, capacity])
         except (RedisError, OSError, TimeoutError) as error:

@@ -42,9 +42,11 @@ def build_static_path(name: str, root: str = "") -> str:
 
 async def _file(request: Request) -> Response:
     digest, files = _index_files()
+    # Names come from this index alone, so no path can lead out of the folder.
     path = files.get(request.path_params["name"])
     if path is None:
         raise HTTPException(404)
+    # Under an older release's digest these bytes must not be cached forever.
     cache_control = _FOR_EVER if request.path_params["digest"] == digest else "no-cache"
     return FileResponse(
         path, headers={"Cache-Control": cache_control}, media_type=TYPES[path.suffix]

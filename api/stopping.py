@@ -24,6 +24,7 @@ class Stopping:
         """
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        # Python sets signal handlers only in the main thread; an embedded app may run in another.
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -34,6 +35,7 @@ class Stopping:
     def _chain_handler(self, number: signal.Signals, before: "signal._HANDLER") -> None:
         def set_and_forward(received: int, frame: FrameType | None) -> None:
             if self._loop is not None and not self._loop.is_closed():
+                # A signal handler interrupts the loop at any point, so it must not set the event.
                 self._loop.call_soon_threadsafe(self.set)
             if callable(before):
                 before(received, frame)

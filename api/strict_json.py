@@ -45,6 +45,7 @@ def parse_json(data: bytes, what: str = "The body") -> Any:
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     try:
+        # After parsing: the parser's hooks see neither depth nor strings.
         _check_value(value, 0)
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
@@ -78,6 +79,7 @@ def _parse_integer(digits: str) -> int:
 
 def _parse_float(digits: str) -> float:
     value = float(digits)
+    # 1e999 is valid JSON, and becomes infinity.
     if not math.isfinite(value):
         raise _Unfit(f"the number {digits[:24]} is too large")
     return value
@@ -85,6 +87,7 @@ def _parse_float(digits: str) -> float:
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
+    # Python keeps the last of repeated names, and another program may keep the first.
     if len(value) != len(pairs):
         earlier_names: set[str] = set()
         twice = next(k for k, _ in pairs if k in earlier_names or earlier_names.add(k))  # type: ignore[func-returns-value]

@@ -73,12 +73,13 @@ class Turns(Generic[T]):
             self._count += 1
             self._served[owner] = self._count
             granted.set_result(self._free.popleft())
+        # While nobody waits, the past order does not matter, and would grow with every owner.
         if not self._waiting and not self._held:
             self._served.clear()
 
-    def _remove_request(self, owner: str, asked: "asyncio.Future[T]") -> None:
+    def _remove_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
         """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
-        queue.remove(asked)
+        queue.remove(turn)
         if not queue:
             del self._waiting[owner]

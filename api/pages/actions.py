@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from core.protocol.answers.attention import ActionOut, AttentionOut
 from core.protocol.answers.model import ModelOut
 
+# A form can send only these requests: its path is the API's, with `/ui` in place of `/v1`.
 _FORMS = re.compile(
     r"/v1/(?:jobs/[^/]+/retry|models/[^/]+/(?:aliases/production|tasks/[0-9]+/(?:continue|discard|relearn)))"
 )
@@ -59,6 +60,7 @@ def _build_button(model: ModelOut, action: ActionOut) -> Button:
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
         recipe = json.dumps(body["recipe"], ensure_ascii=False) if "recipe" in body else None
+        # With an advised recipe, or before the model has its base, there is nothing to choose.
         again = (
             path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
         )

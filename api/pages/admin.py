@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Literal, TypeVar, cast
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Admin, Cursor, Db
@@ -42,10 +42,44 @@ KINDS = ("versions", "datasets", "archives", "exports", "bases", "uploads")
 KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 
+@dataclass(frozen=True)
+class _KeyForm:
+    """The form for a new key.
+
+    Attributes:
+        inputs: values that were sent, to be shown again.
+        error: why no key was created from them.
+        new: the key that was created from them.
+    """
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    error: PerennialError | None = None
+    new: NewKey | None = None
+
+
+@dataclass(frozen=True)
+class AuditFilters:
+    """The filters of the audit trail as they were entered; empty: no such filter."""
+
+    model: str
+    action: str
+    since: str
+
+
+async def _get_audit_filters(
+    model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
+    action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
+    since: Annotated[
+        str, Query(max_length=40, description="The first day, such as 2026-11-24")
+    ] = "",
+) -> AuditFilters:
+    return AuditFilters(model.strip(), action.strip(), since.strip())
+
+
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _render_keys(request, db, actor, cursor)
+    return _render_keys(request, db, actor, _KeyForm(), cursor)
 
 
 @router.post("/ui/admin/keys")
@@ -65,25 +99,16 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
         )
 
     try:
-        new = await to_thread.run_sync(create_from_form)
+        form = _KeyForm(new=await to_thread.run_sync(create_from_form))
     except PerennialError as error:
-        show_error = partial(
-            _render_keys,
-            request,
-            db,
-            actor,
-            None,
-            given=inputs,
-            wrong=error.detail,
-            status=error.status,
-        )
-        return await to_thread.run_sync(show_error)
-    return await to_thread.run_sync(lambda: _render_keys(request, db, actor, None, new=new))
+        form = _KeyForm(inputs, error)
+    return await to_thread.run_sync(_render_keys, request, db, actor, form)
 
 
 @router.post("/ui/admin/keys/{key}/revoke")
 async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
+    # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
     await to_thread.run_sync(keys.revoke, db, actor, key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
@@ -94,17 +119,12 @@ def show_audit(
     request: Request,
     actor: Admin,
     db: Db,
-    model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
-    action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
-    since: Annotated[
-        str, Query(max_length=40, description="The first day, such as 2026-11-24")
-    ] = "",
+    filters: Annotated[AuditFilters, Depends(_get_audit_filters)],
     cursor: Cursor = None,
 ) -> Response:
     """Show the audit trail, newest first."""
-    filters = {"model": model.strip(), "action": action.strip(), "since": since.strip()}
     context: dict[str, object] = {
-        "asked": filters,
+        "asked": vars(filters),
         "cursor": cursor,
         "rows": [],
         "next_cursor": None,
@@ -112,9 +132,9 @@ def show_audit(
     }
     try:
         selection = Wanted(
-            filters["model"] or None,
-            filters["action"] or None,
-            _parse_day(filters["since"]),
+            filters.model or None,
+            filters.action or None,
+            _parse_day(filters.since),
             newest_first=True,
         )
         entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
@@ -144,15 +164,7 @@ def show_usage(
 
 
 def _render_keys(
-    request: Request,
-    db: Database,
-    actor: Actor,
-    cursor: str | None,
-    *,
-    given: dict[str, str] | None = None,
-    wrong: str | None = None,
-    new: NewKey | None = None,
-    status: int = 200,
+    request: Request, db: Database, actor: Actor, form: _KeyForm, cursor: str | None = None
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
     now = format_rfc3339(datetime.now(UTC).timestamp())
@@ -162,15 +174,16 @@ def _render_keys(
         "cursor": cursor,
         "own": actor.key_id,
     }
-    form = {
-        "given": given or {},
-        "wrong": wrong,
-        "new": new,
+    form_context = {
+        "given": form.inputs,
+        "wrong": form.error.detail if form.error else None,
+        "new": form.new,
         "scopes": SCOPES,
         "days": DAYS,
         "now": now,
     }
-    return render_page(request, "keys.html", {**context, **form}, status)
+    status = form.error.status if form.error else 200
+    return render_page(request, "keys.html", {**context, **form_context}, status)
 
 
 def _parse_name(text: str) -> str:
@@ -184,26 +197,27 @@ def _parse_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_restrictions(given: dict[str, str]) -> predict_keys.Wanted:
+def _parse_restrictions(inputs: dict[str, str]) -> predict_keys.Wanted:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
     return predict_keys.Wanted(
-        given.get("model", "").strip() or None,
-        given.get("alias", "").strip() or None,
-        _parse_number(given, "requests_per_s", float),
-        _parse_number(given, "images_per_day", int),
+        inputs.get("model", "").strip() or None,
+        inputs.get("alias", "").strip() or None,
+        _parse_number(inputs, "requests_per_s", float),
+        _parse_number(inputs, "images_per_day", int),
     )
 
 
-def _parse_number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
-    text = given.get(name, "").strip()
+def _parse_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
+    text = inputs.get(name, "").strip()
     if not text:
         return None
     try:
         value = read(text[:20])
     except ValueError:
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.") from None
+    # float() accepts nan and infinity.
     if value != value or value in (math.inf, -math.inf):
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.")
     return value

@@ -56,6 +56,7 @@ async def switch_on(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Enable all checks with the limits of a new model."""
+    # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change(db, catalogue(), actor, model, change))

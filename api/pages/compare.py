@@ -5,10 +5,10 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.dependencies import BlobStore, CatalogueOf, Db, PictureWork, Read
+from api.dependencies import Read, Service
 from api.pages.render import render_page
 from api.schemas.common import ModelPath
 from core.errors import AnswersMissing, Gone, Invalid
@@ -67,11 +67,40 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Found:
+class Comparison:
     """A comparison and a page of images of one kind."""
 
-    told: CompareOut
+    result: CompareOut
     images: ComparedImagePage
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions and the task of a comparison as the URL names them; empty: not chosen."""
+
+    a: str | None
+    b: str | None
+    task: str | None
+
+
+async def _get_versions(a: Version = None, b: Version = None, task: OnTask = None) -> Versions:
+    return Versions(a, b, task)
+
+
+@dataclass(frozen=True)
+class View:
+    """The classes and images of a comparison that are shown, as the URL names them."""
+
+    label: str | None
+    flips: FlipKind | None
+    every: bool
+    cursor: str | None
+
+
+async def _get_view(
+    label: OfClass = None, flips: Kind = None, every: Every = False, cursor: From = None
+) -> View:
+    return View(label, flips, every, cursor)
 
 
 @router.get("/ui/models/{model}/compare")
@@ -79,24 +108,18 @@ async def show(
     request: Request,
     model: ModelPath,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    work: PictureWork,
-    a: Version = None,
-    b: Version = None,
-    task: OnTask = None,
-    label: OfClass = None,
-    flips: Kind = None,
-    every: Every = False,
-    cursor: From = None,
+    service: Service,
+    compared: Annotated[Versions, Depends(_get_versions)],
+    view: Annotated[View, Depends(_get_view)],
 ) -> Response:
     """Show the page that compares two versions."""
+    db, blobs, catalogue = service.db, service.blobs, service.catalogue
+    a, b = compared.a, compared.b
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     history = await to_thread.run_sync(
         lambda: lineage.read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
-    number = _parse_task(task)
+    number = _parse_task(compared.task)
     context = {
         "model": model_response,
         "versions": history.versions,
@@ -109,21 +132,26 @@ async def show(
         pair = await to_thread.run_sync(
             compared_tasks.find_pair, db, actor, model_response["id"], a, b, number
         )
-        kind: FlipKind = flips or "negative"
-        look = Choice(pair.a.number, pair.b.number, number, label or None, kind, every)
+        kind: FlipKind = view.flips or "negative"
+        look = Choice(pair.a.number, pair.b.number, number, view.label or None, kind, view.every)
 
-        def compare_pair() -> Found:
+        def compare_pair() -> Comparison:
             return compared_tasks.run_with_retry(
-                db, actor, pair, number, lambda left: _load_comparison(blobs, left, look, cursor)
+                db,
+                actor,
+                pair,
+                number,
+                lambda left: _load_comparison(blobs, left, look, view.cursor),
             )
 
-        result = await work.run(actor.owner_id, compare_pair)
+        comparison = await service.picture_work.run(actor.owner_id, compare_pair)
+    # The page says why and lets the user choose other versions, instead of showing an error.
     except (AnswersMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
         "compare.html",
-        {**context, **_build_context(result, look), "cursor": cursor, "why": None},
+        {**context, **_build_context(comparison, look), "cursor": view.cursor, "why": None},
     )
 
 
@@ -143,32 +171,32 @@ def _parse_task(text: str | None) -> int | None:
     return int(text)
 
 
-def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Found:
-    comparison = compare.compare_versions(blobs, pair)
+def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Comparison:
+    result = compare.compare_versions(blobs, pair)
     images = compare.list_images(
         blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
     )
-    return Found(comparison, images)
+    return Comparison(result, images)
 
 
-def _build_context(found: Found, look: Choice) -> dict[str, object]:
+def _build_context(comparison: Comparison, look: Choice) -> dict[str, object]:
     """Return the values for the template."""
-    comparison = found.told
-    totals = comparison["totals"]
-    changed = [one for one in comparison["classes"] if one["negative"] or one["positive"]]
+    result = comparison.result
+    totals = result["totals"]
+    changed = [one for one in result["classes"] if one["negative"] or one["positive"]]
     balance = totals["positive"] - totals["negative"]
     return {
-        "told": comparison,
+        "told": result,
         "look": look,
-        "images": found.images,
+        "images": comparison.images,
         "balance": balance,
         "sure": totals["mcnemar_p"] < P_SURE,
         "hurt": [one for one in changed if one["negative"] > one["positive"]],
         "helped": [one for one in changed if one["positive"] > one["negative"]],
-        "classes": comparison["classes"] if look.every else changed,
-        "same": comparison["classes_total"] - len(changed),
-        "matrix": _build_matrix(comparison),
-        "pairs": [pair for pair in comparison["pairs"] if pair["a"] != pair["b"]][:40],
+        "classes": result["classes"] if look.every else changed,
+        "same": result["classes_total"] - len(changed),
+        "matrix": _build_matrix(result),
+        "pairs": [pair for pair in result["pairs"] if pair["a"] != pair["b"]][:40],
     }
 
 
@@ -182,12 +210,12 @@ class Row:
     cells: list[int]
 
 
-def _build_matrix(told: CompareOut) -> list[Row] | None:
+def _build_matrix(result: CompareOut) -> list[Row] | None:
     """Return the change b − a in predictions (columns) of each class (rows).
 
     None if there are too many classes or no changes.
     """
-    confusion = told["confusion"]
+    confusion = result["confusion"]
     if confusion is None or len(confusion["labels"]) > CELLS:
         return None
     rows = [

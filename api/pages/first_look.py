@@ -67,6 +67,7 @@ async def look(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""
+    # The script sends JSON, so `read_form`, which checks the origin of forms, is not used.
     session.require_own_origin(request.scope)
     body = await read_body(
         request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
@@ -91,10 +92,12 @@ def _judge_images(
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
     image_heads: list[Seen] = [
+        # Names appear in the sentences of the result.
         Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images
         if not (is_junk(name) or is_no_image(name))
     ]
+    # The page may not know the number of files.
     impression = seen_of(max(files, len(image_heads)), image_heads, limits)
     try:
         impression.require_enough()

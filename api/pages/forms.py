@@ -44,40 +44,42 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
         raise Invalid(
             "This form cannot be read: its text is not UTF-8, or it has too many fields."
         ) from None
+    # PostgreSQL stores no NUL in a text.
     if any("\0" in value for _, value in pairs):
         raise Invalid("This form holds a NUL character.")
     return {name: value.strip() for name, value in pairs}
 
 
-def reason_of(given: dict[str, str]) -> str | None:
+def reason_of(inputs: dict[str, str]) -> str | None:
     """Return the reason in a form, or None.
 
     Raises:
         Invalid: it is too long, or has an invisible character.
     """
     try:
-        return characters.clean_prose(given.get("reason", "")) or None
+        return characters.clean_prose(inputs.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
 
 
-def recipe_of(given: dict[str, str]) -> RecipePatch | None:
+def recipe_of(inputs: dict[str, str]) -> RecipePatch | None:
     """Return the recipe chosen for learning again; None keeps the task's recipe.
 
     Raises:
         InvalidRecipe: it cannot be read.
     """
-    text = given.get("recipe", "")
+    text = inputs.get("recipe", "")
     return recipe_in(text.encode()) if text else None
 
 
-def number_of(given: dict[str, str], name: str) -> int:
+def number_of(inputs: dict[str, str], name: str) -> int:
     """Return a number in a form.
 
     Raises:
         Invalid: it is not a number of at most nine digits.
     """
-    text = given.get(name, "")
+    text = inputs.get(name, "")
+    # int() would accept signs, spaces, underscores and digits of other scripts.
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Invalid(f"{name} is not a number: {text[:40]!r}.")
     return int(text)

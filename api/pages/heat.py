@@ -1,16 +1,20 @@
-"""The accuracy matrix as a heat map: a window of rows and columns, and the content of each cell.
+"""The accuracy matrix on a model's page: as a heat map, and as curves over the versions.
 
-Colours are the 20 steps of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100
-%. On a fixed scale from 0 to 100 %, the relevant differences would share one colour.
+The heat map is a window of rows and columns, and the content of each cell. Colours are the 20 steps
+of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100 %. On a fixed scale from
+0 to 100 %, the relevant differences would share one colour.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.protocol.answers.metrics import MatrixColumn, MetricsOut
+from core.requests.lineage import Lineage
 
 ROWS, COLUMNS = 30, 40
 """Maximum number of versions and tasks on a page."""
+CURVES = 10
+"""Maximum number of tasks with a curve: those with the most forgetting."""
 STEPS = 20
 _FALL = 0.05
 """Accuracy lost since a task was learned, in [0, 1], above which a cell is marked."""
@@ -40,7 +44,7 @@ class Row:
 
     version: int
     task: int | None
-    held: bool
+    is_held: bool
     production: bool
     left: bool
     cells: list[Cell]
@@ -65,7 +69,7 @@ class Heat:
 
 
 def build_heat(
-    found: MetricsOut, *, production: int | None, left: set[int], first: int | None
+    matrix: MetricsOut, *, production: int | None, left: set[int], first: int | None
 ) -> Heat:
     """Return the heat map of a window of the matrix, newest version first.
 
@@ -75,19 +79,19 @@ def build_heat(
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _select_columns(found, first)
-    column_index = {column["task"]: index for index, column in enumerate(found["columns"])}
+    columns, earlier, later = _select_columns(matrix, first)
+    column_index = {column["task"]: index for index, column in enumerate(matrix["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
-    values_shown = [row[index] for row in found["accuracy_matrix"] for index in chosen]
+    values_shown = [row[index] for row in matrix["accuracy_matrix"] for index in chosen]
     low = min((value for value in values_shown if value is not None), default=0.0)
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
-    learned = _when_learned(found)
+    learned = _when_learned(matrix)
     rows = []
-    for version_row, values in zip(found["rows"], found["accuracy_matrix"], strict=True):
+    for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
             _build_cell(
-                found["columns"][index]["task"], values[index], version_row["task"], low, learned
+                matrix["columns"][index]["task"], values[index], version_row["task"], low, learned
             )
             for index in chosen
         ]
@@ -104,27 +108,33 @@ def build_heat(
                 cells,
             )
         )
-    return Heat(columns, rows[::-1], low, len(found["columns"]) - len(columns), earlier, later)
+    return Heat(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
 
 
 def _build_cell(
-    task: int, value: float | None, own: int | None, low: float, learned: Mapping[int, float]
+    task: int,
+    value: float | None,
+    learned_task: int | None,
+    low: float,
+    learned: Mapping[int, float],
 ) -> Cell:
     step = 0 if value is None else max(0, min(STEPS - 1, int((value - low) / (1 - low) * STEPS)))
     best = learned.get(task)
     fallen = None if value is None or best is None or best - value < _FALL else best - value
-    return Cell(task, value, step, task == own, fallen)
+    return Cell(task, value, step, task == learned_task, fallen)
 
 
 def _select_columns(
-    found: MetricsOut, first: int | None
+    matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the columns, and the first tasks of the columns before and after them."""
-    columns = found["columns"]
+    columns = matrix["columns"]
     if len(columns) <= COLUMNS:
         return columns, None, None
     if first is None:
-        forgetting = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
+        forgetting = {
+            one["task"]: one["forgetting"] or 0.0 for one in matrix["summary"]["per_task"]
+        }
         worst = sorted(columns, key=lambda one: (-forgetting.get(one["task"], 0.0), -one["task"]))[
             :COLUMNS
         ]
@@ -137,10 +147,54 @@ def _select_columns(
     return columns[start:end], earlier, later
 
 
-def _when_learned(found: MetricsOut) -> dict[int, float]:
+def _when_learned(matrix: MetricsOut) -> dict[int, float]:
     """Return task → accuracy when it was learned, in the lineage of the summarised version."""
     return {
         one["task"]: one["when_learned"]
-        for one in found["summary"]["per_task"]
+        for one in matrix["summary"]["per_task"]
         if one["when_learned"] is not None
     }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve with one value in percent per version; None: not measured."""
+
+    name: str
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Published versions in ascending order, and the curves over them."""
+
+    versions: list[int]
+    curves: list[Curve]
+
+
+def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
+    """Return the curves over a window of versions."""
+    # A held version serves nobody, so its accuracy is no part of a curve.
+    published = {one.number: one for one in history.versions if one.status != "held"}
+    rows = {
+        row["version"]: values
+        for row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True)
+    }
+    numbers = sorted(
+        number for number in published if number in rows and published[number].acc is not None
+    )
+    forgetting = {one["task"]: one["forgetting"] or 0.0 for one in matrix["summary"]["per_task"]}
+    order = sorted(
+        range(len(matrix["columns"])),
+        key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
+    )
+    drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
+    for index in sorted(order[:CURVES]):
+        column = matrix["columns"][index]
+        name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
+        drawn.append(Curve(name, [_to_percent(rows[number][index]) for number in numbers]))
+    return Curves(numbers, drawn)
+
+
+def _to_percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 2)

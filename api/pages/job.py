@@ -4,7 +4,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, CatalogueOf, Config, Db, Read, Write
+from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages import forms
 from api.pages.render import render_page, root_of
 from api.schemas.common import JobPath
@@ -44,40 +44,34 @@ def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: Catalog
 
 @router.post("/ui/jobs/{job}/{verb}")
 async def act(
-    request: Request,
-    job: JobPath,
-    verb: str,
-    actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
+    request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
     """Cancel, pause or resume a job, or learn its task again."""
     recipe = forms.recipe_of(await forms.read_form(request))
-    admission, max_open_jobs = Admission.from_settings(settings), settings.max_open_jobs
+    db, settings = service.db, service.settings
 
     def apply_verb() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
             return retries.retry(
                 db,
-                catalogue(),
+                service.catalogue(),
                 actor,
                 job,
                 recipe,
-                max_open_jobs=max_open_jobs,
-                admission=admission,
+                max_open_jobs=settings.max_open_jobs,
+                admission=Admission.from_settings(settings),
             )
         if verb not in _ACTIONS:
             raise Invalid(
                 f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are "
                 f"possible."
             )
+        # Pausing leaves nothing to do for a worker.
         return jobs.apply_action(db, actor, job, Action(verb)), verb != Action.PAUSE
 
     job_response, ring = await to_thread.run_sync(apply_verb)
     if ring:
-        bell.ring(job_response["id"])
+        service.bell.ring(job_response["id"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
@@ -87,6 +81,7 @@ def _list_actions(job: JobOut) -> list[str]:
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
     again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
     error = job["error"]
+    # A rejected batch is retained for a retry only if it was held for its data.
     if state is State.REJECTED and (error is None or error["code"] != DataHeld.code):
         again = False
     return (

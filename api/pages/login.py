@@ -44,9 +44,11 @@ async def ask(
 async def log_in(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
     inputs = await read_form(request)
+    # Anyone can write a link to this page: `own_path` keeps it from leading elsewhere.
     next_path = own_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
+        # Older browsers do not send it; `read_form` has checked Origin, which they do send.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
         place = session.read_host(request.scope)

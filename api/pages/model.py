@@ -1,18 +1,18 @@
 """`/ui/models/{model}`: pending decisions, production, and what was learned and forgotten."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, BlobStore, CatalogueOf, Db, ObjectStore, Read, Write
+from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages import forms
 from api.pages.actions import list_waiting
 from api.pages.checks import describe_checked, describe_limits, list_off
-from api.pages.curves import build_curves
-from api.pages.heat import ROWS, build_heat
+from api.pages.heat import ROWS, build_curves, build_heat
 from api.pages.rebase import find_shown
 from api.pages.render import render_page, root_of
 from api.pages.svg import draw_coverage, draw_reliability, draw_tree
@@ -47,6 +47,28 @@ Last = Annotated[int | None, Query(ge=0, le=_MOST, description="Newest version o
 First = Annotated[int | None, Query(ge=1, le=_MOST, description="First task that has a column")]
 
 
+@dataclass(frozen=True)
+class View:
+    """The window of the heat map, and the cell in it whose details are shown.
+
+    Attributes:
+        version, task: those of the cell; None: no cell.
+        last: the newest version; None: the newest of all.
+        first: the first task with a column; None: see `build_heat`.
+    """
+
+    version: int | None
+    task: int | None
+    last: int | None
+    first: int | None
+
+
+async def _get_view(
+    v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
+) -> View:
+    return View(v, t, last, first)
+
+
 @router.get("/ui/models/{model}")
 def show(
     request: Request,
@@ -54,10 +76,7 @@ def show(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    v: Shown = None,
-    t: OnTask = None,
-    last: Last = None,
-    first: First = None,
+    view: Annotated[View, Depends(_get_view)],
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read(db, catalogue(), actor, model)
@@ -77,20 +96,22 @@ def show(
     }
     context["rebase"] = find_shown(db, actor, model_response)
     context |= {
-        "v": v,
-        "t": t,
+        "v": view.version,
+        "t": view.task,
         "limits": describe_limits(model_response["gate"]),
         "off": list_off(model_response),
     }
+    # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
-    history = lineage.read_lineage(db, actor, model_response["id"], last=last, size=ROWS)
-    context |= _load_measured(db, actor, model_response, history, first)
-    if v is not None and t is not None:
-        context["cell"] = class_changes.class_changes(db, actor, model_response["id"], v, task=t)
-    return render_page(
-        request, "model.html", {**context, "history": history, "last": last, "first": first}
-    )
+    history = lineage.read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
+    context |= _load_measured(db, actor, model_response, history, view.first)
+    if view.version is not None and view.task is not None:
+        context["cell"] = class_changes.class_changes(
+            db, actor, model_response["id"], view.version, task=view.task
+        )
+    context |= {"history": history, "last": view.last, "first": view.first}
+    return render_page(request, "model.html", context)
 
 
 def _load_measured(
@@ -104,6 +125,7 @@ def _load_measured(
         model["aliases"][PRODUCTION],
         {one.number: one for one in history.versions},
     )
+    # No version has this number.
     production = -1 if alias_version is None else alias_version
     left = {
         move.previous
@@ -113,6 +135,7 @@ def _load_measured(
     held_versions = [
         one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]
     ]
+    # The held version is what a person has to judge.
     latest = held_versions[0] if held_versions else history.newest
     current = by_number.get(production)
     measured = model_metrics["summary"]["calibration"]
@@ -147,6 +170,7 @@ def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> f
 async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Move production to a version."""
     inputs = await forms.read_form(request)
+    # The version on the page: if production has moved since, the change is refused.
     version, reason, expected_version = (
         forms.number_of(inputs, "version"),
         forms.reason_of(inputs),
@@ -178,9 +202,9 @@ async def rollback(
     return await apply_change(request, model, roll_back, bell)
 
 
-def _parse_production(given: dict[str, str]) -> int | None:
+def _parse_production(inputs: dict[str, str]) -> int | None:
     """Return the production version shown on the form's page, or None if the form has none."""
-    return forms.number_of(given, "production") if given.get("production") else None
+    return forms.number_of(inputs, "production") if inputs.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")
@@ -193,25 +217,19 @@ async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell:
 
 
 @router.post("/ui/models/{model}/delete")
-async def delete(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-) -> Response:
+async def delete(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
     inputs = await forms.read_form(request)
+    db = service.db
 
     def delete_confirmed() -> str:
-        model_response = models.read(db, catalogue(), actor, model)
+        model_response = models.read(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
                 f"The model is deleted only with its name typed as it is: {model_response['name']}."
             )
-        model_deletion.delete(db, store, blobs, actor, model_response["id"])
+        # By id: between the two calls, the name could pass to another model.
+        model_deletion.delete(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
     deleted_id = await to_thread.run_sync(delete_confirmed)

@@ -1,8 +1,9 @@
 """`/ui`: an overview of all models."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import CatalogueOf, Cursor, Db, Read
@@ -15,12 +16,16 @@ router = APIRouter(include_in_schema=False)
 ROWS = 50
 
 
-@router.get("/ui")
-def show(
-    request: Request,
-    actor: Read,
-    db: Db,
-    catalogue: CatalogueOf,
+@dataclass(frozen=True)
+class Filters:
+    """The models of a page: a text in their names, their order, and where the page begins."""
+
+    q: str
+    sort: Literal["newest", "oldest"]
+    cursor: str | None
+
+
+async def _get_filters(
     q: Annotated[
         str, Query(max_length=63, description="Only models with this text in their name")
     ] = "",
@@ -28,6 +33,17 @@ def show(
         Literal["newest", "oldest"], Query(description="Order of the models")
     ] = "newest",
     cursor: Cursor = None,
+) -> Filters:
+    return Filters(q, sort, cursor)
+
+
+@router.get("/ui")
+def show(
+    request: Request,
+    actor: Read,
+    db: Db,
+    catalogue: CatalogueOf,
+    filters: Annotated[Filters, Depends(_get_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
@@ -38,10 +54,10 @@ def show(
         catalogue(),
         actor,
         ROWS,
-        cursor,
-        q=q.strip() or None,
+        filters.cursor,
+        q=filters.q.strip() or None,
         summary=True,
-        newest_first=sort == "newest",
+        newest_first=filters.sort == "newest",
     )
     sparklines = {
         one["id"]: draw_sparkline(one["summary"]["acc_line"])
@@ -54,7 +70,5 @@ def show(
         "lines": sparklines,
     }
     context["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
-    filters = {"q": q, "sort": sort, "cursor": cursor}
-    return render_page(
-        request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT}
-    )
+    context |= {**vars(filters), "width": WIDTH, "height": HEIGHT}
+    return render_page(request, "models.html", context)

@@ -7,10 +7,10 @@ model's version.
 from typing import Annotated, cast
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Write
+from api.dependencies import CatalogueOf, Config, Service, Write
 from api.pages import forms
 from api.pages.render import render_page, root_of
 from core import characters, imagenet_base, packaged_base
@@ -40,113 +40,117 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-@router.get(PATH)
-def show(
-    request: Request,
-    actor: Write,
-    catalogue: CatalogueOf,
-    settings: Config,
+async def _get_link_values(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
     model: Filled = "",
     version: Filled = "",
-) -> Response:
-    """Show the form."""
-    del actor
-    link_values = {
+) -> dict[str, str]:
+    values = {
         "name": name,
         "scenario": scenario,
         "base": base,
         "model": model,
         "version": version,
     }
+    return {key: value for key, value in values.items() if value}
+
+
+@router.get(PATH)
+def show(
+    request: Request,
+    actor: Write,
+    catalogue: CatalogueOf,
+    settings: Config,
+    inputs: Annotated[dict[str, str], Depends(_get_link_values)],
+) -> Response:
+    """Show the form."""
+    del actor
     photos = pretrained.Terms.from_settings(settings).photos
-    inputs = {key: value for key, value in link_values.items() if value}
-    return _render_form(request, catalogue(), photos, inputs, {}, None)
+    return _render_form(request, catalogue(), photos, inputs)
 
 
 @router.post(PATH)
-async def create(
-    request: Request,
-    actor: Write,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    settings: Config,
-    bell: Bell,
-) -> Response:
+async def create(request: Request, actor: Write, service: Service) -> Response:
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
     inputs = await forms.read_form(request)
-    catalogue_value = await to_thread.run_sync(catalogue)
-    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
+    db = service.db
+    catalogue_value = await to_thread.run_sync(service.catalogue)
+    bounds = Admission.from_settings(service.settings)
+    terms = pretrained.Terms.from_settings(service.settings)
 
     def create_from_form() -> ModelOut:
         new_model = _parse_model(inputs)
         if inputs.get("base") == "version":
             source = models.read(db, catalogue_value, actor, inputs.get("model", ""))
+            # Weights of a version fit only its own architecture and image format.
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
-        return models.create(db, blobs, catalogue_value, actor, new_model, None, bounds, terms)[0]
+        return models.create(
+            db, service.blobs, catalogue_value, actor, new_model, None, bounds, terms
+        )[0]
 
     try:
         model_response = await to_thread.run_sync(create_from_form)
     except PerennialError as error:
-        errors = {one["field"]: one["message"] for one in error.fields}
-        return _render_form(
-            request, catalogue_value, terms.photos, inputs, errors, error.detail, error.status
-        )
+        return _render_form(request, catalogue_value, terms.photos, inputs, error)
     if model_response["job"] is not None:
-        bell.ring(model_response["job"])
+        service.bell.ring(model_response["job"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
-def _parse_model(given: dict[str, str]) -> NewModel:
+def _parse_model(inputs: dict[str, str]) -> NewModel:
     """Return the request that the form describes.
 
     Raises:
         Invalid: an input is invalid in a way that only a form can be.
     """
-    scenario = given.get("scenario", "")
+    scenario = inputs.get("scenario", "")
     if scenario not in SCENARIOS:
         raise _build_error("scenario", f"must be one of {', '.join(SCENARIOS)}")
     new_model: NewModel = {
-        "name": given.get("name", ""),
+        "name": inputs.get("name", ""),
         "scenario": cast(Scenario, scenario),
-        "gate": _parse_gate(given),
+        "gate": _parse_gate(inputs),
     }
     try:
+        # Browsers send the line ends of a text area as CRLF.
         new_model["description"] = (
-            characters.clean_prose(given.get("description", "").replace("\r\n", "\n")) or None
+            characters.clean_prose(inputs.get("description", "").replace("\r\n", "\n")) or None
         )
     except ValueError as error:
         raise _build_error("description", str(error)) from None
-    return cast(NewModel, {**new_model, **_parse_base(given)})
+    return cast(NewModel, {**new_model, **_parse_base(inputs)})
 
 
-def _parse_base(given: dict[str, str]) -> dict[str, object]:
+def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
     """Return the part of the request that chooses the model's starting weights.
 
     Raises:
         Invalid: the choice is unknown, or contradicts another input.
     """
-    base = given.get("base", "packaged")
-    if given.get("timm") and base != "timm":
+    base = inputs.get("base", "packaged")
+    # Two contradictory choices are an error: it is not clear which one was meant.
+    if inputs.get("timm") and base != "timm":
         raise _build_error(
             "base", "names no weights of timm, and a name of them is filled in: choose one of both"
         )
-    if given.get("model") and base != "version":
+    if inputs.get("model") and base != "version":
         raise _build_error("base", "names no other model, and one is filled in: choose one of both")
     if base == "timm":
-        if not given.get("timm"):
+        if not inputs.get("timm"):
             raise _build_error("architecture", "choose a name of the list")
-        return {"architecture": f"timm/{given['timm'].removeprefix('timm/')}"}
+        return {"architecture": f"timm/{inputs['timm'].removeprefix('timm/')}"}
     if base == "version":
         return {
-            "base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}
+            "base": {
+                "model": inputs.get("model", ""),
+                "version": forms.number_of(inputs, "version"),
+            }
         }
     if base == "random":
         return {"base": "random"}
@@ -157,16 +161,17 @@ def _parse_base(given: dict[str, str]) -> dict[str, object]:
     return {}
 
 
-def _parse_gate(given: dict[str, str]) -> GateLimits:
+def _parse_gate(inputs: dict[str, str]) -> GateLimits:
     limits = {}
     for name, _, _ in GATES:
-        text = given.get(name, "").removesuffix("%").strip()
+        text = inputs.get(name, "").removesuffix("%").strip()
         if not text:
             continue
         try:
             value = float(text)
         except ValueError:
             value = -1.0
+        # Written so that nan is refused, too: every comparison with it is false.
         if not 0 <= value <= 100:
             raise _build_error(f"gate.{name}", "must be a number from 0 to 100")
         limits[name] = value / 100
@@ -182,21 +187,19 @@ def _build_error(field: str, message: str) -> Invalid:
 
 def _render_form(
     request: Request,
-    known: Catalogue,
+    catalogue: Catalogue,
     photos: bool,
-    given: dict[str, str],
-    errors: dict[str, str],
-    said: str | None,
-    status: int = 200,
+    inputs: dict[str, str],
+    error: PerennialError | None = None,
 ) -> Response:
     context = {
-        "given": given,
-        "errors": errors,
-        "said": said,
+        "given": inputs,
+        "errors": {one["field"]: one["message"] for one in error.fields} if error else {},
+        "said": error.detail if error else None,
         "scenarios": SCENARIOS,
         "gates": GATES,
         "photos": photos and not imagenet_base.find_problem(),
-        "recommended": known["recommended"],
-        "pretrained": sorted(known["pretrained"]),
+        "recommended": catalogue["recommended"],
+        "pretrained": sorted(catalogue["pretrained"]),
     }
-    return render_page(request, "new.html", context, status)
+    return render_page(request, "new.html", context, error.status if error else 200)

@@ -4,7 +4,7 @@ version.
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from anyio import to_thread
@@ -12,16 +12,18 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import session
-from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Read, Write
+from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages import forms
 from api.pages.render import render_page, root_of
 from api.predict.asking import Asked, predict_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
+from core.db.session import Database
 from core.errors import PerennialError
 from core.protocol.answers.model import ModelOut
 from core.protocol.answers.predict import PredictOut
 from core.requests import export_jobs, exports, models, tasks, versions
+from core.requests.actor import Actor
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,7 +39,7 @@ Head = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: w
 
 
 @dataclass(frozen=True)
-class Answer:
+class Prediction:
     """A prediction for a photo.
 
     Attributes:
@@ -54,6 +56,27 @@ class Answer:
     sure: bool | None = None
 
 
+@dataclass(frozen=True)
+class _Content:
+    """Content of the page.
+
+    Attributes:
+        version: number or alias, as in the page's URL.
+        heads: numbers of the tasks to choose from.
+        task: the chosen one.
+        predictions: None: no photos were sent.
+        error: why there are no predictions.
+    """
+
+    model: ModelOut
+    version: str
+    number: int
+    heads: list[int]
+    task: int | None = None
+    predictions: list[Prediction] | None = None
+    error: PerennialError | None = None
+
+
 @router.get(PATH)
 def show(
     request: Request,
@@ -65,12 +88,7 @@ def show(
 ) -> Response:
     """Show the form."""
     model_response = models.read(db, catalogue(), actor, model)
-    number = versions.get_version(db, actor, model_response["id"], version)["number"]
-    heads = [
-        one["number"]
-        for one in tasks.list_tasks(db, actor, model_response["id"], TASKS, None)["items"]
-    ]
-    return _render_form(request, model_response, version, number, heads)
+    return _render_form(request, _load_content(db, actor, model_response, version))
 
 
 @router.post(PATH)
@@ -79,50 +97,30 @@ async def predict(
     model: ModelPath,
     version: VersionPath,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    settings: Config,
-    catalogue: CatalogueOf,
+    service: Service,
     task: Head = None,
 ) -> Response:
     """Show the predicted labels of the chosen photos."""
+    # The body is no small form, so `read_form`, which checks the origin, is not used.
     session.require_own_origin(request.scope)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    version_response = await to_thread.run_sync(
-        versions.get_version, db, actor, model_response["id"], version
+    db = service.db
+    model_response = await to_thread.run_sync(
+        lambda: models.read(db, service.catalogue(), actor, model)
     )
-    heads = [
-        one["number"]
-        for one in (
-            await to_thread.run_sync(tasks.list_tasks, db, actor, model_response["id"], TASKS, None)
-        )["items"]
-    ]
+    content = await to_thread.run_sync(_load_content, db, actor, model_response, version)
     question = Asked(actor, model_response["id"], version, task, TOP)
     try:
-        predictions, images, place = await predict_images(request, question, db, blobs, settings)
-    except PerennialError as error:
-        return _render_form(
-            request,
-            model_response,
-            version,
-            version_response["number"],
-            heads,
-            wrong=error.detail,
-            status=error.status,
+        response, images, place = await predict_images(
+            request, question, db, service.blobs, service.settings
         )
+    except PerennialError as error:
+        return _render_form(request, replace(content, error=error))
     try:
-        shown_answers = await to_thread.run_sync(_build_answers, predictions, images.body)
+        predictions = await to_thread.run_sync(_build_predictions, response, images.body)
     finally:
+        # Until here, the place counts the photos, which are now copied into the page.
         place.leave()
-    return _render_form(
-        request,
-        model_response,
-        version,
-        version_response["number"],
-        heads,
-        answers=shown_answers,
-        task=task,
-    )
+    return _render_form(request, replace(content, predictions=predictions, task=task))
 
 
 @router.post("/ui/models/{model}/versions/{version}/export/{format}")
@@ -132,39 +130,43 @@ async def export(
     version: VersionPath,
     format: str,
     actor: Write,
-    db: Db,
-    blobs: BlobStore,
-    settings: Config,
-    bell: Bell,
+    service: Service,
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
     await forms.read_form(request)
     root = root_of(request.scope)
-    max_open_jobs = settings.max_open_jobs
+    db, max_open_jobs = service.db, service.settings.max_open_jobs
 
     def request_export() -> str:
-        if exports.find_stored(db, blobs, actor, model, version, format=format) is not None:
+        stored = exports.find_stored(db, service.blobs, actor, model, version, format=format)
+        if stored is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs
         )
         if fresh:
-            bell.ring(job["id"])
+            service.bell.ring(job["id"])
         return f"{root}/ui/jobs/{job['id']}"
 
     return RedirectResponse(await to_thread.run_sync(request_export), 303)
 
 
-def _build_answers(said: bytes, photos: object) -> list[Answer]:
-    response: PredictOut = json.loads(said)
-    answers = []
+def _load_content(db: Database, actor: Actor, model: ModelOut, version: str) -> _Content:
+    number = versions.get_version(db, actor, model["id"], version)["number"]
+    task_page = tasks.list_tasks(db, actor, model["id"], TASKS, None)
+    return _Content(model, version, number, [one["number"] for one in task_page["items"]])
+
+
+def _build_predictions(body: bytes, photos: object) -> list[Prediction]:
+    response: PredictOut = json.loads(body)
+    predictions = []
     for index, (one, photo) in enumerate(zip(response["predictions"], photos, strict=True)):  # type: ignore[call-overload]
         photo_url = _encode_photo(photo) if index < THUMBS else None
         if "error" in one:
-            answers.append(Answer(one["name"], photo_url, [], one["error"]["detail"]))
+            predictions.append(Prediction(one["name"], photo_url, [], one["error"]["detail"]))
         else:
-            answers.append(
-                Answer(
+            predictions.append(
+                Prediction(
                     one["name"],
                     photo_url,
                     list(one["probabilities"].items())[:TOP],
@@ -172,11 +174,12 @@ def _build_answers(said: bytes, photos: object) -> list[Answer]:
                     one.get("sure"),
                 )
             )
-    return answers
+    return predictions
 
 
 def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
+    # By its first bytes: the media type that a client declares may be wrong.
     kind = next(
         (kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None
     )
@@ -185,19 +188,15 @@ def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _render_form(
-    request: Request,
-    model: ModelOut,
-    version: str,
-    number: int,
-    heads: list[int],
-    *,
-    answers: list[Answer] | None = None,
-    wrong: str | None = None,
-    task: int | None = None,
-    status: int = 200,
-) -> Response:
-    context = {"model": model, "version": version, "number": number, "heads": heads, "task": task}
-    return render_page(
-        request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status
-    )
+def _render_form(request: Request, content: _Content) -> Response:
+    error = content.error
+    context = {
+        "model": content.model,
+        "version": content.version,
+        "number": content.number,
+        "heads": content.heads,
+        "task": content.task,
+        "answers": content.predictions,
+        "wrong": error.detail if error else None,
+    }
+    return render_page(request, "predict.html", context, error.status if error else 200)

@@ -7,7 +7,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import BlobStore, CatalogueOf, Db, PictureWork, Read, Write
+from api.dependencies import Read, Service, Write
 from api.pages import forms
 from api.pages.render import render_page, root_of
 from api.schemas.common import ModelPath
@@ -32,37 +32,34 @@ def find_shown(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
 
 
 @router.get("/ui/models/{model}/rebase")
-async def show(
-    request: Request,
-    model: ModelPath,
-    actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    work: PictureWork,
-) -> Response:
+async def show(request: Request, model: ModelPath, actor: Read, service: Service) -> Response:
     """Show the page of a rebase, image by image."""
-    rebase = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
-    new = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, rebase["new"]["id"]))
+    db, blobs = service.db, service.blobs
+    rebase = await service.picture_work.run(
+        actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model)
+    )
+    new = await to_thread.run_sync(
+        lambda: models.read(db, service.catalogue(), actor, rebase["new"]["id"])
+    )
     return render_page(request, "rebase.html", {"model": new, "rebase": rebase})
 
 
 @router.post("/ui/models/{model}/rebase/finish")
-async def finish(
-    request: Request, model: ModelPath, actor: Write, db: Db, blobs: BlobStore, work: PictureWork
-) -> Response:
+async def finish(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Compare both models image by image, and give this one the other's name."""
+    db, blobs = service.db, service.blobs
     inputs = await forms.read_form(request)
+    # The page's versions, so that nothing is moved on the basis of an outdated comparison.
     shown_versions = (forms.number_of(inputs, "old"), forms.number_of(inputs, "new"))
     reason, missing = forms.reason_of(inputs), _parse_missing(inputs)
 
     def finish_rebase() -> RebaseOut:
         return rebase_finish.finish(db, blobs, actor, model, reason, missing, seen=shown_versions)
 
-    await work.run(actor.owner_id, finish_rebase)
+    await service.picture_work.run(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
-def _parse_missing(given: dict[str, str]) -> rebase_finish.Missing:
+def _parse_missing(inputs: dict[str, str]) -> rebase_finish.Missing:
     """Return the policy for missing images; the ticked box moves production in spite of them."""
-    return "allow" if given.get("sure") == "yes" else "refuse"
+    return "allow" if inputs.get("sure") == "yes" else "refuse"

@@ -39,7 +39,7 @@ class RecipeForm:
 
     Attributes:
         choice: the selected method or preset, as in `CHOICE`.
-        given: values of the form by name.
+        inputs: values of the form by name.
         patch: deviations from the model's recipe, as they are sent.
         errors: name of an input → what is wrong with it; the name `recipe` stands for all.
     """
@@ -50,7 +50,7 @@ class RecipeForm:
     method: str
     method_fields: tuple[Field, ...]
     fields: tuple[Field, ...]
-    given: dict[str, str]
+    inputs: dict[str, str]
     patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -68,13 +68,13 @@ class RecipeForm:
     @property
     def filled_in(self) -> bool:
         """True if any input besides the choice has a value."""
-        return any(self.given.get(path) for path in self.paths)
+        return any(self.inputs.get(path) for path in self.paths)
 
     @property
     def unknown(self) -> list[str]:
         """Names of values that no input has."""
         names = {CHOICE, *self.paths}
-        return [path for path in self.given if path not in names]
+        return [path for path in self.inputs if path not in names]
 
     def add_errors(self, error: InvalidRecipe) -> None:
         """Add the service's errors to the inputs that they concern."""
@@ -89,14 +89,15 @@ class RecipeForm:
 
 
 def recipe_form(
-    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, given: Mapping[str, str]
+    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, inputs: Mapping[str, str]
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
-    choice = given.get(CHOICE, "")
+    choice = inputs.get(CHOICE, "")
     base = _find_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
         current = recipes.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
+    # A choice that does not fit the model still gets its form, with the error beside it.
     except InvalidRecipe:
         current = merge_recipe(current, base or {})
     method = cast(Mapping[str, Any], current["method"])
@@ -120,7 +121,7 @@ def recipe_form(
         name,
         () if entry is None else fields_of(entry["schema"], hyper, "method."),
         fields_of(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
-        dict(given),
+        dict(inputs),
     )
     if base is None:
         form.errors[CHOICE] = f"there is no {choice[:60]!r}"
@@ -151,6 +152,7 @@ def given_of(text: str) -> dict[str, str]:
     """
     try:
         patch = json.loads(text)
+    # Deeply nested JSON exhausts the stack before it is parsed.
     except RecursionError:
         raise ValueError("the JSON is too deep") from None
     if not isinstance(patch, dict):
@@ -169,7 +171,7 @@ def _plan_recipe(
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
-        patch, hyper = patch_of(form.fields, form.given), patch_of(form.method_fields, form.given)
+        patch, hyper = patch_of(form.fields, form.inputs), patch_of(form.method_fields, form.inputs)
     except Unfit as error:
         form.errors.update(error.errors)
         return

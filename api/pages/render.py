@@ -28,18 +28,18 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def render_page(
-    request: Request, template: str, told: Mapping[str, object], status: int = 200
+    request: Request, template: str, values: Mapping[str, object], status: int = 200
 ) -> HTMLResponse:
     """Return a page as a response.
 
     Args:
         template: a file in `api/templates`.
-        told: values of the template's variables.
+        values: values of the template's variables.
     """
-    return HTMLResponse(render_html(request.scope, template, told), status, HEADERS)
+    return HTMLResponse(render_html(request.scope, template, values), status, HEADERS)
 
 
-def render_html(scope: Scope, template: str, told: Mapping[str, object]) -> str:
+def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> str:
     """Return the HTML text of a page."""
     root = root_of(scope)
     path = scope["path"].removeprefix(root)
@@ -53,7 +53,7 @@ def render_html(scope: Scope, template: str, told: Mapping[str, object]) -> str:
         "may": may_write,
         "auth": scope["app"].state.settings.auth,
     }
-    return _build_environment().get_template(template).render(**common, **told)
+    return _build_environment().get_template(template).render(**common, **values)
 
 
 def root_of(scope: Scope) -> str:
@@ -122,6 +122,7 @@ def _build_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
+        # A name that a template misspells is an error, instead of rendering as nothing.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,6 +1,6 @@
 """HTML forms from a JSON Schema: the inputs of a schema, and the patch from the values of a form.
 
-Every input starts empty, which keeps the current value (`own`): only differences are sent.
+Every input starts empty, which keeps the current value (`current`): only differences are sent.
 Supported are number, integer, boolean, enum, const, nullable values, and nested objects. Other
 values are entered as JSON.
 """
@@ -25,7 +25,7 @@ class Field:
 
     Attributes:
         path: name in the form and path of its value, such as `optimizer.lr`.
-        own: the value that applies if the input is empty.
+        current: the value that applies if the input is empty.
         choices: for a choice, its values as written in the form.
         nullable: True if the value may be null; a group is then switched on and off.
         fields: inputs of a group.
@@ -34,7 +34,7 @@ class Field:
     path: str
     label: str
     kind: Kind
-    own: object
+    current: object
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
@@ -45,8 +45,8 @@ class Field:
     def shown(self) -> str:
         """The current value as text."""
         if self.kind == "group":
-            return OFF if self.own is None else ON
-        return format_value(self.own)
+            return OFF if self.current is None else ON
+        return format_value(self.current)
 
 
 class Unfit(Exception):
@@ -58,33 +58,36 @@ class Unfit(Exception):
 
 
 def fields_of(
-    schema: Mapping[str, Any], own: Mapping[str, Any], prefix: str = "", without: Sequence[str] = ()
+    schema: Mapping[str, Any],
+    current: Mapping[str, Any],
+    prefix: str = "",
+    without: Sequence[str] = (),
 ) -> tuple[Field, ...]:
     """Return the inputs of an object.
 
     Args:
         schema: JSON Schema of the object; `$ref` refers to its `$defs`.
-        own: the current object.
+        current: the current object.
         prefix: prefix of the paths, such as `method.`.
         without: properties that get no input.
     """
     definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
     fields = (
-        _build_field(definitions, of, f"{prefix}{name}", name, own.get(name, of.get("default")))
+        _build_field(definitions, of, f"{prefix}{name}", name, current.get(name, of.get("default")))
         for name, of in schema.get("properties", {}).items()
         if name not in without
     )
     return tuple(field for field in fields if field is not None)
 
 
-def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
+def patch_of(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
     """Return the differences from the current values as a patch.
 
     Raises:
         Unfit: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _build_patch(fields, given, errors)
+    patch = _build_patch(fields, inputs, errors)
     if errors:
         raise Unfit(errors)
     return patch
@@ -119,28 +122,28 @@ def paths_in(fields: Sequence[Field]) -> Iterator[str]:
 
 
 def _build_field(
-    definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, own: object
+    definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
 ) -> Field | None:
     nullable, of = _without_null(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
         return None  # a constant leaves no choice
     if "enum" in of:
-        return Field(path, label, "choice", own, tuple(map(str, of["enum"])), nullable=nullable)
+        return Field(path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable)
     kind = of.get("type")
     if kind == "boolean":
-        return Field(path, label, "choice", own, ("yes", "no"), nullable=nullable)
+        return Field(path, label, "choice", current, ("yes", "no"), nullable=nullable)
     if kind in ("number", "integer"):
         low, high = (
             of.get("minimum", of.get("exclusiveMinimum")),
             of.get("maximum", of.get("exclusiveMaximum")),
         )
-        return Field(path, label, kind, own, minimum=low, maximum=high, nullable=nullable)
+        return Field(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
     if kind == "object" and of.get("properties"):
-        inner = own if isinstance(own, Mapping) else {}
+        inner = current if isinstance(current, Mapping) else {}
         fields = fields_of({**of, "$defs": definitions}, inner, f"{path}.")
-        return Field(path, label, "group", own, nullable=nullable, fields=fields)
-    return Field(path, label, "json", own, nullable=nullable)
+        return Field(path, label, "group", current, nullable=nullable, fields=fields)
+    return Field(path, label, "json", current, nullable=nullable)
 
 
 def _without_null(
@@ -156,13 +159,13 @@ def _without_null(
 
 
 def _build_patch(
-    fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]
+    fields: Sequence[Field], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
-        name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
+        name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _build_patch(field.fields, given, errors)
+            inner = _build_patch(field.fields, inputs, errors)
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
@@ -177,7 +180,9 @@ def _build_patch(
             except ValueError as error:
                 errors[field.path] = str(error)
             else:
-                if value != field.own or isinstance(value, bool) != isinstance(field.own, bool):
+                # In Python True equals 1: compare the types, too.
+                is_same_type = isinstance(value, bool) == isinstance(field.current, bool)
+                if value != field.current or not is_same_type:
                     patch[name] = value
     return patch
 
@@ -197,6 +202,7 @@ def _parse_value(field: Field, text: str) -> Any:
             raise ValueError("is no JSON") from None
     word = "whole number" if field.kind == "integer" else "number"
     try:
+        # An integer stays one, also where the schema allows any number: 10, and not 10.0.
         number = int(text) if field.kind == "integer" or text.lstrip("-").isdigit() else float(text)
     except ValueError:
         allowed = f"a {word}, or {NONE}" if field.nullable else f"a {word}"

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import session
-from api.dependencies import Bell, CatalogueOf, Config, Db, ObjectStore, Write
+from api.dependencies import CatalogueOf, Db, Service, Write
 from api.pages import forms, recipe_form
 from api.pages.recipe_form import RecipeForm
 from api.pages.render import render_page, root_of
@@ -26,7 +26,7 @@ from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
 from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
-from api.uploads.order import Asked, Order, options_in
+from api.uploads.order import BatchRequest, Order, options_in
 from api.uploads.upload import Upload
 from core import characters
 from core.errors import Invalid, InvalidRecipe, PerennialError
@@ -54,8 +54,7 @@ def show(
     request: Request,
     model: ModelPath,
     actor: Write,
-    db: Db,
-    catalogue: CatalogueOf,
+    service: Service,
     choice: Filled = "",
     recipe: Filled = "",
 ) -> Response:
@@ -65,14 +64,15 @@ def show(
         choice: the method or preset whose settings are shown.
         recipe: a patch in JSON that fills in the inputs.
     """
-    model_response = models.read(db, catalogue(), actor, model)
+    db, catalogue = service.db, service.catalogue()
+    model_response = models.read(db, catalogue, actor, model)
     inputs = {recipe_form.CHOICE: choice} if choice else {}
     is_unreadable = False
     try:
         inputs |= recipe_form.given_of(recipe) if recipe else {}
     except ValueError:
         is_unreadable = True
-    form = recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+    form = recipe_form.recipe_form(db, catalogue, actor, model_response, inputs)
     if is_unreadable:
         form.errors["recipe"] = (
             "The link to this page names a recipe that is none: nothing is filled in."
@@ -99,32 +99,26 @@ async def plan(
 
 
 @router.post(f"{PATH}/check")
-async def check(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-) -> Response:
+async def check(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Show the result of checking an upload without submitting it."""
+    db, store, settings = service.db, service.store, service.settings
     inputs = await forms.read_form(request, FIELDS)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read(db, service.catalogue(), actor, model)
+    )
     form = await to_thread.run_sync(
-        lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+        lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
     )
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = None if form.errors else form.patch or None
-    question = Asked(
+    batch_request = BatchRequest(
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts(inputs),
         options=options_in(inputs),
         again=_is_again(inputs),
     )
-    order = Order(question, override, actor, upload, store, bell, catalogue)
+    order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
     whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
@@ -136,26 +130,28 @@ async def check(
 
 
 @router.post(PATH)
-async def submit(
-    request: Request,
-    model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-) -> Response:
+async def submit(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
     """Check or submit the file of a plain form."""
+    db, catalogue, settings = service.db, service.catalogue, service.settings
     session.require_own_origin(request.scope)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     catalogue_value = await to_thread.run_sync(catalogue)
     terms = Terms(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
+    # Browsers send no idempotency key with a form.
     upload = Upload(request, actor, terms, db, settings, None)
-    order = Order(Asked(model_response["id"]), None, actor, upload, store, bell, catalogue)
+    order = Order(
+        BatchRequest(model_response["id"]),
+        None,
+        actor,
+        upload,
+        service.store,
+        service.bell,
+        catalogue,
+    )
     form = await to_thread.run_sync(
+        # Shown if the upload is refused before its fields have arrived.
         lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
@@ -193,18 +189,19 @@ async def _submit_file(
     """
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
-    is_check = form.given.get("do") == "check"
+    is_check = form.inputs.get("do") == "check"
     kind = await to_thread.run_sync(_detect_kind, file)
-    name, options = _parse_name(form.given.get("name", "")), options_in(form.given)
-    question = Asked(
+    name, options = _parse_name(form.inputs.get("name", "")), options_in(form.inputs)
+    batch_request = BatchRequest(
         model["id"],
         name,
         "only" if is_check else None,
-        conflicts_policy=_parse_conflicts(form.given),
+        conflicts_policy=_parse_conflicts(form.inputs),
         options=options,
-        again=_is_again(form.given),
+        again=_is_again(form.inputs),
     )
-    order = replace(order, asked=question, override=form.patch or None)
+    order = replace(order, request=batch_request, override=form.patch or None)
+    # The fields are in the order already: a second recipe would be refused.
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
         return _render_form(
@@ -216,9 +213,9 @@ async def _submit_file(
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 
-def _is_again(given: Mapping[str, str]) -> bool:
+def _is_again(inputs: Mapping[str, str]) -> bool:
     """Return True if the batch should be learned even if the model already has it."""
-    return given.get("again") == "true"
+    return inputs.get("again") == "true"
 
 
 def _detect_kind(file: Received) -> str:
@@ -232,8 +229,8 @@ def _detect_kind(file: Received) -> str:
         return detect_format(opened.read(SNIFF_BYTES), None)
 
 
-def _parse_conflicts(given: Mapping[str, str]) -> ConflictsPolicy:
-    return "keep" if given.get("conflicts") == "keep" else "reject"
+def _parse_conflicts(inputs: Mapping[str, str]) -> ConflictsPolicy:
+    return "keep" if inputs.get("conflicts") == "keep" else "reject"
 
 
 def _parse_name(text: str) -> str | None:
@@ -263,7 +260,7 @@ class _Shown:
 
 
 def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response:
-    inputs = shown.form.given
+    inputs = shown.form.inputs
     files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
     context = {
@@ -289,7 +286,9 @@ def _build_commands(
     base = f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}"
     commands, curl_commands = [], []
     for file in files:
+        # A program would take a name that begins with a dash for an option.
         file = f"./{file}" if file.startswith("-") else file
+        # The name would be the same for all files.
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")

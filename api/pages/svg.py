@@ -29,6 +29,7 @@ def draw_sparkline(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)
+    # Equal values would otherwise divide by zero, and tiny changes fill the height.
     rise = max(high - low, LEAST)
     foot = (high + low - rise) / 2
     step = (WIDTH - 6) / (len(values) - 1)
@@ -112,6 +113,7 @@ def _assign_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
         if above is not None and heirs[one.parent] is one:
             lane = above
         else:
+            # A lane is free again once its last version lies before the branch.
             free = (lane for lane in range(len(ordered)) if ends.get(lane, -1) < max(begins, 0))
             lane = next(lane for lane in free if lane != above)
         lanes[one.number] = lane

@@ -7,17 +7,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import (
-    Bell,
-    BlobStore,
-    CatalogueOf,
-    Config,
-    Db,
-    ObjectStore,
-    PictureWork,
-    Read,
-    Write,
-)
+from api.dependencies import Read, Service, Write
 from api.pages import forms
 from api.pages.model import apply_change
 from api.pages.render import render_page, root_of
@@ -54,21 +44,17 @@ class Samples:
 
 @router.get("/ui/models/{model}/tasks/{n}")
 async def show(
-    request: Request,
-    model: ModelPath,
-    n: Number,
-    actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    work: PictureWork,
+    request: Request, model: ModelPath, n: Number, actor: Read, service: Service
 ) -> Response:
     """Show the page of a task."""
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    db = service.db
+    model_response = await to_thread.run_sync(
+        lambda: models.read(db, service.catalogue(), actor, model)
+    )
     task = await to_thread.run_sync(tasks.read, db, actor, model_response["id"], n)
     history = await to_thread.run_sync(_load_history, db, actor, model_response["id"], n)
-    read_samples = partial(_load_samples, db, blobs, actor, model_response["id"], task)
-    samples = await work.run(actor.owner_id, read_samples)
+    read_samples = partial(_load_samples, db, service.blobs, actor, model_response["id"], task)
+    samples = await service.picture_work.run(actor.owner_id, read_samples)
     accuracy_line = draw_sparkline([accuracy for _, accuracy in history])
     context = {
         "model": model_response,
@@ -92,19 +78,15 @@ async def show(
 
 @router.post("/ui/models/{model}/tasks/{n}/data")
 async def delete_data(
-    request: Request,
-    model: ModelPath,
-    n: Number,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    blobs: BlobStore,
+    request: Request, model: ModelPath, n: Number, actor: Write, service: Service
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
     inputs = await forms.read_form(request)
     if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
-    await to_thread.run_sync(tasks.delete_data, db, store, blobs, actor, model, n)
+    await to_thread.run_sync(
+        tasks.delete_data, service.db, service.store, service.blobs, actor, model, n
+    )
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
 
 
@@ -115,15 +97,12 @@ async def settle(
     n: Number,
     verb: str,
     actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
+    service: Service,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
     inputs = await forms.read_form(request)
     reason, recipe = forms.reason_of(inputs), forms.recipe_of(inputs)
-    admission, max_open_jobs = Admission.from_settings(settings), settings.max_open_jobs
+    db, settings = service.db, service.settings
 
     def apply_verb() -> str | None:
         if verb == "continue":
@@ -136,17 +115,17 @@ async def settle(
             )
         job_response, fresh = settling.relearn_task(
             db,
-            catalogue(),
+            service.catalogue(),
             actor,
             model,
             n,
             recipe,
-            max_open_jobs=max_open_jobs,
-            admission=admission,
+            max_open_jobs=settings.max_open_jobs,
+            admission=Admission.from_settings(settings),
         )
         return job_response["id"] if fresh else None
 
-    return await apply_change(request, model, apply_verb, bell)
+    return await apply_change(request, model, apply_verb, service.bell)
 
 
 def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
@@ -177,6 +156,7 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
             part = task_images.find_part(db, actor, model, task["number"], split)
             with task_images.guard_reading(db, actor, model, part):
                 return Samples(split, _list_rows(blobs, part))
+        # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
         except PerennialError as error:

@@ -178,6 +178,7 @@ def _render_webhook(
     response = render_page(
         request, "webhook.html", {**context, "secret": made["secret"] if made else None}
     )
+    # The page shows a secret once: no cache may keep it.
     if made is not None:
         response.headers["Cache-Control"] = "no-store"
     return response

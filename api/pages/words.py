@@ -34,6 +34,7 @@ _EARLIER = re.compile(
 
 def for_people(text: str) -> str:
     """Return a sentence of the API with the page's buttons in place of requests that have one."""
+    # The page has the buttons of these requests.
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)

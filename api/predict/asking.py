@@ -76,10 +76,10 @@ async def predict_images(
         raise
 
 
-def _check_top_k(top_k: int, most: int) -> None:
+def _check_top_k(top_k: int, limit: int) -> None:
     """Raise Invalid if more labels are requested than an image may have."""
-    if top_k > most:
+    if top_k > limit:
         raise Invalid(
-            f"top_k is {top_k}, and an image may have {most} labels: send ?top_k={most} or less.",
-            fields=[{"field": "top_k", "message": f"at most {most}"}],
+            f"top_k is {top_k}, and an image may have {limit} labels: send ?top_k={limit} or less.",
+            fields=[{"field": "top_k", "message": f"at most {limit}"}],
         )

@@ -24,7 +24,7 @@ BoundOf = Callable[[bytes], int]
 async def read_body(
     receive: Receive,
     place: Place,
-    most: int,
+    max_bytes: int,
     declared: int | None,
     settings: Settings,
     bound_of: BoundOf | None = None,
@@ -32,7 +32,7 @@ async def read_body(
     """Read a whole body; each byte is counted at the request's place when it arrives.
 
     Args:
-        most: maximum size in bytes.
+        max_bytes: maximum size in bytes.
         declared: Content-Length, None for a chunked body.
         bound_of: returns a lower maximum, given the first `HEAD_BYTES`; its exceptions propagate.
 
@@ -42,7 +42,8 @@ async def read_body(
         BodyTimeout: no bytes arrived for `upload_idle_s`, or they arrive too slowly.
         TooManyRequests, Unavailable: there is no room for it now.
     """
-    _require_few(declared, most)
+    # A client that declares too much is refused before it sends it.
+    _require_few(declared, max_bytes)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
     idle, began = settings.upload_idle_s, now()
@@ -56,13 +57,15 @@ async def read_body(
             raise BodyTruncated("The connection was closed before the body was complete.")
         chunk = message.get("body", b"")
         more = message.get("more_body", False)
-        if len(body) + len(chunk) > most:
-            raise BodyTooLarge(f"The body may have {most} bytes.")
+        if len(body) + len(chunk) > max_bytes:
+            raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
         place.count_bytes(len(chunk))
         body += chunk
+        # Asked once: the first bytes decide the kind of the whole body.
         if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
-            most, bound_of = min(most, bound_of(bytes(body[:HEAD_BYTES]))), None
-            _require_few(max(len(body), declared or 0), most)
+            max_bytes, bound_of = min(max_bytes, bound_of(bytes(body[:HEAD_BYTES]))), None
+            _require_few(max(len(body), declared or 0), max_bytes)
+        # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
     if declared is not None and len(body) != declared:
@@ -70,7 +73,7 @@ async def read_body(
     return body
 
 
-def _require_few(announced: int | None, most: int) -> None:
+def _require_few(announced: int | None, max_bytes: int) -> None:
     """Raise BodyTooLarge for more bytes than a body may have."""
-    if announced is not None and announced > most:
-        raise BodyTooLarge(f"The body may have {most} bytes; this one has {announced}.")
+    if announced is not None and announced > max_bytes:
+        raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")

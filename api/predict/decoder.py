@@ -38,7 +38,7 @@ class Wanted:
         kind: `files`, one image each, or `arrays`, one JSON text.
         body: the files to decode, or the text.
         begin: number of images of the text to skip.
-        most: maximum number of images to decode.
+        max_images: maximum number of images to decode.
         size, channels, crop, interpolation, decoding: properties of the decoded images, as in the
             manifest's `image`.
         left_s: seconds that all images together may take.
@@ -47,7 +47,7 @@ class Wanted:
     kind: str
     body: Sequence[bytes | bytearray | memoryview]
     begin: int
-    most: int
+    max_images: int
     size: int
     channels: int
     left_s: float
@@ -62,15 +62,15 @@ class Decoded:
 
     Attributes:
         count: number of images in the body; None: not known yet.
-        found: for each image so far, uint8 pixels [size, size, channels], or why it cannot be used,
-            as the continuation of "The image cannot be used:". There may be fewer than requested:
-            the rest is decoded in a later turn.
+        images: for each image so far, uint8 pixels [size, size, channels], or why it cannot be
+            used, as the continuation of "The image cannot be used:". There may be fewer than
+            requested: the rest is decoded in a later turn.
         spent_s: seconds that decoding took.
         paused: True if the decoder stopped to let other requests pass.
     """
 
     count: int | None = None
-    found: list[bytes | str] = field(default_factory=list)
+    images: list[bytes | str] = field(default_factory=list)
     spent_s: float = 0.0
     paused: bool = False
 
@@ -78,7 +78,7 @@ class Decoded:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
-        return self.paused or len(self.found) >= min(wanted.most, self.count - wanted.begin)
+        return self.paused or len(self.images) >= min(wanted.max_images, self.count - wanted.begin)
 
 
 class ImageDecoder:
@@ -109,17 +109,17 @@ class ImageDecoder:
         so_far = Decoded()
         died_at: int | None = None
         while not so_far.is_done(wanted):
-            done_before = len(so_far.found)
+            done_before = len(so_far.images)
             try:
                 self._decode_rest(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
             except _Gone:
-                if len(so_far.found) > done_before or died_at != len(so_far.found):
-                    died_at = len(so_far.found)
+                if len(so_far.images) > done_before or died_at != len(so_far.images):
+                    died_at = len(so_far.images)
                 elif so_far.count is None:
                     raise Invalid(f"The images cannot be read: {CRASHED}.") from None
                 else:
-                    so_far.found.append(CRASHED)
+                    so_far.images.append(CRASHED)
         return so_far
 
     def end(self) -> None:
@@ -168,7 +168,7 @@ class ImageDecoder:
             if not _wait_readable(process.stdout, min(image_end, end)):
                 self._end_process()
                 if end > image_end:
-                    so_far.found.append(
+                    so_far.images.append(
                         f"decoding takes longer than {self._settings.predict_image_s:g} s"
                     )
                 else:
@@ -179,12 +179,13 @@ class ImageDecoder:
             if kind == b"E":
                 so_far.paused = True
             elif kind == b"P" and len(message) == pixels:
-                so_far.found.append(payload)
+                so_far.images.append(payload)
             elif kind in (b"U", b"M"):
-                so_far.found.append(payload.decode())
+                so_far.images.append(payload.decode())
                 if kind == b"M":
                     return self._end_process()
             else:
+                # This is not the protocol: treat the process as gone.
                 raise EOFError
 
     def describe_late(self) -> str:
@@ -203,8 +204,8 @@ class ImageDecoder:
             "interpolation": wanted.interpolation,
             "decoding": wanted.decoding,
             "sizes": [len(data) for data in wanted.body],
-            "begin": wanted.begin + len(so_far.found),
-            "most": wanted.most - len(so_far.found),
+            "begin": wanted.begin + len(so_far.images),
+            "most": wanted.max_images - len(so_far.images),
             "turn_s": self._settings.predict_turn_s,
             "cpu_s": 2 * self._settings.predict_decode_s,
         }
@@ -221,6 +222,7 @@ class ImageDecoder:
             stdout=subprocess.PIPE,
             bufsize=0,  # A selector does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
+            # One thread each: there are several decoders, which share the cores.
             env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
         return self._process
@@ -241,9 +243,7 @@ def _parse_count(wanted: Wanted, message: bytes) -> int:
 
 
 def _wait_readable(pipe: Any, end: float) -> bool:
-    """Wait until there is something to read or the clock reaches `kill_and_close`; return True if
-    readable.
-    """
+    """Wait until there is something to read or the clock reaches `end`; return True if readable."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

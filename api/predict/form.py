@@ -31,23 +31,24 @@ def boundary_of(content_type: str) -> bytes:
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
+    # The limit of RFC 2046 §5.1.1.
     if not boundary or len(boundary) > 70:
         raise Invalid("The multipart body needs a boundary of at most 70 characters.")
     return boundary
 
 
-def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormImage]:
+def images_of(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
     """Return the files of a form in order.
 
     Args:
-        most: maximum number of images in a request.
+        max_images: maximum number of images in a request.
 
     Raises:
         Invalid: not a readable form, an unknown field, or too many images.
         BodyTruncated: the closing boundary is missing.
         ImageInvalid: there is no image.
     """
-    form = _Form(most)
+    form = _Form(max_images)
     parser = MultipartParser(
         boundary,
         {
@@ -73,8 +74,8 @@ def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormI
 
 
 class _Form:
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_images: int) -> None:
+        self.max_images = max_images
         self.files: list[FormImage] = []
         self.file_name: str | None = None
         self.ended = False
@@ -100,14 +101,16 @@ class _Form:
                 f"Unknown part {name[:60]!r}: {_SEND}.",
                 fields=[{"field": name[:60], "message": "unknown part"}],
             )
-        if len(self.files) >= self.most:
-            raise Invalid(f"At most {self.most} images can be sent at once.")
+        if len(self.files) >= self.max_images:
+            raise Invalid(f"At most {self.max_images} images can be sent at once.")
+        # A response repeats the name: one that is not UTF-8 must not fail the request.
         self.file_name = _clean_name(options.get(b"filename", b"").decode("utf-8", "replace"))
 
     def add_data(self, data: bytes, start: int, end: int) -> None:
         self.chunks.append(memoryview(data)[start:end])
 
     def end_part(self) -> None:
+        # The body is parsed in one call, so a part is usually one slice, which is not copied.
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         self.files.append(FormImage(self.file_name, data))
 

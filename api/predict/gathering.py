@@ -120,6 +120,7 @@ class Gathering:
                     piece.result.set_exception(error)
             raise
         finally:
+            # Nothing was awaited since the last look, so no request is lost with its owner's queue.
             for per_owner in (self._waiting, self._asking, self._changed):
                 per_owner.pop(owner, None)
 
@@ -156,6 +157,7 @@ class Gathering:
             images = len(first.left)
             for piece in waiting[1:]:
                 images += len(piece.left)
+                # The longest-waiting piece is always sent: this limits only what joins it.
                 if images > max_images or images * len(first.left[0]) > GATHER_BYTES:
                     break
                 if (piece.header, piece.manifest, piece.is_alone) == (
@@ -188,5 +190,6 @@ class Gathering:
             count = len(piece.left)
             piece.answered.add(Answered(answered.items[at : at + count], answered.engines))
             at += count
+            # A turn may predict only the first images: the others wait for the next turn.
             if not piece.left and not piece.result.done():
                 piece.result.set_result(piece.answered)

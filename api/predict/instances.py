@@ -23,11 +23,11 @@ def is_begun(head: bytes) -> bool:
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
-def images_of(body: bytearray, most: int) -> list[memoryview]:
+def images_of(body: bytearray, max_images: int) -> list[memoryview]:
     """Return the image files in order; they replace their base64 texts in the body.
 
     Args:
-        most: maximum number of images in a request.
+        max_images: maximum number of images in a request.
 
     Raises:
         Invalid: the body has another form, no or too many images, or invalid base64.
@@ -37,8 +37,8 @@ def images_of(body: bytearray, most: int) -> list[memoryview]:
     at = _skip_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
     while True:
         name = f"instances[{len(images)}]"
-        if len(images) >= most:
-            raise _build_error("instances", f"at most {most} images can be sent at once")
+        if len(images) >= max_images:
+            raise _build_error("instances", f"at most {max_images} images can be sent at once")
         begin = _skip_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
         end = body.find(b'"', begin)
         if end < 0:
@@ -82,9 +82,11 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
     if body[begin : begin + 5] == b"data:":
         raise _build_error(name, "send what stands after the comma of a data: URL, not the URL")
     start, to, undecoded = begin, begin, b""
+    # Some programs escape slashes, which JSON allows.
     is_escaped = body.find(b"\\", begin, end) >= 0
     while begin < end:
         stop = min(end, begin + CHUNK)
+        # Do not cut between a backslash and its slash.
         if is_escaped and stop < end and body[stop - 1 : stop] == b"\\":
             stop += 1
         piece, begin = bytes(whole[begin:stop]), stop
@@ -92,6 +94,7 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
         usable = len(text) if begin == end else len(text) // 4 * 4
         try:
             data = binascii.a2b_base64(text[:usable], strict_mode=True)
+            # Padding ends a text, also where a piece ends by chance.
             if begin < end and text[:usable].endswith(b"="):
                 raise binascii.Error("Excess data after padding")
         except binascii.Error as error:

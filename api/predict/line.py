@@ -58,6 +58,7 @@ class PredictLine:
 
     def count_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
+        # Check all limits before counting, so that a refusal leaves nothing counted.
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
         of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_limit(limit)
         if key is not None and of_key + count > most_of_key:
@@ -125,12 +126,13 @@ def most_bytes(settings: Settings, key: str | None) -> int:
     )
 
 
-def _halve_limit(most: int) -> int:
-    return max(1, most // 2)
+def _halve_limit(limit: int) -> int:
+    return max(1, limit // 2)
 
 
 def _take_off(held: Counter[str], name: str, count: int) -> None:
     held[name] -= count
+    # A Counter keeps names whose count is 0.
     if not held[name]:
         del held[name]
 

@@ -105,6 +105,7 @@ class NetworkProcess:
             watchdog.cancel()
         if not status.get("ok"):
             raise _ERRORS.get(str(status.get("kind")), Invalid)(status["detail"])
+        # The helper may predict only the first images; with none, the caller would ask forever.
         if not 1 <= len(items) <= len(pixels):
             raise Unavailable("The predict helper did not answer what it was asked; try again.")
         for note in status.get("notes", ()):
@@ -147,6 +148,7 @@ class NetworkProcess:
     def _start_watchdog(
         self, process: "subprocess.Popen[bytes]", seconds: float
     ) -> tuple[threading.Timer, threading.Event]:
+        # Reading from a pipe has no time limit: killing the process ends it.
         expired = threading.Event()
 
         def kill_process() -> None:

@@ -63,22 +63,22 @@ class Question:
     sure: SureOut | None = None
 
     @staticmethod
-    def for_version(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
+    def for_version(version: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = found.fetch_paths(blobs), found.count_classes(task)
-        manifest = json.dumps(found.manifest.to_json()).encode()
+        paths, classes = version.fetch_paths(blobs), version.count_classes(task)
+        manifest = json.dumps(version.manifest.to_json()).encode()
         return Question(
-            found.id,
-            found.number,
-            found.manifest,
+            version.id,
+            version.number,
+            version.manifest,
             manifest,
             paths,
             task,
             classes,
             top_k,
-            found.sure,
+            version.sure,
         )
 
 
@@ -105,6 +105,7 @@ class Predictor:
         ]
         self._decoding = Turns(self._decoders, len(self._decoders))
         self._decode_threads = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
+        # One thread, because `NetworkProcess` serves one at a time.
         self._ask_thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
         self._gathering = Gathering(self._network, self._ask_thread)
         self._under_way = 0
@@ -133,6 +134,7 @@ class Predictor:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
             loop = asyncio.get_running_loop()
+            # A process that fails to start is reported by the first question that needs it.
             loop.run_in_executor(self._ask_thread, self._network.ensure_running).add_done_callback(
                 _ignore_failure
             )
@@ -150,13 +152,13 @@ class Predictor:
                         owner, question, images, decoded_images, count, left_s
                     )
                 left_s -= decoded.spent_s
-                decoded_images += len(decoded.found)
-                if count == 1 and decoded.found and isinstance(decoded.found[0], str):
-                    raise ImageInvalid(_describe_unusable(decoded.found[0]))
+                decoded_images += len(decoded.images)
+                if count == 1 and decoded.images and isinstance(decoded.images[0], str):
+                    raise ImageInvalid(_describe_unusable(decoded.images[0]))
                 if asking is not None:
                     _add_items(items, engines, images.names, *await asking)
                 prediction = self._predict_decoded(
-                    owner, header, question.manifest_json, decoded.found
+                    owner, header, question.manifest_json, decoded.images
                 )
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)
@@ -202,6 +204,7 @@ class Predictor:
             max_images = min(max_images, PIECE_IMAGES)
         if count is not None:
             self._check_labels(count, question)
+            # The images before these keep their predictions.
             if left_s <= 0:
                 late = f"{self._decoders[0].describe_late()}; send fewer at once, or smaller ones"
                 return Decoded(count, [late] * (count - begin)), count
@@ -224,6 +227,7 @@ class Predictor:
             decoded = await _run_in_thread(self._decode_threads, decoder.decode, images_to_decode)
         if count is None:
             assert decoded.count is not None
+            # Now known, and checked before any image is predicted.
             count = decoded.count
             self._check_labels(count, question)
         return decoded, count
@@ -242,13 +246,13 @@ class Predictor:
             )
 
     async def _predict_decoded(
-        self, owner: str, header: bytes, manifest: bytes, found: list[bytes | str]
+        self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
         """Return the decoder's findings, and the prediction of each decoded image."""
-        pixels = [one for one in found if isinstance(one, bytes)]
+        pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
-            return found, Answered()
-        return found, await self._gathering.predict(owner, header, manifest, pixels)
+            return images, Answered()
+        return images, await self._gathering.predict(owner, header, manifest, pixels)
 
     def _rest_later(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
@@ -312,13 +316,15 @@ def _encode_response(question: Question, items: Sequence[bytes], engines: set[st
     return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
 
-async def _run_in_thread(threads: ThreadPoolExecutor, call: Callable[..., T], *given: object) -> T:
+async def _run_in_thread(
+    threads: ThreadPoolExecutor, call: Callable[..., T], *arguments: object
+) -> T:
     """Return the result of a call in a thread.
 
     A cancelled caller waits for the end of the call, since the call uses things that are lent to
     it.
     """
-    call_ends = asyncio.get_running_loop().run_in_executor(threads, call, *given)
+    call_ends = asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
     try:
         return await asyncio.shield(call_ends)
     except asyncio.CancelledError:
@@ -335,11 +341,11 @@ def _ignore_failure(start: "asyncio.Future[Any]") -> None:
 
 
 def _select_files(
-    files: Sequence[bytes | bytearray | memoryview], begin: int, most: int
+    files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""
     piece: list[bytes | bytearray | memoryview] = []
-    for data in files[begin : begin + most]:
+    for data in files[begin : begin + max_images]:
         if piece and sum(map(len, piece)) + len(data) > FILE_BYTES:
             break
         piece.append(data)

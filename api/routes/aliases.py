@@ -3,7 +3,7 @@
 from fastapi import Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
+from api.dependencies import Bell, Db, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
@@ -33,11 +33,12 @@ def history(
     alias: AliasPath,
     actor: Read,
     db: Db,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    page: Page,
 ) -> Response:
     """List an alias's moves, oldest first."""
-    return json_answer(aliases.list_moves(db, actor, model, alias, limit=limit, cursor=cursor))
+    return json_answer(
+        aliases.list_moves(db, actor, model, alias, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.post(
@@ -74,8 +75,8 @@ def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response
     return Response(status_code=204)
 
 
-def _answer_move(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
-    alias_response, job = found
+def _answer_move(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
+    alias_response, job = move
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(alias_response)

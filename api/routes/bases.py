@@ -9,18 +9,7 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import (
-    LIMIT,
-    BlobStore,
-    CatalogueOf,
-    Config,
-    Cursor,
-    Db,
-    Limit,
-    Read,
-    ShapeWork,
-    Write,
-)
+from api.dependencies import BlobStore, CatalogueOf, Config, Db, Page, Read, ShapeWork, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.uploads.body import Received
@@ -186,13 +175,14 @@ async def _load_expected(
     cached = await to_thread.run_sync(known_base, settings, want.architecture, image)
     if cached is not None:
         return cached
+    # Heavy work: shapes come from building the network, in turns between owners.
     return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases", response_model=BasePage)
-def list_bases(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_bases(actor: Read, db: Db, page: Page) -> Response:
     """List your bases, newest first, with the models that started from each."""
-    return json_answer(bases.list_bases(db, actor, limit=limit, cursor=cursor))
+    return json_answer(bases.list_bases(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.get("/v1/bases/{base}", response_model=BaseOut)

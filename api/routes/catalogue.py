@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, CatalogueOf, Cursor, Limit, Read
+from api.dependencies import CatalogueOf, Page, Read
 from api.described import make_router
 from core.errors import NotFound
 from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
@@ -15,16 +15,15 @@ router = make_router("catalogue")
 
 
 @router.get("/v1/methods", response_model=MethodList)
-def list_methods(
-    actor: Read, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+def list_methods(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
     """List all methods, with the JSON Schemas of their hyper-parameters and of the recipe."""
+    # Declared for the guard alone: everybody sees the same catalogue.
     del actor
     catalogue_value = catalogue()
     items: dict[str, MethodOut] = {
         name: {"name": name, **entry} for name, entry in sorted(catalogue_value["methods"].items())
     }
-    item_page = page_of(items, limit, cursor)
+    item_page = page_of(items, page.limit, page.cursor)
     response: MethodList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,
@@ -49,16 +48,14 @@ def read_method(
 
 
 @router.get("/v1/architectures", response_model=ArchitectureList)
-def list_architectures(
-    actor: Read, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+def list_architectures(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
     """List all architectures, with the JSON Schemas of their hyper-parameters."""
     del actor
     architectures = catalogue()["architectures"]
     items: dict[str, ArchitectureOut] = {
         name: {"name": name, **entry} for name, entry in sorted(architectures.items())
     }
-    item_page = page_of(items, limit, cursor)
+    item_page = page_of(items, page.limit, page.cursor)
     response: ArchitectureList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,

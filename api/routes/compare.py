@@ -1,12 +1,13 @@
 """Routes that compare two versions. Predictions are read as heavy work, in turns between owners."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Query, Response
+from fastapi import Depends, Query, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.dependencies import Page, Read, Service
 from api.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
@@ -36,26 +37,38 @@ Kind = Annotated[
 _responses = problem_responses(409, 410)
 
 
+@dataclass(frozen=True)
+class Flips:
+    """The versions to compare, and which images whose prediction flipped are listed."""
+
+    a: str
+    b: str
+    kind: FlipKind
+    task: int | None
+    label: str | None
+
+
+async def _get_flips(
+    a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
+) -> Flips:
+    return Flips(a, b, kind, task, class_)
+
+
 @router.get("/v1/models/{model}/compare", response_model=CompareOut, responses=_responses)
 async def compare_versions(
-    model: ModelPath,
-    a: A,
-    b: B,
-    actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    work: PictureWork,
-    task: OnTask = None,
+    model: ModelPath, a: A, b: B, actor: Read, service: Service, task: OnTask = None
 ) -> Response:
     """Compare two versions on the same held-out images: changes by task and by class."""
+    db, blobs = service.db, service.blobs
     pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
 
+    # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
         return compared_tasks.run_with_retry(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
-    return json_answer(await work.run(actor.owner_id, compare_pair))
+    return json_answer(await service.picture_work.run(actor.owner_id, compare_pair))
 
 
 @router.get(
@@ -63,25 +76,23 @@ async def compare_versions(
 )
 async def compare_images(
     model: ModelPath,
-    a: A,
-    b: B,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    work: PictureWork,
-    kind: Kind = "negative",
-    task: OnTask = None,
-    class_: OfClass = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    service: Service,
+    flips: Annotated[Flips, Depends(_get_flips)],
+    page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""
-    pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
+    db, blobs = service.db, service.blobs
+    pair = await to_thread.run_sync(
+        compared_tasks.find_pair, db, actor, model, flips.a, flips.b, flips.task
+    )
 
     def list_flips(left: Pair) -> ComparedImagePage:
-        return compare.list_images(blobs, left, kind=kind, label=class_, limit=limit, cursor=cursor)
+        return compare.list_images(
+            blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
+        )
 
     def load_flips() -> ComparedImagePage:
-        return compared_tasks.run_with_retry(db, actor, pair, task, list_flips)
+        return compared_tasks.run_with_retry(db, actor, pair, flips.task, list_flips)
 
-    return json_answer(await work.run(actor.owner_id, load_flips))
+    return json_answer(await service.picture_work.run(actor.owner_id, load_flips))

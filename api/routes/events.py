@@ -1,15 +1,24 @@
 """Events of all models of an owner, as pages or as one stream."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Cursor, Db, Limit, Read
+from api.dependencies import Db, Page, Read
 from api.described import make_router
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.event_stream import (
+    EVENT_STREAM,
+    PAGE,
+    LastEventId,
+    Look,
+    StreamEvent,
+    event_id,
+    follow_events,
+)
 from api.problems import problem_responses
 from core.db.polling import About, OwnerEventRow, PollingReads
 from core.db.session import Database
@@ -25,6 +34,21 @@ Types = Annotated[
     str | None,
     Query(pattern=rf"^({_ANY})(,({_ANY}))*$", description="Only these types, separated by commas"),
 ]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The model and the types of events that a request asks for; None: all."""
+
+    model: str | None
+    types: tuple[str, ...] | None
+
+
+async def _get_filters(
+    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
+    type: Types = None,
+) -> Filters:
+    return Filters(model, None if type is None else tuple(type.split(",")))
 
 
 @router.get(
@@ -43,27 +67,27 @@ async def events(
     request: Request,
     actor: Read,
     db: Db,
-    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
-    type: Types = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    filters: Annotated[Filters, Depends(_get_filters)],
+    page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingReads = request.app.state.polling
-    about = await to_thread.run_sync(_select_events, db, actor, model)
-    types = None if type is None else tuple(type.split(","))
+    about = await to_thread.run_sync(_select_events, db, actor, filters.model)
+    types, limit, cursor = filters.types, page.limit, page.cursor
     after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
     if EVENT_STREAM in request.headers.get("accept", ""):
+        # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
             after = await reads.newest_owner_event(about)
         return follow_events(request, partial(_read_events, reads, about, types), after)
+    # One row more than asked for shows whether another page follows.
     rows = await reads.owner_events(about, after, limit + 1, types)
-    page: OwnerEventPage = {
+    event_page: OwnerEventPage = {
         "items": [_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
-    return json_answer(page)
+    return json_answer(event_page)
 
 
 def _select_events(db: Database, actor: Actor, model: str | None) -> About:
@@ -78,7 +102,7 @@ async def _read_events(
     reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
 ) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
-    stream_events = [Told(row.id, row.type, _to_json(row)) for row in rows]
+    stream_events = [StreamEvent(row.id, row.type, _to_json(row)) for row in rows]
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 

@@ -2,14 +2,15 @@
 owners.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer, matches_tag
-from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.dependencies import Page, Read, Service
 from api.described import make_router
 from api.problems import problem_responses
 from api.routes.tasks import Number
@@ -48,6 +49,50 @@ _if_none_match: dict[str, JsonValue] = {
 }
 
 
+@dataclass(frozen=True)
+class ImageFilter:
+    """The part of a task's data, and the class in it; None: all classes."""
+
+    split: Split
+    label: str | None
+
+
+async def _get_filter(
+    split: SplitQuery = "held_out",
+    class_: Annotated[
+        str | None, Query(alias="class", max_length=100, description="Only those of this class")
+    ] = None,
+) -> ImageFilter:
+    return ImageFilter(split, class_)
+
+
+@dataclass(frozen=True)
+class ImagePlace:
+    """An image of a task: its part, and its number in it."""
+
+    split: Split
+    index: int
+
+
+async def _get_image_place(
+    split: Annotated[Split, Path(description="Of which part")],
+    i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
+) -> ImagePlace:
+    return ImagePlace(split, i)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The tiles of a contact sheet: a part of a task's data, and numbers of images as text."""
+
+    split: Split
+    rows: str
+
+
+async def _get_sheet(rows: Rows, split: SplitQuery = "held_out") -> Sheet:
+    return Sheet(split, rows)
+
+
 @router.get(
     "/v1/models/{model}/tasks/{n}/images",
     response_model=TaskImagePage,
@@ -57,24 +102,21 @@ async def list_images(
     model: ModelPath,
     n: Number,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    work: PictureWork,
-    split: SplitQuery = "held_out",
-    class_: Annotated[
-        str | None, Query(alias="class", max_length=100, description="Only those of this class")
-    ] = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    service: Service,
+    images: Annotated[ImageFilter, Depends(_get_filter)],
+    page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
+    db, blobs = service.db, service.blobs
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, images.split)
 
     def load_page() -> TaskImagePage:
         with task_images.guard_reading(db, actor, model, part):
-            return task_images.list_images(blobs, part, label=class_, limit=limit, cursor=cursor)
+            return task_images.list_images(
+                blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
+            )
 
-    return json_answer(await work.run(actor.owner_id, load_page), 200, _PRIVATE)
+    return json_answer(await service.picture_work.run(actor.owner_id, load_page), 200, _PRIVATE)
 
 
 @router.get(
@@ -87,24 +129,24 @@ async def picture(
     request: Request,
     model: ModelPath,
     n: Number,
-    split: Annotated[Split, Path(description="Of which part")],
-    i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
+    image: Annotated[ImagePlace, Depends(_get_image_place)],
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    work: PictureWork,
+    service: Service,
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
-    tag = part.build_etag([i])
+    db, blobs = service.db, service.blobs
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, image.split)
+    # Known without drawing: a client that has the picture costs no turn.
+    tag = part.build_etag([image.index])
     if matches_tag(request.headers.get("if-none-match", ""), tag):
         return _answer_unchanged(tag)
 
     def draw_picture() -> bytes:
         with task_images.guard_reading(db, actor, model, part):
-            return task_images.render_task_image(blobs, part, i)
+            return task_images.render_task_image(blobs, part, image.index)
 
-    return _answer_picture(await work.run(actor.owner_id, draw_picture), tag)
+    png = await service.picture_work.run(actor.owner_id, draw_picture)
+    return _answer_picture(png, tag)
 
 
 @router.get(
@@ -118,15 +160,14 @@ async def sheet(
     model: ModelPath,
     n: Number,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
-    work: PictureWork,
-    rows: Rows,
-    split: SplitQuery = "held_out",
+    service: Service,
+    tiles: Annotated[Sheet, Depends(_get_sheet)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
-    row_numbers = task_images.parse_rows(rows)
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, split)
+    db, blobs = service.db, service.blobs
+    row_numbers = task_images.parse_rows(tiles.rows)
+    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, tiles.split)
+    # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_etag([len(row_numbers), *row_numbers])
     if matches_tag(request.headers.get("if-none-match", ""), tag):
         return _answer_unchanged(tag)
@@ -135,7 +176,8 @@ async def sheet(
         with task_images.guard_reading(db, actor, model, part):
             return task_images.contact_sheet(blobs, part, row_numbers)
 
-    return _answer_picture(await work.run(actor.owner_id, draw_sheet), tag)
+    png = await service.picture_work.run(actor.owner_id, draw_sheet)
+    return _answer_picture(png, tag)
 
 
 def _answer_unchanged(tag: str) -> Response:

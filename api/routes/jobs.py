@@ -11,19 +11,26 @@ from api.answers import answer_queued, json_answer, matches_tag
 from api.dependencies import (
     LIMIT,
     Bell,
-    CatalogueOf,
-    Config,
     Cursor,
     Db,
-    ExportWork,
     Limit,
-    ObjectStore,
+    Page,
+    PageQuery,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, download_responses, serve_file
-from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow_events
+from api.event_stream import (
+    EVENT_STREAM,
+    PAGE,
+    LastEventId,
+    Look,
+    StreamEvent,
+    event_id,
+    follow_events,
+)
 from api.guard import mark_polling
 from api.problems import problem_responses
 from api.schemas.common import JobPath
@@ -84,6 +91,7 @@ async def read(
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
+    # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
     return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
@@ -93,18 +101,17 @@ async def read(
 def list_jobs(
     actor: Read,
     db: Db,
+    page: Page,
     state: State | None = None,
     kind: Kind | None = None,
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
 ) -> Response:
     """List your jobs, newest first."""
     state_name = None if state is None else str(state)
-    page = jobs.list_jobs(
-        db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor
+    job_page = jobs.list_jobs(
+        db, actor, state=state_name, kind=kind, model=model, limit=page.limit, cursor=page.cursor
     )
-    return json_answer(page)
+    return json_answer(job_page)
 
 
 def _build_handler(action: Action) -> Any:
@@ -142,30 +149,21 @@ for _action in _DOCS:
     response_model=JobOut,
     responses=problem_responses(409, 429),
 )
-def retry(
-    job: JobPath,
-    actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
-    body: Retry | None = None,
-) -> Response:
+def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
     job."""
     override = None if body is None else body.recipe
-    max_open_jobs = settings.max_open_jobs
     job_json, fresh = retries.retry(
-        db,
-        catalogue(),
+        service.db,
+        service.catalogue(),
         actor,
         job,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        max_open_jobs=service.settings.max_open_jobs,
+        admission=Admission.from_settings(service.settings),
     )
     if fresh:
-        bell.ring(job_json["id"])
+        service.bell.ring(job_json["id"])
     return answer_queued(job_json)
 
 
@@ -196,6 +194,7 @@ async def events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """List the events of a job, oldest first."""
+    # The guard calls this handler itself, and its declared parameters only document the route.
     query = request.query_params
     types = _parse_types(query.get("type"))
     after = _decode_after(query.get("cursor"))
@@ -225,11 +224,9 @@ async def events(
 
 
 @router.get("/v1/jobs/{job}/logs", response_model=LogPage)
-async def logs(
-    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+async def logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the log lines of a job, oldest first."""
-    rows, after = await _read_page(request, actor, job, limit, cursor, ("log",))
+    rows, after = await _read_page(request, actor, job, page, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
         {
@@ -240,48 +237,38 @@ async def logs(
         }
         for event, log_data in log_events
     ]
-    page: LogPage = {"items": items, "next_cursor": after}
-    return json_answer(page)
+    log_page: LogPage = {"items": items, "next_cursor": after}
+    return json_answer(log_page)
 
 
 @router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
-async def metrics(
-    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+async def metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
     row = await _find_job(request, actor, job)
     points: list[Point] = []
-    after, more = _decode_after(cursor), True
-    while (
-        more and len(points) <= limit
-    ):  # an event may hold no measurement: read on until the page is full
+    after, more = _decode_after(page.cursor), True
+    # An event may hold no measurement: read on until the page is full.
+    while more and len(points) <= page.limit:
         rows = await _get_polling(request).list_events(
             row.id, after, MAX_LIMIT, ("metric", "progress")
         )
         points += [point for point in map(_build_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
-    following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
-    page: PointPage = {"items": points[:limit], "next_cursor": following}
-    return json_answer(page)
+    following = encode_cursor(points[page.limit - 1]["id"]) if len(points) > page.limit else None
+    point_page: PointPage = {"items": points[: page.limit], "next_cursor": following}
+    return json_answer(point_page)
 
 
 async def download_anytime(
-    request: Request,
-    job: JobPath,
-    actor: Read,
-    db: Db,
-    store: ObjectStore,
-    settings: Config,
-    catalogue: CatalogueOf,
-    work: ExportWork,
+    request: Request, job: JobPath, actor: Read, service: Service
 ) -> Response:
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
-    spool = settings.make_folder("spool")
-    file = await work.run(
-        actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool)
+    db, store, spool = service.db, service.store, service.settings.make_folder("spool")
+    file = await service.export_work.run(
+        actor.owner_id, lambda: anytime_file(db, store, service.catalogue(), actor, job, spool)
     )
     return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
 
@@ -336,9 +323,12 @@ async def _read_events(
     job = await reads.find_job(job_id)
     if job is None:
         raise jobs.make_missing_error(job_id)
+    # All types: the position then moves past events that the client does not ask for.
     rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [
-        Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types
+        StreamEvent(row.id, row.type, to_json(row))
+        for row in rows
+        if types is None or row.type in types
     ]
     return Look(
         new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None
@@ -361,6 +351,7 @@ async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
 
 async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:
     row = await _get_polling(request).find_job(job_id)
+    # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
         raise jobs.make_missing_error(job_id)
     return row
@@ -372,10 +363,11 @@ def _get_polling(request: Request) -> PollingReads:
 
 
 async def _read_page(
-    request: Request, actor: Actor, job: str, limit: int, cursor: str | None, types: tuple[str, ...]
+    request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
     row = await _find_job(request, actor, job)
-    rows = await _get_polling(request).list_events(row.id, _decode_after(cursor), limit + 1, types)
+    limit, after = page.limit, _decode_after(page.cursor)
+    rows = await _get_polling(request).list_events(row.id, after, limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 

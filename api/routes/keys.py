@@ -1,4 +1,4 @@
-"""Routes for access keys, for administrators."""
+"""Routes for access keys: all of them, for administrators, and the caller's own."""
 
 from typing import Annotated
 
@@ -6,12 +6,14 @@ from fastapi import Path, Request, Response
 
 from api.access import Access
 from api.answers import json_answer
-from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.dependencies import Admin, Config, Db, Page, Read
 from api.described import make_router
 from api.problems import problem_responses
-from api.schemas.admin import KeyIn
+from api.schemas.keys import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
+from core.protocol.answers.me import MeOut
 from core.requests import keys
+from core.requests.me import describe_caller
 from core.requests.predict_keys import Wanted
 
 router = make_router("keys")
@@ -35,9 +37,9 @@ def create(body: KeyIn, actor: Admin, db: Db) -> Response:
 
 
 @router.get("/v1/keys", response_model=KeyPage)
-def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_keys(actor: Admin, db: Db, page: Page) -> Response:
     """List all keys, without their secrets."""
-    return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
+    return json_answer(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.delete("/v1/keys/{key}", status_code=204, responses=problem_responses(409))
@@ -49,6 +51,13 @@ def revoke(
 ) -> Response:
     """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
     keys.revoke(db, actor, key)
+    # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
     access.forget_key(key)
     return Response(status_code=204)
+
+
+@router.get("/v1/me", response_model=MeOut)
+def read(request: Request, actor: Read, db: Db, settings: Config) -> Response:
+    """Return the owner of this key, what it may do, and the service's properties."""
+    return json_answer(describe_caller(db, settings, actor, request.app.version))

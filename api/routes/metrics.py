@@ -1,12 +1,13 @@
 """Route for the accuracy matrix of a model."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 from pydantic import JsonValue
 
 from api.answers import matches_tag
-from api.dependencies import Db, MetricsKept, Read
+from api.dependencies import Read, Service
 from api.described import make_router
 from api.schemas.common import ModelPath
 from core.protocol.answers.metrics import MetricsOut
@@ -40,28 +41,44 @@ Tasks = Annotated[
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
 
 
+@dataclass(frozen=True)
+class MatrixQuery:
+    """The version whose ancestors the summary follows, and the window of the matrix."""
+
+    version: str
+    window: Window
+
+
+async def _get_query(
+    version: Version = "latest", from_: From = 0, to: To = _MOST, tasks: Tasks = None
+) -> MatrixQuery:
+    columns = (0, _MOST)
+    if tasks is not None:
+        first, last = tasks.split(",")
+        columns = (int(first), int(last))
+    return MatrixQuery(version, Window((from_, to), columns))
+
+
 @router.get("/v1/models/{model}/metrics", response_model=MetricsOut, responses=_responses)
 def model_metrics(
     model: ModelPath,
     actor: Read,
-    db: Db,
-    kept: MetricsKept,
-    version: Version = "latest",
-    from_: From = 0,
-    to: To = _MOST,
-    tasks: Tasks = None,
+    service: Service,
+    query: Annotated[MatrixQuery, Depends(_get_query)],
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the accuracy of every version on every task, and its summary.
 
     `from`, `to` and `tasks` restrict the rows and columns, but not the summary.
     """
-    columns = (0, _MOST)
-    if tasks is not None:
-        first, last = tasks.split(",")
-        columns = (int(first), int(last))
-    window = Window((from_, to), columns)
-    cached_response = metrics.kept_metrics(db, actor, model, kept, version=version, window=window)
+    cached_response = metrics.kept_metrics(
+        service.db,
+        actor,
+        model,
+        service.kept_metrics,
+        version=query.version,
+        window=query.window,
+    )
     headers = {"ETag": cached_response.tag}
     if if_none_match is not None and matches_tag(if_none_match, cached_response.tag):
         return Response(status_code=304, headers=headers)

@@ -6,17 +6,15 @@ from fastapi import Query, Response
 
 from api.answers import json_answer
 from api.dependencies import (
-    LIMIT,
-    Bell,
     BlobStore,
     CatalogueOf,
     Config,
-    Cursor,
     Db,
     IdempotencyKey,
-    Limit,
     ObjectStore,
+    Page,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
@@ -38,14 +36,7 @@ router = make_router("models")
     responses=problem_responses(404, 409, 429),
 )
 def create(
-    body: ModelIn,
-    actor: Write,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    settings: Config,
-    bell: Bell,
-    idempotency_key: IdempotencyKey = None,
+    body: ModelIn, actor: Write, service: Service, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Create a model: a named lineage of versions. A `job` may have to fetch pretrained weights
     first.
@@ -56,12 +47,14 @@ def create(
     if (key := idempotency.check_key(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
-    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
+    bounds = Admission.from_settings(service.settings)
+    terms = pretrained.Terms.from_settings(service.settings)
     model_response, replay = models.create(
-        db, blobs, catalogue(), actor, new_model, repeat, bounds, terms
+        service.db, service.blobs, service.catalogue(), actor, new_model, repeat, bounds, terms
     )
+    # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
-        bell.ring(model_response["job"])
+        service.bell.ring(model_response["job"])
     return json_answer(
         model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay
     )
@@ -72,6 +65,7 @@ def list_models(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
+    page: Page,
     q: Annotated[
         str | None, Query(max_length=63, description="Only models with this text in their name")
     ] = None,
@@ -79,12 +73,10 @@ def list_models(
         Literal["summary"] | None,
         Query(description="What each item says beside the model's own fields"),
     ] = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
 ) -> Response:
     """List your models, oldest first."""
     model_page = models.list_models(
-        db, catalogue(), actor, limit, cursor, q=q, summary=include is not None
+        db, catalogue(), actor, page.limit, page.cursor, q=q, summary=include is not None
     )
     return json_answer(model_page)
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import JsonValue
 
-from api.dependencies import BlobStore, Config, Db, Predict
+from api.dependencies import Predict, Service
 from api.described import make_router
 from api.predict.answer import HeldResponse
 from api.predict.asking import Asked, predict_images
@@ -87,6 +87,16 @@ _body: dict[str, JsonValue] = {
 }
 
 
+async def _get_question(
+    request: Request,
+    model: ModelPath,
+    version: VersionPath,
+    task: TaskNumber = None,
+    top_k: TopK = TOP_K,
+) -> Asked:
+    return Asked(request.state.actor, model, version, task, top_k)
+
+
 @router.post(
     "/v1/models/{model}/versions/{version}/predict",
     response_model=PredictOut,
@@ -95,25 +105,25 @@ _body: dict[str, JsonValue] = {
 )
 async def predict(
     request: Request,
-    model: ModelPath,
-    version: VersionPath,
     actor: Predict,
-    db: Db,
-    blobs: BlobStore,
-    settings: Config,
-    task: TaskNumber = None,
-    top_k: TopK = TOP_K,
+    service: Service,
+    question: Annotated[Asked, Depends(_get_question)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 
     An image that cannot be used gets an `error` in place of a label; the others are predicted. If
     it is the only image, the response is a 422.
     """
-    question = Asked(actor, model, version, task, top_k)
-    predictions, images, place = await predict_images(request, question, db, blobs, settings)
+    del actor  # declared for the guard; the question holds it
+    settings = service.settings
+    predictions, images, place = await predict_images(
+        request, question, service.db, service.blobs, settings
+    )
+    # Free the images now: a slow client may delay the end of the response.
     del images
     try:
         place.count_response(len(predictions))
+        # From here on, the response owns the place.
         return HeldResponse(predictions, place, settings)
     except BaseException:
         place.leave()

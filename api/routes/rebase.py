@@ -6,14 +6,12 @@ from fastapi import Response
 
 from api.answers import json_answer
 from api.dependencies import (
-    Bell,
     BlobStore,
-    CatalogueOf,
-    Config,
     Db,
     IdempotencyKey,
     PictureWork,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
@@ -38,11 +36,7 @@ def begin(
     model: ModelPath,
     body: RebaseIn,
     actor: Write,
-    db: Db,
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
-    settings: Config,
-    bell: Bell,
+    service: Service,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Begin to move a model to another base.
@@ -56,12 +50,21 @@ def begin(
     if (key := idempotency.check_key(idempotency_key)) is not None:
         mark = idempotency.fingerprint(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
-    bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
+    bounds = Admission.from_settings(service.settings)
+    terms = pretrained.Terms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin(
-        db, blobs, catalogue(), actor, model, new_base, repeat, bounds, terms
+        service.db,
+        service.blobs,
+        service.catalogue(),
+        actor,
+        model,
+        new_base,
+        repeat,
+        bounds,
+        terms,
     )
     for job in queued_jobs:
-        bell.ring(job)
+        service.bell.ring(job)
     location = {"Location": f"/v1/models/{rebase_response['new']['id']}/rebase"}
     return json_answer(rebase_response, 201, location, replay=replay)
 

@@ -13,16 +13,14 @@ from pydantic import JsonValue, ValidationError
 
 from api.answers import answer_queued, json_answer
 from api.dependencies import (
-    LIMIT,
     Bell,
     BlobStore,
     CatalogueOf,
-    Config,
-    Cursor,
     Db,
-    Limit,
     ObjectStore,
+    Page,
     Read,
+    Service,
     Write,
 )
 from api.described import make_router
@@ -36,7 +34,7 @@ from api.strict_json import parse_json
 from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
-from api.uploads.order import Asked, Order, options_in, recipe_in
+from api.uploads.order import BatchRequest, Order, options_in, recipe_in
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, upload_by
 from core.errors import Invalid, InvalidRecipe
@@ -152,7 +150,7 @@ async def _parse_query(
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
-) -> Asked:
+) -> BatchRequest:
     texts = {
         **{"classes": classes, "max_bad": max_bad, "image": image, "label": label},
         **{"table": table, "names_pattern": names_pattern, "names": names},
@@ -162,7 +160,7 @@ async def _parse_query(
         layout=layout,
         one_class=one_class,
     )
-    return Asked(
+    return BatchRequest(
         model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again
     )
 
@@ -183,7 +181,7 @@ async def _parse_query(
     openapi_extra=_upload,
 )
 async def submit(
-    asked: Annotated[Asked, Depends(_parse_query)],
+    batch_request: Annotated[BatchRequest, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(upload_by(ARCHIVE))],
     store: ObjectStore,
@@ -194,12 +192,15 @@ async def submit(
     content.
     """
     head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
-    override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
-    if asked.validate == "only":
+    # Starlette decodes headers as Latin-1: this restores the bytes that were sent.
+    override = (
+        None if batch_request.recipe is None else recipe_in(batch_request.recipe.encode("latin-1"))
+    )
+    if batch_request.validate == "only":
         upload = replace(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
-    order = Order(asked, override, actor, upload, store, bell, catalogue)
+    order = Order(batch_request, override, actor, upload, store, bell, catalogue)
     with upload.take_place():
         if head.media_type == JSON:
             return await _from_upload(order, head)
@@ -212,9 +213,9 @@ async def _process_file(
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
-    if order.asked.validate == "only":
+    if order.request.validate == "only":
         return json_answer(await to_thread.run_sync(batch_submission.preview))
-    if order.asked.validate == "full":
+    if order.request.validate == "full":
         validation = await to_thread.run_sync(validations.begin, batch_submission)
         return _answer_accepted(validation, validation.answer, order.bell)
     result = await to_thread.run_sync(batch_submission.submit)
@@ -230,18 +231,18 @@ async def _from_upload(order: Order, head: Head) -> Response:
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
-    await to_thread.run_sync(submission.require_model, db, actor, order.asked.model)
+    await to_thread.run_sync(submission.require_model, db, actor, order.request.model)
     release_slot()
     body = await read_body(upload.request.receive, MAX_JSON_BYTES, head.length)
     await retake_slot()
     sha256 = hashlib.sha256(body).hexdigest()
     check_digest(head, sha256)
     fields = _parse_body(body)
-    settings_of_batch, override = (
-        _named_once(order.asked, fields),
+    batch_request, override = (
+        _named_once(order.request, fields),
         _recipe_once(order.override, fields),
     )
-    order = replace(order, asked=settings_of_batch, override=override, is_here=True)
+    order = replace(order, request=batch_request, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.of_body(sha256, sha256)
         # The first request may have consumed the upload.
@@ -265,18 +266,18 @@ def _parse_body(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _named_once(asked: Asked, given: FromUpload) -> Asked:
-    if given.name is not None and asked.name is not None:
+def _named_once(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+    if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
-    return asked if given.name is None else replace(asked, name=given.name)
+    return batch_request if body.name is None else replace(batch_request, name=body.name)
 
 
-def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch | None:
-    if given.recipe is not None and override is not None:
+def _recipe_once(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
+    if body.recipe is not None and override is not None:
         raise InvalidRecipe(
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
         )
-    return override if given.recipe is None else given.recipe
+    return override if body.recipe is None else body.recipe
 
 
 def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
@@ -289,11 +290,9 @@ def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)
-def list_tasks(
-    model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+def list_tasks(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List the model's batches, in order."""
-    return json_answer(tasks.list_tasks(db, actor, model, limit, cursor))
+    return json_answer(tasks.list_tasks(db, actor, model, page.limit, page.cursor))
 
 
 @router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
@@ -340,32 +339,28 @@ def relearn(
     model: ModelPath,
     n: Number,
     actor: Write,
-    db: Db,
-    bell: Bell,
-    catalogue: CatalogueOf,
-    settings: Config,
+    service: Service,
     body: Retry | None = None,
 ) -> Response:
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
-    max_open_jobs = settings.max_open_jobs
     job_response, fresh = settling.relearn_task(
-        db,
-        catalogue(),
+        service.db,
+        service.catalogue(),
         actor,
         model,
         n,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        max_open_jobs=service.settings.max_open_jobs,
+        admission=Admission.from_settings(service.settings),
     )
     if fresh:
-        bell.ring(job_response["id"])
+        service.bell.ring(job_response["id"])
     return answer_queued(job_response)
 
 
-def _answer_settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
-    task_response, job = found
+def _answer_settled(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
+    task_response, job = settled
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(task_response)

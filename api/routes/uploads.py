@@ -10,17 +10,7 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import (
-    LIMIT,
-    Config,
-    Cursor,
-    Db,
-    IdempotencyKey,
-    Limit,
-    ObjectStore,
-    Read,
-    Write,
-)
+from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
@@ -113,6 +103,7 @@ def create(
         raise BodyTooLarge(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
+    # Declared headers only document the route: `tus` also refuses repeated ones.
     details, sha256 = (
         tus.get_metadata(headers),
         sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
@@ -129,12 +120,12 @@ def create(
 
 
 @router.get("/v1/uploads", response_model=UploadPage, responses=problem_responses(412))
-def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     """List your uploads that are neither submitted nor removed, newest first.
 
     Their received bytes count towards your storage.
     """
-    return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
+    return json_answer(uploads.list_uploads(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.head("/v1/uploads/{upload}", response_class=Response, responses=problem_responses(412))
@@ -195,6 +186,7 @@ async def append(
                 else:
                     await to_thread.run_sync(uploads.release_lease, db, writing)
                     state = await to_thread.run_sync(uploads.read, db, actor, upload)
+                # A piece that was cut off is stored first, and then reported.
                 if cut is not None:
                     raise cut
     return Response(status_code=204, headers=tus.build_state_headers(state))

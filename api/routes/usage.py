@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.dependencies import Admin, Db, Page
 from api.described import make_router
 from core.protocol.answers.usage import UsagePage
 from core.requests import usage
@@ -17,14 +17,13 @@ router = make_router("usage")
 def read(
     actor: Admin,
     db: Db,
+    page: Page,
     by: Annotated[
         Literal["model", "owner"], Query(description="One item per model or per owner")
     ] = "model",
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
 ) -> Response:
     """Return counts and bytes per model or owner; those of owners were summed up at
     `measured_at`.
     """
     read_page = usage.by_model if by == "model" else usage.by_owner
-    return json_answer(read_page(db, actor, limit=limit, cursor=cursor))
+    return json_answer(read_page(db, actor, limit=page.limit, cursor=page.cursor))

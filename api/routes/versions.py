@@ -1,24 +1,19 @@
 """Routes for versions: list, details, download, parts."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import answer_queued, json_answer
 from api.dependencies import (
-    LIMIT,
-    Bell,
-    BlobStore,
-    CatalogueOf,
-    Config,
-    Cursor,
     Db,
-    ExportWork,
-    Limit,
-    ObjectStore,
+    Page,
     Read,
+    Service,
+    ServiceParts,
     Write,
 )
 from api.described import make_router
@@ -51,11 +46,11 @@ PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
 
 @router.get("/v1/models/{model}/versions", response_model=VersionPage)
-def list_versions(
-    model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
-) -> Response:
+def list_versions(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List a model's versions in ascending order."""
-    return json_answer(versions.list_versions(db, actor, model, limit=limit, cursor=cursor))
+    return json_answer(
+        versions.list_versions(db, actor, model, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get("/v1/models/{model}/versions/{version}", response_model=VersionOut)
@@ -78,13 +73,31 @@ def results(
     version: VersionPath,
     actor: Read,
     db: Db,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    page: Page,
 ) -> Response:
     """List a version's counts of correct predictions on each measured task, in total and by
     class.
     """
-    return json_answer(versions.list_results(db, actor, model, version, limit=limit, cursor=cursor))
+    return json_answer(
+        versions.list_results(db, actor, model, version, limit=page.limit, cursor=page.cursor)
+    )
+
+
+@dataclass(frozen=True)
+class Download:
+    """The format of a download, and whether to redirect to the object store where it has URLs."""
+
+    format: str
+    redirect: bool
+
+
+async def _get_download(
+    format: Format = "safetensors",
+    redirect: Annotated[
+        bool, Query(description="307 to the object store, where it has URLs")
+    ] = False,
+) -> Download:
+    return Download(format, redirect)
 
 
 async def download_version(
@@ -92,23 +105,15 @@ async def download_version(
     model: ModelPath,
     version: VersionPath,
     actor: Read,
-    db: Db,
-    store: ObjectStore,
-    blobs: BlobStore,
-    settings: Config,
-    catalogue: CatalogueOf,
-    work: ExportWork,
-    bell: Bell,
-    format: Format = "safetensors",
-    redirect: Annotated[
-        bool, Query(description="307 to the object store, where it has URLs")
-    ] = False,
+    service: Service,
+    download: Annotated[Download, Depends(_get_download)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 
     `onnx`: an ONNX graph from pixels to probabilities, labels, and code that runs it. A job builds
     it at the first request: 202 with the job until it is ready.
     """
+    db, blobs, format = service.db, service.blobs, download.format
 
     def find_stored() -> exports.ExportFile | None:
         with files_of(db, actor, model):
@@ -116,45 +121,44 @@ async def download_version(
 
     def build_export() -> exports.ExportFile:
         with files_of(db, actor, model):
-            spool = settings.make_folder("spool")
+            spool = service.settings.make_folder("spool")
             return exports.get_or_build(
-                db, blobs, catalogue(), actor, model, version, format=format, spool=spool
+                db, blobs, service.catalogue(), actor, model, version, format=format, spool=spool
             )
 
     # Hash the file before any of it is sent, here or by redirect.
     def answer_file(file: exports.ExportFile) -> Response:
         with files_of(db, actor, model):
-            redirection = _redirect_file(request, store, blobs, file) if redirect else None
+            redirection = None
+            if download.redirect:
+                redirection = redirect_to_store(
+                    request, service.store, blobs, file.sha256, file.media_type, file.filename
+                )
             return redirection or serve_file(
                 request, blobs, file.sha256, file.bytes, file.media_type, file.filename
             )
 
     stored_file = await to_thread.run_sync(find_stored)
+    # Formats that take long are built by a job; the others during the request.
     if stored_file is None and FORMATS[format].by_job:
-        return await to_thread.run_sync(
-            _request_export, db, bell, settings, actor, model, version, format
-        )
-    file = await work.run(actor.owner_id, build_export) if stored_file is None else stored_file
+        return await to_thread.run_sync(_request_export, service, actor, model, version, format)
+    file = stored_file
+    if file is None:
+        file = await service.export_work.run(actor.owner_id, build_export)
     return await to_thread.run_sync(answer_file, file)
 
 
 def _request_export(
-    db: Db, bell: Bell, settings: Config, actor: Read, model: str, version: str, format: str
+    service: ServiceParts, actor: Read, model: str, version: str, format: str
 ) -> Response:
     """Return the 202 of a download that a job builds; a new job wakes a worker."""
-    max_open_jobs = settings.max_open_jobs
+    max_open_jobs = service.settings.max_open_jobs
     job, fresh = export_jobs.request_export(
-        db, actor, model, version, format=format, max_open_jobs=max_open_jobs
+        service.db, actor, model, version, format=format, max_open_jobs=max_open_jobs
     )
     if fresh:
-        bell.ring(job["id"])
+        service.bell.ring(job["id"])
     return answer_queued(job)
-
-
-def _redirect_file(
-    request: Request, store: ObjectStore, blobs: BlobStore, file: exports.ExportFile
-) -> Response | None:
-    return redirect_to_store(request, store, blobs, file.sha256, file.media_type, file.filename)
 
 
 router.get(
@@ -178,11 +182,12 @@ def list_files(
     version: VersionPath,
     actor: Read,
     db: Db,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
+    page: Page,
 ) -> Response:
     """List the version's downloadable parts; never buffers with training images."""
-    return json_answer(versions.list_files(db, actor, model, version, limit=limit, cursor=cursor))
+    return json_answer(
+        versions.list_files(db, actor, model, version, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get(
@@ -197,10 +202,10 @@ def get_file(
     version: VersionPath,
     part: PartPath,
     actor: Read,
-    db: Db,
-    blobs: BlobStore,
+    service: Service,
 ) -> Response:
     """Return one part as a safetensors file."""
+    db, blobs = service.db, service.blobs
     with files_of(db, actor, model):
         file = versions.get_file(db, actor, model, version, part)
         return serve_file(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, cast
 from fastapi import Path, Query, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Config, Cursor, Db, Limit, Read, Write
+from api.dependencies import Config, Db, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.routes.keys import NO_STORE
@@ -41,9 +41,9 @@ def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
 
 
 @router.get("/v1/webhooks", response_model=WebhookPage)
-def list_webhooks(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_webhooks(actor: Read, db: Db, page: Page) -> Response:
     """List your webhooks, each with its last delivery."""
-    return json_answer(webhooks.list_webhooks(db, actor, limit=limit, cursor=cursor))
+    return json_answer(webhooks.list_webhooks(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.get("/v1/webhooks/{webhook}", response_model=WebhookOut)
@@ -92,15 +92,14 @@ def list_deliveries(
     webhook: WebhookPath,
     actor: Read,
     db: Db,
+    page: Page,
     state: Annotated[
         Literal["pending", "delivered", "failed"] | None, Query(description="Only those in it")
     ] = None,
-    limit: Limit = LIMIT,
-    cursor: Cursor = None,
 ) -> Response:
     """List sent and pending deliveries, newest first."""
     delivery_page = webhook_deliveries.list_deliveries(
-        db, actor, webhook, state=state, limit=limit, cursor=cursor
+        db, actor, webhook, state=state, limit=page.limit, cursor=page.cursor
     )
     return json_answer(delivery_page)
 

@@ -33,6 +33,7 @@ async def assemble_upload(
         StoreCorrupt: a piece is missing or damaged.
         DigestMismatch: its SHA-256 is not the announced one.
     """
+    # A full disk would fail other requests, too: refuse before a byte is copied.
     free = shutil.disk_usage(settings.make_folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:
         raise NoSpace("There is no room on the service's disk to put this upload together.")

@@ -63,7 +63,7 @@ async def receive_body(
     with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
         sink = form or file
-        # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
+        # For the rest of the request, too: `take_place` limits an owner's uploads in progress.
         release_slot()
         await stream_body(request, Writer(sink), head.length, head.body_limit, settings)
         check_digest(head, sink.body_sha256)
@@ -122,6 +122,7 @@ async def stream_body(
                     await writer.write(memoryview(chunk))
                     timer.reschedule(now() + idle)
                 took = now() - began
+                # A minimum rate in the long run; within the idle time, pauses are allowed.
                 if took > idle and size < settings.upload_min_rate * took:
                     raise BodyTimeout(
                         f"The body comes at less than {settings.upload_min_rate} bytes/s."
@@ -131,6 +132,7 @@ async def stream_body(
     except TimeoutError:
         raise BodyTimeout(f"Nothing of the body came for {idle:.0f} s.") from None
     finally:
+        # The caller removes the spool file: no thread may still write to it.
         await writer.wait_idle()
     if length is not None and size != length:
         raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")

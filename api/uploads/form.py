@@ -59,6 +59,7 @@ class FormFile:
             BodyTruncated: the closing boundary is missing.
             Invalid: there is no file.
         """
+        # The closing boundary: without it the body was cut off, even if its length is right.
         if not self._ended:
             raise BodyTruncated("The multipart body ends before its closing boundary.")
         if not self._files:
@@ -110,6 +111,7 @@ class FormFile:
             self._file.append(memoryview(data)[start:end])
             return
         self._value += data[start:end]
+        # Fields are held in memory, unlike the file.
         if len(self._value) > MAX_FIELD_BYTES:
             raise BodyTooLarge(f"The field {self._name} may have {MAX_FIELD_BYTES} bytes.")
 

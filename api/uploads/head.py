@@ -75,6 +75,7 @@ def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -
         NoSpace: the disk has no room for it.
     """
     headers = request.headers
+    # Limits and digests apply to the bytes as sent: nothing is decompressed here.
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedType("Send the body without Content-Encoding.")
     length = declared_length(headers.get("content-length"))
@@ -87,6 +88,7 @@ def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -
         boundary = options.get(b"boundary")
         if not boundary or len(boundary) > 70:
             raise Invalid("The multipart body needs a boundary of at most 70 characters.")
+        # Parts of a form also have headers and boundaries.
         body_limit += MULTIPART_OVERHEAD
     if length is not None:
         if length > body_limit:

@@ -38,7 +38,7 @@ core.
 
 
 @dataclass(frozen=True)
-class Asked:
+class BatchRequest:
     """Batch settings of a request.
 
     Attributes:
@@ -66,7 +66,7 @@ class Order:
         is_here: True if it was uploaded in pieces before.
     """
 
-    asked: Asked
+    request: BatchRequest
     override: RecipePatch | None
     actor: Actor
     upload: Upload
@@ -79,13 +79,13 @@ class Order:
         """Refuse a batch that may not be sent, by its declared length."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
-        takes_room = self.asked.validate != "only" and not self.is_here
+        takes_room = self.request.validate != "only" and not self.is_here
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         submission.check_admission(
             self.upload.db,
             self.actor,
-            self.asked.model,
+            self.request.model,
             max_open_jobs=jobs,
             max_bytes=room,
             length=length,
@@ -104,9 +104,10 @@ class Order:
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
                 `core.ingest.inspect_archive`.
         """
-        request, settings = self.asked, self.upload.settings
+        request, settings = self.request, self.upload.settings
         override = self._find_override(file)
         limits = Limits.from_settings(settings)
+        # Read only if the archive needs it, and at most once.
         read_known_classes = cache(
             partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
         )
@@ -126,6 +127,7 @@ class Order:
             request.conflicts_policy,
             request.again,
         )
+        # In a thread: the first use of the catalogue may take seconds.
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
         return Submission(
@@ -151,10 +153,10 @@ class Order:
         return recipe_in(field.encode())
 
 
-def options_in(given: Mapping[str, str]) -> ReadingOptions:
+def options_in(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
-        return read_options(given)
+        return read_options(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
 

@@ -101,7 +101,7 @@ async def receive_piece(
     with open_spool_file(settings, left) as file:
         writer = Writer(file)
         cut: PerennialError | None = None
-        # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
+        # For the rest of the request, too: `take_place` limits an owner's uploads in progress.
         release_slot()
         try:
             await stream_body(request, writer, head.length, left, settings)

@@ -38,6 +38,7 @@ class Repeat:
         self._request: idempotency.Request | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
+            # The body is not known yet: `of_body` adds it.
             fingerprint = idempotency.fingerprint(
                 *request.path_params.values(), request.url.query, *headers
             )
@@ -68,6 +69,7 @@ class Repeat:
         self._renewing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._renewing
+        # The client may send a failed upload again at once, without waiting for the lease to end.
         if not self.is_done:
             with suppress_outage("idempotency key"):
                 await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
@@ -83,6 +85,7 @@ class Repeat:
             raise idempotency.make_mismatch_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
             return _answer_again(self.earlier)
+        # A form's digest differs with its boundary, so its file has to be compared.
         if head.digest is not None and head.boundary is None:
             raise idempotency.make_mismatch_error()
         return None

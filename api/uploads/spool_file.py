@@ -54,6 +54,7 @@ class SpoolFile:
                 self._look_at_first()
         self._hash.update(data)
         try:
+            # The system may write less than it is given.
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:

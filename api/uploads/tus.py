@@ -50,6 +50,7 @@ class Tus:
             return
 
         async def named_send(message: Message) -> None:
+            # The version belongs on errors, too, so it is added outside the handlers.
             if message["type"] == "http.response.start":
                 version_headers = (
                     (b"tus-resumable", VERSION.encode()),
@@ -209,7 +210,7 @@ def _is_base64(text: str) -> bool:
     return True
 
 
-def _unfit_details(what: str) -> Invalid:
+def _unfit_details(problem: str) -> Invalid:
     return Invalid(
-        f"Upload-Metadata {what}.", fields=[{"field": "Upload-Metadata", "message": what}]
+        f"Upload-Metadata {problem}.", fields=[{"field": "Upload-Metadata", "message": problem}]
     )

@@ -32,9 +32,9 @@ ContentDigest = Annotated[
 class Upload:
     """One upload, from the head of its request to its response.
 
-        head = upload.head(limit)
-        with upload.place():
-            return await upload.answer(head, precheck, commit)
+        head = upload.check_head(limit)
+        with upload.take_place():
+            return await upload.receive_and_commit(head, precheck, commit)
 
     Attributes:
         key: its idempotency key, or None.
@@ -64,6 +64,7 @@ class Upload:
         """
         under_way: dict[str, int] = self.request.app.state.uploads
         owner, max_uploads = self.actor.owner_id, self.settings.max_uploads
+        # Nothing is awaited between look and count, so requests cannot overtake each other.
         if under_way.get(owner, 0) >= max_uploads:
             raise TooManyRequests(
                 f"You have {max_uploads} uploads under way: wait for one to end.", retry_after_s=5

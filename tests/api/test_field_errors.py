@@ -154,6 +154,22 @@ def test_a_query_parameter_and_a_form_field_name_the_nearest_one_too(client: Tes
     assert "did you mean recipe? there are: file, recipe." in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/v1/jobs?limit=0&kind=x&state=x", ["state", "kind", "limit"]),
+        (f"/v1/models/{64 * 'm'}/tasks?limit=0", ["model", "limit"]),
+        ("/v1/audit?limit=0&order=x&action=X", ["action", "order", "limit"]),
+    ],
+)
+def test_fields_are_named_in_the_order_of_the_document(
+    shared: TestClient, path: str, names: list[str]
+) -> None:
+    problem = shared.get(path).json()
+    assert [each["field"] for each in problem["errors"]] == names
+    assert problem["detail"].startswith(f"{names[0]}: ")
+
+
 @pytest.mark.slow
 def test_fifty_thousand_unknown_fields_are_answered_shortly(shared: TestClient) -> None:
     many = {f"f{i}": i for i in range(50_000)}

@@ -40,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """One for each event that a stream has told. Streams look every few milliseconds."""
     events, encoded = threading.Semaphore(0), event_stream._encode_event
 
-    def tell(event: event_stream.Told) -> bytes:
+    def tell(event: event_stream.StreamEvent) -> bytes:
         events.release()
         return encoded(event)
 

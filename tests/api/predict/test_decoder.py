@@ -104,12 +104,12 @@ def ask(
 
 def unusable(decoded: Decoded) -> dict[int, str]:
     """Position of each image that cannot be used, and why."""
-    return {position: one for position, one in enumerate(decoded.found) if isinstance(one, str)}
+    return {position: one for position, one in enumerate(decoded.images) if isinstance(one, str)}
 
 
 def pixels_of(decoded: Decoded, size: int = 8, channels: int = 3) -> np.ndarray:
     """Of all others."""
-    usable = b"".join(one for one in decoded.found if isinstance(one, bytes))
+    usable = b"".join(one for one in decoded.images if isinstance(one, bytes))
     return np.frombuffer(usable, np.uint8).reshape(-1, size, size, channels)
 
 
@@ -161,7 +161,7 @@ def test_images_that_take_too_long_together_leave_a_decoder_that_answers(
 ) -> None:
     good, slow = png(picture()), "decoding takes longer than 1 s"
     found = ask(poisonable, "files", [good, *[good + b"HANG"] * 20, good], 8, 3, left_s=2.5)
-    assert found.paused and found.spent_s == 2.5 and len(found.found) == 3
+    assert found.paused and found.spent_s == 2.5 and len(found.images) == 3
     assert unusable(found) == {1: slow, 2: slow}
     assert len(pixels_of(ask(poisonable, "files", [good], 8, 3))) == 1
 
@@ -183,8 +183,8 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
             given = body[position:] if files else body
             wanted = Wanted(kind, given, 0 if files else position, 5, 8, 3, 20.0)
             decoded = hasty.decode(wanted)
-            assert len(decoded.found) == 1 and decoded.paused == (position < 4)
-            found += decoded.found
+            assert len(decoded.images) == 1 and decoded.paused == (position < 4)
+            found += decoded.images
     finally:
         hasty.close()
     assert np.array_equal(pixels_of(Decoded(5, found)), [square_array(one, 8, 3) for one in pixels])

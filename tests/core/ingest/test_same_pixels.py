@@ -98,7 +98,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
         bodies = [kind.data for kind in GOOD]
         found = decoder.decode(
             Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)
-        ).found
+        ).images
     finally:
         decoder.close()
     wrong = [
@@ -179,7 +179,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     try:
         bodies = [kind.data for kind in OF_PHONES]
         wanted = Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=image.decoding)
-        assert decoder.decode(wanted).found == [one.tobytes() for one in before], "a prediction"
+        assert decoder.decode(wanted).images == [one.tobytes() for one in before], "a prediction"
     finally:
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
