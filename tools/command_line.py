@@ -67,7 +67,7 @@ def render_document() -> str:
     client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
-    lines = [
+    document_lines = [
         HEAD.rstrip(),
         *statuses,
         "",
@@ -75,13 +75,13 @@ def render_document() -> str:
         "",
         *_render_sections(client_commands),
     ]
-    lines += ["## Commands of the service", ""]
-    lines += [
+    document_lines += ["## Commands of the service", ""]
+    document_lines += [
         "They come with the package of the service, and read its settings.",
         "",
         *_render_sections(service),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(document_lines).rstrip() + "\n"
 
 
 def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
@@ -95,9 +95,11 @@ def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[s
 
 def _render_section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"perennial {name}")
-    shown = [one for one in command.params if one.name not in COMMON]
+    listed_parameters = [one for one in command.params if one.name not in COMMON]
     usage = [piece for one in command.params for piece in one.get_usage_pieces(context) if piece]
-    options = " [OPTIONS]" if any(isinstance(one, click.Option) for one in shown) else ""
+    options = (
+        " [OPTIONS]" if any(isinstance(one, click.Option) for one in listed_parameters) else ""
+    )
     yield f"### perennial {name}"
     yield ""
     yield f"`perennial {name}{options}{''.join(f' {piece}' for piece in usage)}`"
@@ -105,7 +107,9 @@ def _render_section(name: str, command: click.Command) -> Iterator[str]:
     for paragraph in (command.help or "").split("\n\n"):
         yield " ".join(paragraph.split())
         yield ""
-    records = [one.get_help_record(context) for one in shown if isinstance(one, click.Option)]
+    records = [
+        one.get_help_record(context) for one in listed_parameters if isinstance(one, click.Option)
+    ]
     rows = [record for record in records if record is not None]
     if rows:
         yield "| option | |"

@@ -27,7 +27,7 @@ class Module:
 
     name: str
     path: str
-    lines: list[str]
+    source_lines: list[str]
     tree: ast.Module
 
 
@@ -129,13 +129,13 @@ def find_circles(edges: Iterable[Import]) -> list[list[str]]:
     for edge in edges:
         following.setdefault(edge.source, set()).add(edge.target)
     reached = {module: _find_reachable(module, following) for module in following}
-    found = {
-        frozenset(other for other in targets if module in reached.get(other, ()))
+    components = {
+        frozenset(candidate for candidate in targets if module in reached.get(candidate, ()))
         for module, targets in reached.items()
         if module in targets
     }
     return sorted(
-        (sorted(component) for component in found),
+        (sorted(component) for component in components),
         key=lambda component: (-len(component), component),
     )
 
@@ -158,7 +158,7 @@ def long_functions(module: Module) -> list[tuple[str, int]]:
         for node in ast.walk(module.tree)
         if isinstance(node, Function)
     ]
-    return [(name, lines) for name, lines in lengths if lines > FUNCTION_LINES]
+    return [(name, line_count) for name, line_count in lengths if line_count > FUNCTION_LINES]
 
 
 def _count_lines(node: Function) -> int:
@@ -214,13 +214,15 @@ def compute_figures(checkout: Path) -> dict[str, int]:
         "modules in these": sum(map(len, at_run)),
         "type-only imports": sum(len(type_only_imports(module)) for module in all_modules),
         f"files of more than {FILE_LINES} lines": sum(
-            len(module.lines) > FILE_LINES for module in all_modules
+            len(module.source_lines) > FILE_LINES for module in all_modules
         ),
         f"functions of more than {FUNCTION_LINES} lines": sum(
             len(long_functions(module)) for module in all_modules
         ),
         f"lines of more than {longest} characters": sum(
-            len(line) > longest for module in all_modules for line in module.lines
+            len(source_line) > longest
+            for module in all_modules
+            for source_line in module.source_lines
         ),
         "public names without a docstring": sum(
             len(find_undocumented(module)) for module in all_modules

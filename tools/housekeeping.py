@@ -144,10 +144,10 @@ def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
         _print_json(found)
         return
     cells = [(one.reason, f"{one.bytes:,}", one.object) for one in found]
-    widths = [max((len(line[i]) for line in cells), default=0) for i in range(3)]
-    for line in cells:
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
+    for row in cells:
         print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
     total = sum(one.bytes for one in found)
     print(

@@ -219,14 +219,14 @@ def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> b
     return out.getvalue()
 
 
-def build_exif(turn: int) -> bytes:
+def build_exif(orientation: int) -> bytes:
     """Return EXIF with an orientation."""
     exif_data = Image.Exif()
-    exif_data[0x0112] = turn
+    exif_data[0x0112] = orientation
     return exif_data.tobytes()
 
 
-def stored_as(upright: Pixels, turn: int) -> Pixels:
+def stored_as(upright: Pixels, orientation: int) -> Pixels:
     """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
@@ -238,7 +238,7 @@ def stored_as(upright: Pixels, turn: int) -> Pixels:
         7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
         8: lambda p: p.transpose(1, 0, 2)[:, ::-1],
     }
-    return np.ascontiguousarray(undo[turn](upright))
+    return np.ascontiguousarray(undo[orientation](upright))
 
 
 # Oracles.
@@ -537,11 +537,11 @@ def make_tiffs() -> Iterator[Kind]:
             encode_image(bilevel, "TIFF", compression=packing),
             to_rgb(index * 255),
         )
-    for turn in (3, 6, 7):
-        stored = stored_as(eight, turn)
+    for orientation in (3, 6, 7):
+        stored = stored_as(eight, orientation)
         yield Kind(
-            f"tiff turned {turn}",
-            encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, turn, True)]),
+            f"tiff turned {orientation}",
+            encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
             eight,
         )
     colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
@@ -799,9 +799,9 @@ def make_pngs() -> Iterator[Kind]:
         encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
         eight,
     )
-    for turn in (5, 8):
-        data = encode_image(stored_as(eight, turn), "PNG", exif=build_exif(turn))
-        yield Kind(f"png turned {turn}", data, eight)
+    for orientation in (5, 8):
+        data = encode_image(stored_as(eight, orientation), "PNG", exif=build_exif(orientation))
+        yield Kind(f"png turned {orientation}", data, eight)
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
     yield Kind(
         "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
@@ -836,10 +836,12 @@ def make_jpegs() -> Iterator[Kind]:
     yield make_kind("grey", encode_image(grey, "JPEG", quality=95))
     yield make_kind("progressive", encode_image(colours, "JPEG", quality=95, progressive=True))
     yield make_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
-    for turn in range(2, 9):
+    for orientation in range(2, 9):
         yield make_kind(
-            f"turned {turn}",
-            encode_image(stored_as(colours, turn), "JPEG", quality=95, exif=build_exif(turn)),
+            f"turned {orientation}",
+            encode_image(
+                stored_as(colours, orientation), "JPEG", quality=95, exif=build_exif(orientation)
+            ),
         )
     plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
     without = plain.removesuffix(b"\xff\xd9")
@@ -950,11 +952,15 @@ def make_others() -> Iterator[Kind]:
         over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
-    for turn in (6, 7):
+    for orientation in (6, 7):
         data = encode_image(
-            stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=build_exif(turn)
+            stored_as(eight, orientation),
+            "WEBP",
+            lossless=True,
+            exact=True,
+            exif=build_exif(orientation),
         )
-        yield Kind(f"webp turned {turn}", data, eight)
+        yield Kind(f"webp turned {orientation}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
     yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
@@ -1060,10 +1066,12 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     wide.save(out, quality=95)
     yield Kind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
     pillow_heif.register_heif_opener()
-    for turn in (3, 5, 6, 7):
-        data = encode_image(stored_as(large, turn), "HEIF", quality=95, exif=build_exif(turn))
+    for orientation in (3, 5, 6, 7):
+        data = encode_image(
+            stored_as(large, orientation), "HEIF", quality=95, exif=build_exif(orientation)
+        )
         assert b"irot" in data or b"imir" in data
-        yield Kind(f"heic turned {turn} by box and EXIF", data, large, 8)
+        yield Kind(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
     stored.info["exif"] = build_exif(3)
     yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
@@ -1107,11 +1115,15 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         ),
     ):
         yield Kind(name, data, read_avif(data), 3, "imagecodecs")
-    for turn in (3, 6, 7):
+    for orientation in (3, 6, 7):
         data = encode_image(
-            stored_as(colours, turn), "AVIF", quality=98, subsampling="4:4:4", exif=build_exif(turn)
+            stored_as(colours, orientation),
+            "AVIF",
+            quality=98,
+            subsampling="4:4:4",
+            exif=build_exif(orientation),
         )
-        yield Kind(f"avif turned {turn}", data, colours, 6)
+        yield Kind(f"avif turned {orientation}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
     yield Kind(
         "avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"

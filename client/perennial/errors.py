@@ -135,11 +135,11 @@ class APIError(PerennialError):
 
     def __str__(self) -> str:
         shown_errors = self.errors[:MAX_ERRORS]
-        lines = [
+        error_lines = [
             one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
             for one in shown_errors
         ]
-        return "\n".join([self.detail, *(f"  {line}" for line in lines)])
+        return "\n".join([self.detail, *(f"  {error_line}" for error_line in error_lines)])
 
 
 class Invalid(APIError):

@@ -38,10 +38,10 @@ class Lines:
         long.
         """
         text = self._rest + self._decoder.decode(chunk)
-        *lines, self._rest = text.split("\n")
+        *complete_lines, self._rest = text.split("\n")
         if len(self._rest) > MAX_EVENT_CHARS:
             raise BadAnswer(_TOO_LARGE)
-        yield from (line.removesuffix("\r") for line in lines)
+        yield from (complete_line.removesuffix("\r") for complete_line in complete_lines)
 
 
 class Parser:

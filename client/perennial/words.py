@@ -101,12 +101,14 @@ def describe_held(model: Model, version: Version, entry: Attention | None, job: 
         if model.on_held == "stop"
         else "go on without it. You can choose one of"
     )
-    rest = (
+    next_steps = (
         [f"Later batches {waits}:", *_format_actions(model.name, entry)]
         if entry and entry.actions
         else _suggest_retry(job)
     )
-    return "\n".join([first, *(f"  {reason}" for reason in describe_failures(version)), *rest])
+    return "\n".join(
+        [first, *(f"  {reason}" for reason in describe_failures(version)), *next_steps]
+    )
 
 
 def _suggest_retry(job: str) -> list[str]:

@@ -104,8 +104,8 @@ class Today:
         classifier.fit(features, self.data.learned.labels)
         fit = time.perf_counter() - begun
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
-        answers = np.asarray(classifier.predict(self._held_out_features), np.int64)
-        right = count_right(self.data.classes, answers, self.data.held_out.labels)
+        predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
+        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
         return Outcome(row, right, self._decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
@@ -145,6 +145,8 @@ class Today:
         return self.data.decode_s * len(self.data.images_of(batches))
 
     def _measure_outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
-        answers = predict_labels(network, self.base.build_inputs(), self.data.held_out_images)
-        right = count_right(self.data.classes, answers, self.data.held_out.labels)
+        predicted_labels = predict_labels(
+            network, self.base.build_inputs(), self.data.held_out_images
+        )
+        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
         return Outcome(row, right, seconds, kept)

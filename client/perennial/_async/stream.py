@@ -37,7 +37,7 @@ async def follow_events(
     """
     failures = 0
     while True:
-        parser, text_lines, after_before, is_last, size = Parser(), Lines(), after, False, 0
+        parser, line_splitter, after_before, is_last, size = Parser(), Lines(), after, False, 0
         pause = AGAIN_S
         try:
             headers = {
@@ -50,8 +50,8 @@ async def follow_events(
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 async for chunk in response.aiter_bytes():
-                    for line in text_lines.split_chunk(chunk):
-                        event = parser.parse_line(line)
+                    for text_line in line_splitter.split_chunk(chunk):
+                        event = parser.parse_line(text_line)
                         if event is None or _is_old(event.id, after):
                             continue
                         failures = 0

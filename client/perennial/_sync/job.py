@@ -178,9 +178,9 @@ class JobHandle:
         """Yield the lines of the job's log; with `follow`, keep yielding until the job has
         ended."""
         after = 0
-        for line in self._http.pages(types.LogLine, f"{self._path}/logs"):
-            after = line.id
-            yield line
+        for log_line in self._http.pages(types.LogLine, f"{self._path}/logs"):
+            after = log_line.id
+            yield log_line
         if follow:
             for event in self.events(after, only=("log",)):
                 log_data = event.data

@@ -119,16 +119,16 @@ def download(
     shell.print_result(result, lambda: print_text(text))
 
 
-def _check_number(value: object, wanted: str) -> int:
+def _check_number(value: object, requested: str) -> int:
     """Return the number of the version that the service returned.
 
     Raises:
         BadAnswer: it is not a number, or not the requested version.
     """
     number = whole_number(value, "version")
-    if wanted.isdecimal() and number != int(wanted):
+    if requested.isdecimal() and number != int(requested):
         raise BadAnswer(
-            f"The service answers with version {number}, where version {wanted} was asked for."
+            f"The service answers with version {number}, where version {requested} was asked for."
         )
     return number
 

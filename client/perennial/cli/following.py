@@ -118,10 +118,10 @@ def _wait_for_base(handle: JobHandle) -> None:
     Raises:
         BaseUnavailable: the base could not be fetched.
     """
-    with JobLines() as lines:
+    with JobLines() as progress_lines:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
-            lines(job)
+            progress_lines(job)
             if (lacking := lacks_base(job)) is not None:
                 raise BaseUnavailable(lacking)
             time.sleep(LOOK_S)

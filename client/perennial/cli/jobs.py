@@ -79,8 +79,8 @@ def _print_job(job: Job) -> None:
     for warning in job.warnings:
         print_text(f"warning: {words.about_task(warning, job.model, job.task)}")
     if job.outcome == "held":
-        said = f"perennial models show {shell_word(job.model)}"
-        print_text(f"Its version is held: `{said}` says why, and how to go on.")
+        show_command = f"perennial models show {shell_word(job.model)}"
+        print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
 @command("watch", jobs)

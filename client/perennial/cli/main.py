@@ -124,7 +124,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print_notice(str(detached))
         return Exit.INTERRUPTED
     except PerennialError as error:
-        print_notice("\n".join(_by_commands(error, line) for line in str(error).split("\n")))
+        print_notice(
+            "\n".join(_by_commands(error, message_line) for message_line in str(error).split("\n"))
+        )
         _tell_notes(error)
         return status_of(error)
     except OSError as error:

@@ -105,10 +105,10 @@ def submit(
             try:
                 source = source_of(path, **chosen)
             except UndecidedBatch:
-                known = client.tasks.known_classes(model)
-                if not known:
+                known_classes = client.tasks.known_classes(model)
+                if not known_classes:
                     raise
-                source = source_of(path, known_classes=known, **chosen)
+                source = source_of(path, known_classes=known_classes, **chosen)
         printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:

@@ -282,23 +282,23 @@ class CropImages(Images):
         data = b"".join(self._seen.read_pieces(number, picture.path))
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
-                turn = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
+                operation = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
                 transparent = "transparency" in file.info
                 pixels = file.convert("RGBA" if transparent else _KEPT_MODES.get(file.mode, "RGB"))
         except (OSError, ValueError, SyntaxError, self._pillow.DecompressionBombError) as error:
             raise _Unusable(f"cannot be decoded: {error}") from error
         stored, size = pixels.size, picture.size
-        turned = stored[::-1] if turn in _SIDEWAYS else stored
+        turned = stored[::-1] if operation in _SIDEWAYS else stored
         if size not in (None, stored, turned):
             raise _Unusable(
                 f"has {turned[0]} × {turned[1]} pixels, and its boxes are for "
                 f"{' × '.join(map(str, size or ()))}: give the image that was annotated"
             )
-        is_guessed = turn is not None and (size is None or stored == turned)
+        is_guessed = operation is not None and (size is None or stored == turned)
         is_turned = self._counted == TURNED if is_guessed else size == turned
-        if turn is not None and is_turned:
-            pixels, turn = pixels.transpose(self._pillow.Transpose[turn]), None
-        return _Turnable(pixels, turn and self._pillow.Transpose[turn], is_guessed)
+        if operation is not None and is_turned:
+            pixels, operation = pixels.transpose(self._pillow.Transpose[operation]), None
+        return _Turnable(pixels, operation and self._pillow.Transpose[operation], is_guessed)
 
 
 class _Unusable(Exception):
@@ -313,14 +313,14 @@ class _Listed(NamedTuple):
 
 
 class _Turnable(NamedTuple):
-    """Pixels in the orientation of the boxes, and the rotation that turns a crop upright.
+    """Pixels in the orientation of the boxes, and the operation that turns a crop upright.
 
     Attributes:
         is_guessed: True if only an option determines the orientation.
     """
 
     pixels: Any
-    turn: Any
+    transposition: Any
     is_guessed: bool
 
     @property
@@ -332,7 +332,7 @@ class _Turnable(NamedTuple):
     def cut(self, area: tuple[int, int, int, int]) -> Any:
         """Return the crop of an area, turned upright."""
         crop = self.pixels.crop(area)
-        return crop if self.turn is None else crop.transpose(self.turn)
+        return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
 def _has_area(box: Box, picture: Picture) -> bool:

@@ -72,8 +72,8 @@ class MetadataImages(FileImages):
         path = Path(root.resolve_path(file))
         rows = _read_jsonl(path) if file.endswith(".jsonl") else _read_csv(path)
         problem, is_any_whole = None, False
-        for line, row in rows:
-            where = f"Line {line} of {quote_name(file)}"
+        for line_number, row in rows:
+            where = f"Line {line_number} of {quote_name(file)}"
             if isinstance(row, str):
                 bad.add(where, row)
                 continue
@@ -140,9 +140,9 @@ def _read_csv(path: Path) -> Iterator[_Line]:
 def _read_jsonl(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
-            for number, line in enumerate(text, start=1):
-                if line.strip():
-                    yield number, _json_row(line)
+            for number, text_line in enumerate(text, start=1):
+                if text_line.strip():
+                    yield number, _json_row(text_line)
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
 

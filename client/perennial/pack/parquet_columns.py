@@ -187,22 +187,22 @@ def _is_a(feature: dict[str, Any], kind: str) -> bool:
 
 
 def _choose_column(
-    wanted: str | None,
+    requested: str | None,
     by_type: list[str],
     usual: Sequence[str],
     what: str,
     columns: list[str],
     path: str,
 ) -> str:
-    if wanted is not None and wanted in columns:
-        return wanted
+    if requested is not None and requested in columns:
+        return requested
     candidates = by_type or [name for name in usual if name in columns][:1]
-    if wanted is None and len(candidates) == 1:
+    if requested is None and len(candidates) == 1:
         return candidates[0]
     problem = (
         f"several columns of {what}s"
-        if wanted is None and candidates
-        else f"no column {quote_name(wanted or what)}"
+        if requested is None and candidates
+        else f"no column {quote_name(requested or what)}"
     )
     raise PackError(
         f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which "

@@ -260,7 +260,9 @@ def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[st
     for names_file in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
         if names_file.is_file():
             return [
-                line.strip() for line in names_file.read_text("utf-8").splitlines() if line.strip()
+                name_line.strip()
+                for name_line in names_file.read_text("utf-8").splitlines()
+                if name_line.strip()
             ], quote_name(names_file)
     return None, ""
 

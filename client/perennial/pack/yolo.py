@@ -154,10 +154,10 @@ def _list_images(root: Root, place: str, file: Path) -> Iterator[str]:
     if path.is_dir():
         yield from (name for name in root.walk(place) if is_image(name))
         return
-    for line in _read_lines(path):
-        if line.strip():
+    for image_line in _read_lines(path):
+        if image_line.strip():
             above = place.rpartition("/")[0]
-            name = line.strip().replace("\\", "/")
+            name = image_line.strip().replace("\\", "/")
             yield _clean_path(
                 f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name
             )
@@ -186,15 +186,15 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
         return None
     boxes: list[Box] = []
     try:
-        lines = _read_lines(path)
+        box_lines = _read_lines(path)
     except PackError as error:
         bad.add("A file of boxes:", str(error))
         return boxes
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
+    for number, box_line in enumerate(box_lines, start=1):
+        if box_line.strip():
             where = f"Line {number} of {quote_name(path)}"
             try:
-                boxes.append(_parse_box(line.split(), where, classes))
+                boxes.append(_parse_box(box_line.split(), where, classes))
             except PackError as error:
                 bad.add(where, str(error).removeprefix(where).strip())
     return boxes
