@@ -188,9 +188,8 @@ def compare_methods(
     time comes first.
     """
     from tools.compare_methods.base import BASES
-    from tools.compare_methods.comparison import Options
+    from tools.compare_methods.comparison import Options, run_comparison
     from tools.compare_methods.errors import CannotCompare
-    from tools.compare_methods.program import run_comparison
     from tools.compare_methods.split import Sample
     from tools.service import NotReady
 

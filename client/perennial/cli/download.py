@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.output import format_bytes, print_text
-from perennial.cli.places import file_at, folder_at
 from perennial.cli.triton import lay_out
 from perennial.cli.unpack import open_package
 from perennial.errors import BadAnswer
@@ -117,6 +117,27 @@ def download(
         f"{downloaded.sha256} {end}"
     )
     shell.print_result(result, lambda: print_text(text))
+
+
+def file_at(place: str | None, name: str) -> Path:
+    """Return the file to write, creating its folder if necessary.
+
+    Args:
+        place: a file; or a folder, which exists or ends with a slash. None: the working directory.
+        name: name of the file in a folder.
+    """
+    text = place or "."
+    is_folder = text.endswith((os.sep, os.altsep or os.sep)) or Path(text).is_dir()
+    target = Path(text) / name if is_folder else Path(text)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def folder_at(place: str | None) -> Path:
+    """Return a folder to write into, creating it if necessary; None: the working directory."""
+    target = Path(place or ".")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def _check_number(value: object, requested: str) -> int:
