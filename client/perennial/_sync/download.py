@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,22 @@ USUAL_PAUSE_S, SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 0.5, 60.0
 LONGEST_MAKING_S = 6 * 3600.0
 """Maximum seconds to wait for the service to build a file."""
 SILENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class _RemoteFile:
+    """A file of the service as the response to HEAD announced it.
+
+    Attributes:
+        path, params: URL path and query.
+        etag: names the bytes; empty: a part file cannot be resumed.
+        size: number of bytes.
+    """
+
+    path: str
+    params: Mapping[str, Any] | None
+    etag: str
+    size: int
 
 
 def fetch_file(
@@ -63,14 +80,14 @@ def fetch_file(
             f"(max_bytes)."
         )
     expected_digest = digest_in(head.get("ETag"))
-    etag = head["ETag"] if expected_digest is not None else ""
+    source = _RemoteFile(path, params, head["ETag"] if expected_digest is not None else "", size)
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
     in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
         size_before = _file_size(part)
         try:
-            _fetch_rest(http, path, params, part, etag, size, progress)
+            _fetch_rest(http, source, part, progress)
             break
         except PerennialError as error:
             # Progress resets the count, so that a long download survives many interruptions.
@@ -114,34 +131,31 @@ def _wait_until_ready(http: Http, path: str, params: Mapping[str, Any] | None) -
 
 
 def _fetch_rest(
-    http: Http,
-    path: str,
-    params: Mapping[str, Any] | None,
-    part: Path,
-    etag: str,
-    size: int,
-    progress: Progress | None,
+    http: Http, source: _RemoteFile, part: Path, progress: Progress | None
 ) -> None:
     """Request the missing bytes, and append them to the part file.
 
     Raises:
         Unavailable: fewer bytes arrived than announced.
     """
-    received = _file_size(part)
+    received, size = _file_size(part), source.size
     if received == size > 0:
         return
     ranged = (
-        {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
+        {"Range": f"bytes={received}-", "If-Range": source.etag}
+        if 0 < received < size and source.etag
+        else {}
     )
     # identity: a proxy that compresses would change the bytes that are counted.
-    ask = Ask("GET", path, params, headers={"Accept-Encoding": "identity", **ranged})
+    headers = {"Accept-Encoding": "identity", **ranged}
+    ask = Ask("GET", source.path, source.params, headers=headers)
     with http.stream(ask) as response:
         is_partial = response.status_code == PARTIAL
         received_so_far = received if is_partial else 0
         if is_partial and not response.headers.get(
             "Content-Range", f"bytes {received_so_far}-"
         ).startswith(f"bytes {received_so_far}-"):
-            raise BadAnswer(f"The service sends another part of {path} than was asked for.")
+            raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
         meter = Meter(size - received_so_far, SILENCE_S)
         file = in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
@@ -155,7 +169,9 @@ def _fetch_rest(
         finally:
             in_thread(file.close)
     if received_so_far != size:
-        raise Unavailable(503, {"detail": f"{path} ended after {received_so_far} of {size} bytes."})
+        raise Unavailable(
+            503, {"detail": f"{source.path} ended after {received_so_far} of {size} bytes."}
+        )
 
 
 def _make_room(part: Path, *, is_fresh: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
-from perennial.types import Compare
+from perennial.types import Compare, ComparedImage
 
 CLASSES = 20
 """Maximum number of classes in a table on a terminal."""
@@ -35,7 +37,10 @@ def compare(
     Negative flips are images that A predicts correctly and B incorrectly.
     """
     if kind is not None:
-        _print_images(shell, model, a, b, task, kind, label)
+        images = shell.create_client().versions.compare_images(
+            model, a, b, kind=kind, task=task, label=label
+        )
+        _print_images(shell, images)
         return
     if label is not None:
         raise click.UsageError("--class is for --images.")
@@ -100,14 +105,9 @@ def _build_task_rows(found: Compare) -> list[tuple[int | float | None, ...]]:
     ]
 
 
-def _print_images(
-    shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None
-) -> None:
-    image_pages = shell.create_client().versions.compare_images(
-        model, a, b, kind=kind, task=task, label=label
-    )
+def _print_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
     if shell.is_json:
-        for one in image_pages:
+        for one in images:
             print_json_line(one)
         return
     columns = ("task", "image", "class", "a says", "a sure", "b says", "b sure", "picture")
@@ -116,6 +116,6 @@ def _print_images(
             *(one.task, one.index, one.label, one.a.label, one.a.probability),
             *(one.b.label, one.b.probability, one.image),
         )
-        for one in image_pages
+        for one in images
     )
     shell.print_rows(None, rows, "There is none.", columns)
