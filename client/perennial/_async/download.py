@@ -69,6 +69,7 @@ async def fetch_file(
         BadAnswer: the file is larger than allowed or announced, or arrives too slowly.
         APIError, ServiceUnreachable, OSError: the request or writing the file failed.
     """
+    # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
         header_number(head.get("Content-Length"), "Content-Length"),
@@ -81,7 +82,9 @@ async def fetch_file(
         )
     expected_digest = digest_in(head.get("ETag"))
     source = _RemoteFile(path, params, head["ETag"] if expected_digest is not None else "", size)
+    # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
+    # Without a digest, nothing shows that an older part file has bytes of the same file.
     await in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
@@ -96,12 +99,14 @@ async def fetch_file(
             if pause is None:
                 raise
             await sleep(pause)
+    # The whole file is read again, because an earlier run may have written its beginning.
     digest = (await in_thread(lambda: hash_file(part))).hexdigest()
     if expected_digest is not None and digest != expected_digest:
         await in_thread(part.unlink)
         raise DigestMismatch(
             f"{path}: {digest} came, {expected_digest} was announced. Nothing was kept: try again."
         )
+    # Renamed last, so that `to` is complete or absent.
     await in_thread(lambda: part.replace(to))
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
@@ -122,6 +127,8 @@ async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any
         if head.status_code != NOT_READY:
             return head
         asked_s = seconds_of(head.headers.get("Retry-After")) or USUAL_PAUSE_S
+        # Bounded on both sides, whatever the service asks for: no busy loop, and no silence of
+        # hours.
         pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
         waited_s += pause_s
         await sleep(pause_s)
@@ -139,6 +146,7 @@ async def _fetch_rest(
         Unavailable: fewer bytes arrived than announced.
     """
     received, size = _file_size(part), source.size
+    # A complete part file needs no request. An empty file needs one, which creates the part file.
     if received == size > 0:
         return
     ranged = (
@@ -151,6 +159,8 @@ async def _fetch_rest(
     ask = Ask("GET", source.path, source.params, headers=headers)
     async with http.stream(ask) as response:
         is_partial = response.status_code == PARTIAL
+        # By If-Range, the service sends the whole file (200) if its bytes have changed: begin
+        # again.
         received_so_far = received if is_partial else 0
         if is_partial and not response.headers.get(
             "Content-Range", f"bytes {received_so_far}-"
@@ -165,6 +175,7 @@ async def _fetch_rest(
                 received_so_far += len(chunk)
                 if progress is not None:
                     progress(received_so_far, size)
+            # Written through before the file is renamed, so that a power cut leaves no gaps in it.
             await in_thread(lambda: _sync_to_disk(file))
         finally:
             await in_thread(file.close)

@@ -37,11 +37,13 @@ def follow_events(
     """
     failures = 0
     while True:
+        # New for each connection: half an event must not be joined to the next connection's bytes.
         parser, line_splitter, after_before, is_last, size = Parser(), Lines(), after, False, 0
         pause = AGAIN_S
         try:
             headers = {
                 "Accept": "text/event-stream",
+                # Uncompressed, so that the limit on received bytes also bounds the text held.
                 "Accept-Encoding": "identity",
                 **({} if after is None else {"Last-Event-ID": str(after)}),
             }
@@ -54,6 +56,7 @@ def follow_events(
                         event = parser.parse_line(text_line)
                         if event is None or _is_old(event.id, after):
                             continue
+                        # An event shows that the service works, so only failures in a row count.
                         failures = 0
                         after = after if event.id is None else event.id
                         yield event.data
@@ -67,6 +70,7 @@ def follow_events(
                 raise
             pause = retry_pause
         else:
+            # A stream that brought events may have more, and asking costs a request.
             if is_last or (after == after_before and is_over()):
                 return
         sleep(pause)
