@@ -142,9 +142,8 @@ class PackedSource:
 def _translate_errors() -> Iterator[None]:
     try:
         yield
-    except (
-        ValueError
-    ) as error:  # The message is a sentence for a person: a file changed, or cannot be read.
+    # The message is a sentence for a person: a file has changed, or cannot be read.
+    except ValueError as error:
         raise ConfigError(str(error)) from error
 
 

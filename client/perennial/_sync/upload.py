@@ -305,7 +305,7 @@ class _Resumable:
     def _send_pieces(self, http: Http, offset: int) -> Iterator[int]:
         """Send piece after piece and yield the offset reached."""
         pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
-        # Checksums are computed in the thread too, to keep the event loop free.
+        # `from_thread` computes the checksums as well, since hashing a piece takes milliseconds.
         for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
             headers = {
                 **TUS,

@@ -43,6 +43,7 @@ class Moment(click.ParamType[str]):
             if length is not None:
                 duration = timedelta(**{_UNITS[length[2]]: int(length[1])})
                 moment = datetime.now(UTC) + (-duration if self._is_past else duration)
+            # As a time, a date would be its first second, and a key would end a day too early.
             elif len(text) == len("2027-01-31"):
                 moment = datetime.combine(date.fromisoformat(text), self._time_of_date(), UTC)
             else:
@@ -137,6 +138,7 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
 def revoke(shell: Shell, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.create_client()
+    # Revoked keys do not count, so that their names can be used again.
     valid = (one for one in client.keys.list() if not one.revoked_at)
     key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
@@ -171,6 +173,7 @@ def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     changes = islice(
         shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit
     )
+    # One document per change, so that a long trail is printed while it is read.
     if shell.is_json:
         for one in changes:
             shell.print_item(one, lambda: None)

@@ -41,6 +41,7 @@ class Shell:
             NoKey: there is no key for the service.
             ServiceUnreachable: there is no key, and the service does not answer.
         """
+        # Imported on first use, so that `--help` does not load the HTTP library.
         from perennial import Perennial
 
         client = Perennial(base_url=self.url, profile=self.profile)
@@ -112,6 +113,7 @@ def command(
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)
+        # Appended, so that `--help` lists the options of the command itself first.
         new_command.params += [
             *(listing.build_options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),

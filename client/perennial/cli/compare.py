@@ -49,6 +49,7 @@ def compare(
 
 
 def _print_comparison(shell: Shell, found: Compare) -> None:
+    # Programs get every column; a terminal of 80 columns has room for fewer.
     if not is_terminal() or shell.form != Form():
         columns = (
             "task",

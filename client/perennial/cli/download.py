@@ -83,6 +83,7 @@ def download(
     and labels for Triton Inference Server, and therefore uses the format onnx.
     """
     if version_argument is not None:
+        # An option that was left out cannot be told from its default here.
         if version not in ("production", version_argument):
             raise click.UsageError("There are two versions: VERSION and --version. Name one.")
         version = version_argument
@@ -91,7 +92,9 @@ def download(
     if layout == "triton":
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
+    # Named by the number, because an alias may point elsewhere tomorrow.
     name = safe_filename(f"{model}-{number}{ending}.zip")
+    # The zip is hidden if it is only unpacked, and removed afterwards.
     target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
     downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size

@@ -38,6 +38,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
+    # Shown states are finer than the service's: it filters coarsely, and the loop below exactly.
     every = client.jobs.list(model=model, state=service_state, kind=kind)
     matching_jobs = list(
         islice((one for one in every if wanted in (None, one.state, describe_state(one))), limit)

@@ -205,6 +205,7 @@ def print_table(
     if not cells:
         print_notice(empty)
         return
+    # rich takes a moment to import, and only a terminal needs it.
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -219,6 +220,7 @@ def print_table(
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name
         )
     for each in cells:
+        # Text, because rich would interpret brackets in a name as markup.
         table.add_row(*(Text(cell) for cell in each))
     console().print(table)
 

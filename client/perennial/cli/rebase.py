@@ -88,6 +88,7 @@ def _move_production(
     is_possible = is_back or progress.ready or missing == "allow"
     if is_possible and not yes:
         confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
+    # By id, because the request exchanges the names.
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
     shell.print_result(moved, lambda: _print_move(moved, is_back=is_back))
 
@@ -134,9 +135,8 @@ def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
     for one in found.tasks:
-        if one.detail is not None and not (
-            with_next and one.arrival == "send_again"
-        ):  # its command follows
+        # The command for a batch that must be sent again follows with the others.
+        if one.detail is not None and not (with_next and one.arrival == "send_again"):
             print_text(f"task {one.task}: {words.by_commands(one.detail)}")
     for warning in found.warnings:
         print_text(f"warning: {words.by_commands(warning)}")

@@ -105,6 +105,8 @@ def submit(
             try:
                 source = source_of(path, **chosen)
             except UndecidedBatch:
+                # Asked only for an ambiguous folder, because it reads the model's whole list of
+                # batches.
                 known_classes = client.tasks.known_classes(model)
                 if not known_classes:
                     raise

@@ -39,6 +39,7 @@ def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     version."""
     client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    # Marks beside version numbers are for people, and cost another request.
     if shell.is_json or not is_terminal() or shell.form != Form():
         shell.print_rows(
             matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY

@@ -92,8 +92,8 @@ class AsyncModels:
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
                 raise
-            # Decided by the conflict and not by a look before it, because another program may create
-            # the model meanwhile.
+            # Decided by the conflict and not by a look before it, because another program may
+            # create the model meanwhile.
             return await self.retrieve(name)
 
     def list(
