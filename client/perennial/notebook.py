@@ -69,6 +69,7 @@ def describe_comparison(comparison: Comparison) -> str:
 def is_notebook() -> bool:
     """Return True in the kernel of a notebook, which shows HTML."""
     ipython = sys.modules.get("IPython")
+    # IPython may be imported without a notebook, as in its own shell; only a kernel shows HTML.
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
@@ -231,6 +232,7 @@ def _render_metrics(metrics: Metrics) -> str:
         for column in columns
     )
     rows = []
+    # The last rows and columns: the newest versions and tasks.
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
         cells_html = (
             "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
@@ -252,6 +254,7 @@ def _render_cell(accuracy: float | None) -> str:
 def _escape_text(value: object) -> str:
     """Escape a value as one line of text, valid between tags and in attributes; long ones are
     cut."""
+    # Cut before it is escaped, so that no entity is cut in two.
     text = one_line(str(value)[:MOST_CHARS])
     return html.escape(text if len(str(value)) <= MOST_CHARS else f"{text}…", quote=True)
 

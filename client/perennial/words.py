@@ -213,6 +213,7 @@ def by_commands(text: str) -> str:
 
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
+    # Cleaned first, because parts of it become commands that a person copies.
     text = as_options(one_line(text).replace(*ATTENTION))
     text = _BACK.sub(_take_back, text)
     for pattern, typed in SAID:
@@ -224,6 +225,7 @@ def by_commands(text: str) -> str:
 
     text = replace_steps(text, render_command)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
+    # Last, because the steps before it write the command that is moved.
     return _LAST_CREATE.sub(r"\n  \1", text)
 
 

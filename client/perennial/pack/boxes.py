@@ -23,6 +23,7 @@ from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
 """zlib level: three times as fast as the default, and about 10 % larger."""
+# Modes that a PNG can keep, or that are converted without loss; any other becomes RGB.
 _KEPT_MODES = {
     "L": "L",
     "RGB": "RGB",
@@ -136,6 +137,7 @@ class WholeImages(FileImages):
         """
         super().__init__(origin, Path())
         several = none = 0
+        # Sorted, so that the same data set gives the same bytes wherever it lies.
         for picture in sorted(pictures, key=lambda picture: picture.name):
             labels = {normal_label(box.label) for box in picture.boxes}
             if len(labels) == 1:
@@ -221,6 +223,7 @@ class CropImages(Images):
             return
         self._pictures.append(_Listed(picture, len(self._pictures)))
         self._first.append(len(self.rows))
+        # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
             name = numbered_name(len(self.rows), f"{stem}-{number}.png")
@@ -254,6 +257,7 @@ class CropImages(Images):
                 pictures.append(_Listed(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
+        # Replaced together, since positions in one refer to the others.
         self.rows[:], self._pictures, self._first = rows, pictures, first
         self._update_warnings()
         return sizes
@@ -275,10 +279,13 @@ class CropImages(Images):
                     ) from error
                 for box in picture.boxes[skip:]:
                     area = _to_pixels(box, picture, image.size)
+                    # Listed boxes have an area: without one, the picture has changed, and
+                    # `_check_size` says so.
                     yield _encode_png(image.cut(area)) if area else b""
 
     def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
+        # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
@@ -294,6 +301,7 @@ class CropImages(Images):
                 f"has {turned[0]} × {turned[1]} pixels, and its boxes are for "
                 f"{' × '.join(map(str, size or ()))}: give the image that was annotated"
             )
+        # If the sizes agree both ways (a square, or a half turn), they do not show which was meant.
         is_guessed = operation is not None and (size is None or stored == turned)
         is_turned = self._counted == TURNED if is_guessed else size == turned
         if operation is not None and is_turned:

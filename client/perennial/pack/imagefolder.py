@@ -85,12 +85,14 @@ class MetadataImages(FileImages):
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
+            # `datasets` writes -1 for a missing label, as in hidden test parts.
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
             elif (wrong := _explain_bad_row(name, value)) is not None:
                 bad.add(where, wrong)
             else:
                 yield folder + str(name), _format_label(value), where
+        # If no row has the columns, the columns are wrong rather than the rows.
         if problem and not is_any_whole:
             raise PackError(
                 f"{problem}. Say which column holds the label with label=, or pack class folders "

@@ -63,6 +63,7 @@ class Columns:
         """Return the class of a label, or None without a label. Raises PackError that begins with
         `where`.
         """
+        # `label != label` is NaN, which pandas writes for a missing number.
         if label is None or label == -1 or label != label or label == "":
             return None
         if isinstance(label, float):
@@ -111,6 +112,7 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
 def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
     """Raise PackError unless the column has one label per row."""
     kind = schema.field(label).type
+    # A dictionary is only an encoding: the labels are its values.
     if types.is_dictionary(kind):
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
@@ -135,6 +137,7 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
 
 
 def _is_binary(types: Any, kind: Any) -> bool:
+    # Older versions of pyarrow have no views.
     is_view = getattr(types, "is_binary_view", None)
     return bool(
         types.is_binary(kind)
@@ -151,6 +154,7 @@ def _is_text(types: Any, kind: Any) -> bool:
 
 def _get_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
+    # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 

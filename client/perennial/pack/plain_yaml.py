@@ -30,6 +30,7 @@ def parse_text(text: str, where: str) -> dict[str, Value]:
 def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     """Return (key, rest of its line, lines below that belong to it)."""
     blocks: list[tuple[str, str, list[str]]] = []
+    # Windows editors begin the file with a byte order mark.
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         yaml_line = _strip_comment(raw).rstrip()
         if not yaml_line or yaml_line in ("---", "..."):
@@ -99,6 +100,7 @@ def _strip_comment(line: str) -> str:
     for at, character in enumerate(line):
         if quote:
             quote = "" if character == quote else quote
+        # Elsewhere it is an apostrophe within a word.
         elif character in "'\"" and (at == 0 or line[at - 1] in " \t[,{:-"):
             quote = character
         elif character == "#" and (at == 0 or line[at - 1] in " \t"):
