@@ -63,6 +63,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     file = _sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
         raise NotPossible(f"{target} is not empty: a backup wants a folder of its own.")
+    # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
     copy.prepare()
@@ -133,6 +134,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     store.prepare()
     if file.exists():
         raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
+    # An object of another service could have a key of the backup, and other bytes.
     if next(iter(store.list("")), None) is not None:
         raise NotPossible(
             f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
@@ -213,6 +215,7 @@ def copy_objects(source: Store, target: Store) -> int:
     sizes = {info.key: info.size for info in target.list("")}
     copied = 0
     for info in source.list(""):
+        # Marks of the sweep describe the old store; the new one is swept from the beginning.
         if sizes.get(info.key) != info.size and not info.key.startswith("sweeps/"):
             copied += _copy_object(source, target, info)
     return copied
@@ -231,6 +234,7 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
+        # Deleted since it was listed; `find_missing` reports it if the database still names it.
         except StoreCorrupt:
             return 0
         file.flush()
@@ -260,6 +264,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
     The copy has no write-ahead log beside it.
     """
+    # A write-ahead log of an older copy would be applied to the new file.
     for name in (
         target,
         target.with_name(f"{target.name}-wal"),

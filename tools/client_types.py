@@ -78,6 +78,7 @@ def is_page(schema: Schema) -> bool:
 
 def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
     short = re.sub(r"\W", "_", name.removesuffix("Out")).lstrip("_")
+    # `JobOut` becomes Job, unless another schema has that name.
     return short if short == name or short not in schemas else name
 
 
@@ -103,6 +104,7 @@ def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
 
 def _list_response_schemas(operation: Schema) -> Iterator[Any]:
     for status, response in operation.get("responses", {}).items():
+        # Problems are one schema, which is a root; the client raises them as exceptions.
         if status < "400":
             contents = response.get("content", {}).items()
             yield from (
@@ -144,6 +146,7 @@ class _Types:
         required = set(schema.get("required", ()))
         for field, field_schema in schema["properties"].items():
             kind = self.render_type(field_schema)
+            # An older service does not send a field that is not required.
             if field not in required:
                 kind = f"{kind} = None" if _allows_none(kind) else f"{kind} | None = None"
             class_lines.append(f"    {_python_name(field)}: {kind}")

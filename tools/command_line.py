@@ -26,6 +26,7 @@ SERVICE = (
     "doctor",
     "compare-methods",
 )
+# Options of every command stand once, in the head of the document.
 COMMON = {"is_json", "jq", "profile", "url", "is_csv", "is_quiet", "has_headers"}
 HEAD = """# The command line
 

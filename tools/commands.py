@@ -30,6 +30,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
     from worker import launcher
 
     options = {"PERENNIAL_HOST": host, "PERENNIAL_PORT": port, "PERENNIAL_DATA_DIR": data_dir}
+    # The launcher starts API and worker as processes of their own, which inherit these.
     os.environ.update({name: str(value) for name, value in options.items() if value is not None})
     return launcher.main()
 
@@ -42,6 +43,7 @@ def worker() -> int:
     if not Settings().embedded:
         from worker.launcher import CELERY
 
+        # Celery takes the place of this process, so that signals reach it.
         os.execv(sys.executable, [sys.executable, *CELERY, "--loglevel", "INFO"])
     from worker import loop
 
@@ -92,6 +94,7 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
 @click.argument("paths", nargs=-1, metavar="")
 def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> int:
     """Compare database and store; ends with 1 where something differs."""
+    # A path is a sign that a batch is to be checked, which is another command.
     if paths:
         batch = shlex.quote(paths[0])
         raise click.UsageError(
@@ -123,6 +126,7 @@ def doctor() -> int:
     return run_checks()
 
 
+# Not imported from the comparison, which would load PyTorch for every `--help`.
 ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 """Rows of the table of `compare-methods`."""
 

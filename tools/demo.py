@@ -157,7 +157,9 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     folder.mkdir()
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
+            # Only the last part of the name: a zip may name paths outside of the folder.
             (folder / Path(name).name).write_bytes(archive.read(name))
+    # As files, because the model card's code reads files.
     images, expected_labels = _ten_digits(folder)
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],

@@ -96,6 +96,7 @@ def _import_nodes(
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for inner in node.body:
                 yield from _import_nodes(ast.Module([inner], []), True)
+            # The else branch runs, so its imports are not for types.
             yield from _import_nodes(ast.Module(node.orelse, []), for_types)
         else:
             yield from _import_nodes(node, for_types)
@@ -115,6 +116,7 @@ def _find_targets(
 
 def _resolve_base(module: Module, node: ast.ImportFrom) -> str:
     """Return the absolute name of the module between `from` and `import`."""
+    # A package is its own `.`: with `__init__` appended, it resolves like a module.
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
     within = package[: len(package) - node.level] if node.level else []
     return ".".join([*within, *filter(None, [node.module])])

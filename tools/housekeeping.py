@@ -74,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error.detail if isinstance(error, PerennialError) else error, file=sys.stderr)
         return 2
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        # A bug needs its traceback, an outage only a sentence.
         if isinstance(error, SQLAlchemyError) and not is_outage(error):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -102,6 +103,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
     if options.repair and drifts:
         blobs = Blobs(store, settings.make_folder("cache"))
         consistency.repair(db, store, blobs, settings, drifts)
+        # Compared again, since not everything can be repaired.
         remaining = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
             print(
@@ -202,6 +204,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _parse_hours(text: str) -> float:
     hours = float(text)
+    # In this form, NaN is refused as well.
     if not hours >= 0:
         raise argparse.ArgumentTypeError("hours are 0 or more")
     return hours

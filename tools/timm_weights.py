@@ -31,6 +31,7 @@ def build_table(part: int, parts: int) -> dict[str, Any]:
         if height != width:
             refused[name] = f"its images are not square but {width} × {height}"
             continue
+        # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
             networks[key] = _probe_network(name, height)

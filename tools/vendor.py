@@ -119,9 +119,11 @@ def unpack_package(package: Package, tarball: Path) -> None:
     Raises:
         Differs: a file is missing or does not have the bytes in the list.
     """
+    # Before it is opened, so that tarfile reads only expected bytes.
     _require_digest(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():
+            # npm packs all files below `package/`.
             member = archive.extractfile(f"package/{path}")
             if member is None:
                 raise Differs(f"{package.tarball} has no file {path}.")

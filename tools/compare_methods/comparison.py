@@ -83,6 +83,7 @@ def serve_embedded() -> Iterator[Perennial]:
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
+    # A container may have fewer cores than its machine.
     return len(os.sched_getaffinity(0))
 
 
@@ -132,6 +133,7 @@ def compare_methods(
             to do.
     """
     begun = time.perf_counter()
+    # First, so that a missing library is reported before minutes of decoding.
     _require_libraries(options.rows)
     photos = open_folder(folder)
     split = split_images(photos.rows, options.sample)
@@ -216,6 +218,7 @@ def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     network, images = base.build_network(0), data.images_of(slice(None))
     features = time_features(network, base.build_inputs(), images)
     training = 0.0
+    # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
         network.grow(1, data.classes, "zero", torch.Generator())
         training = time_training(network, base.build_inputs(), images)

@@ -35,6 +35,7 @@ class Outcome:
     def worst_class(self) -> tuple[str, float]:
         """The class with the smallest share of correct answers, and that share."""
         shares = {name: right / total for name, (right, total) in self.per_class.items()}
+        # By name among equal shares, so that equal figures name the same class.
         name = min(shares, key=lambda label: (shares[label], label))
         return name, shares[name]
 

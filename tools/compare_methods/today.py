@@ -44,6 +44,7 @@ class Today:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+        # Shrinkage, because few images give a singular covariance of many features.
         return self._fit_classifier(
             "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         )
@@ -114,6 +115,7 @@ class Today:
         network, count = self._new_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
+            # Batch by batch, because the seconds of the last one count.
             images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
             features[images.rows] = extract_features(

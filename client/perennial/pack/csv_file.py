@@ -217,6 +217,7 @@ def add_rows(
             )
         place_by_name[name] = where
         file = path.replace("\\", "/")
+        # Raises for a path out of the folder, before the file is looked at.
         root.resolve_path(file, where)
         if (
             wrong_path(name)

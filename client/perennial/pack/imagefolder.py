@@ -49,6 +49,7 @@ class MetadataImages(FileImages):
             for row in self._rows_of(root, file, label, bad)
         ]
         if not rows_with_parts:
+            # If all rows were bad, their reasons say more than the error below.
             bad.check_share(0)
             raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))

@@ -18,6 +18,7 @@ class ClassNames:
         Raises:
             PackError: there is no class with this number.
         """
+        # Negative numbers count as numbers, so that they are refused and not taken for names.
         if self._names is None or not str(found).removeprefix("-").isdecimal():
             return str(found)
         number = int(found)

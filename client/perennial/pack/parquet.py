@@ -82,6 +82,7 @@ class ParquetImages(Images):
             with self._open_file(number) as file:
                 self._columns.append(columns_of(file.schema_arrow, path, image, label))
                 self._list_rows(file, number, part_of[number])
+        # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
         self._update_warnings()
         as_taken = parts.map_to_split(parts_present, quote_name(source))

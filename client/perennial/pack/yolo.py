@@ -127,6 +127,7 @@ def _find_places(
     """
     places, base, value = [], document.get("path", ""), document.get(part)
     for place in [value] if isinstance(value, str) else value or []:
+        # Tools disagree about what paths are relative to: `path`, or the file itself.
         candidates = [
             f"{base}/{place}" if isinstance(base, str) and base else place,
             place,
@@ -179,6 +180,7 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
     """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
     without a file.
     """
+    # YOLO replaces the folder `images` in the path by `labels`; `my-images` is another folder.
     before, between, after = image.rpartition("images/")
     label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
     path = Path(root.resolve_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
@@ -223,6 +225,7 @@ def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
     if len(numbers) == _BOX_NUMBERS:
         x, y, width, height = numbers
         return Box(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    # A polygon is learned as the box around it.
     across, down = numbers[::2], numbers[1::2]
     return Box(label, min(across), min(down), max(across), max(down))
 

@@ -134,6 +134,7 @@ class BucketImages(FetchedImages):
         self._objects.append(listed)
         self._sizes.append(size)
         folder, _, base = name.rpartition("/")
+        # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_name(base):
             name = f"{folder}/{numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(Image(name, label, part))
