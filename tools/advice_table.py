@@ -294,6 +294,7 @@ ENTRIES = (
 
 def main() -> None:
     """Write the document."""
+    # `python -m` finds the service's packages only; the client is one folder below.
     sys.path.insert(0, str(ROOT / "client"))
     DOCUMENT.write_text(render_document())
 

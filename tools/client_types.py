@@ -46,6 +46,7 @@ def main() -> None:
 
 def build_document() -> Schema:
     """Return the OpenAPI document of the code in this checkout."""
+    # The app wants a data directory, even though it serves no request.
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
         content: Schema = app.openapi()

@@ -88,6 +88,7 @@ def render_document() -> str:
 def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
     for name, command in each:
         if isinstance(command, click.Group):
+            # Groups themselves do nothing, so only their commands have a section.
             for inner, of in command.commands.items():
                 yield from _render_section(f"{name} {inner}", of)
         elif command is not None:

@@ -62,6 +62,7 @@ def migrate() -> int:
     from core.store import open_store
 
     settings = Settings()
+    # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
         upgrade(db)
@@ -205,6 +206,7 @@ def compare_methods(
     epochs = choices.pop("epochs")
     rows = tuple(row for row in ROWS if row not in without)
     try:
+        # The remaining choices have the names of `Sample`'s fields.
         run_comparison(
             folder, Options(Sample(**choices), epochs, base, rows, _parse_fields(model)), json_file
         )
@@ -244,5 +246,5 @@ def _run_housekeeping(*arguments: str) -> int:
     return housekeeping.main(arguments)
 
 
-def _format_flags(**said: bool) -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name, is_said in said.items() if is_said]
+def _format_flags(**flags: bool) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, is_said in flags.items() if is_said]

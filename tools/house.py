@@ -77,6 +77,7 @@ def find_imports(checkout: list[Module]) -> set[Import]:
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
     """
+    # Imports from other packages are no edges of this graph.
     modules_by_name = {module.name: module for module in checkout}
     return {
         Import(module.name, target, for_types)
@@ -103,15 +104,19 @@ def _import_nodes(
 
 
 def _find_targets(
-    module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]
+    module: Module, node: ast.Import | ast.ImportFrom, modules_by_name: Mapping[str, Module]
 ) -> Iterator[str]:
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
+        yield from (alias.name for alias in node.names if alias.name in modules_by_name)
         return
     base = _resolve_base(module, node)
     for alias in node.names:
         whole = f"{base}.{alias.name}"
-        yield from (name for name in [whole if whole in known else base] if name in known)
+        yield from (
+            name
+            for name in [whole if whole in modules_by_name else base]
+            if name in modules_by_name
+        )
 
 
 def _resolve_base(module: Module, node: ast.ImportFrom) -> str:

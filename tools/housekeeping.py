@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _build_parser().parse_args(arguments)
     settings = Settings()
+    # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     try:
         if options.command == "backup":
@@ -140,28 +141,28 @@ def _describe_scrub(db: Database) -> str:
     )
 
 
-def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
+def _tell_removals(removals: Sequence[Removal], is_json: bool) -> None:
     """Print one line for each removal, then a sentence with the sums."""
     if is_json:
-        _print_json(found)
+        _print_json(removals)
         return
-    cells = [(one.reason, f"{one.bytes:,}", one.object) for one in found]
+    cells = [(one.reason, f"{one.bytes:,}", one.object) for one in removals]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
     for row in cells:
         print(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-    total = sum(one.bytes for one in found)
+    total = sum(one.bytes for one in removals)
     print(
-        f"{format_count(len(found), 'object')} would be removed, {total:,} bytes."
-        if found
+        f"{format_count(len(removals), 'object')} would be removed, {total:,} bytes."
+        if removals
         else "Nothing would be removed."
     )
 
 
-def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
+def _print_json(records: Sequence[Removal | consistency.Drift]) -> None:
     """Print one JSON object a line, and nothing else."""
-    for one in found:
+    for one in records:
         print(json.dumps(dataclasses.asdict(one)))
 
 

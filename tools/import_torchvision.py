@@ -105,6 +105,7 @@ def _suggest_options(
     fitting = find_advice(
         cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
     )
+    # The files of torchvision have three channels; other advice would not help.
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     hyper: Mapping[str, Any] = fitting.architecture

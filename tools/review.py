@@ -134,6 +134,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     """
     old = _expand_around(old, new)
     for key in ("architecture", "image", "scenario"):
+        # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
             raise ValueError(
                 f"the versions differ in {key}: {old.config[key]} and {new.config[key]}"
@@ -303,6 +304,7 @@ def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
+        # Of equal means the first, which is nearest to the newer version.
         best = point if best is None or point.mean > best.mean else best
     assert best is not None
     print(

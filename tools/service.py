@@ -86,6 +86,7 @@ def running(
         **(environment or {}),
     }
     with log.open("ab") as output:
+        # The log is appended to, and an error should show only this service's lines.
         old_bytes = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "worker.launcher"],

@@ -220,6 +220,7 @@ def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     training = 0.0
     # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
+        # Any head will do, since only the seconds count.
         network.grow(1, data.classes, "zero", torch.Generator())
         training = time_training(network, base.build_inputs(), images)
     return Rates(data.decode_s, features, training)

@@ -123,6 +123,7 @@ class _Decoder:
     ) -> None:
         self._photos, self._base = photos, base
         self._skipped, self._progress = skipped, progress
+        # The service's own limit, so that all rows leave out the same images.
         self._max_pixels = Settings().max_image_pixels
         self._done = 0
 

@@ -146,9 +146,11 @@ class Today:
     def _decoding_seconds(self, batches: slice) -> float:
         return self.data.decode_s * len(self.data.images_of(batches))
 
-    def _measure_outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
+    def _measure_outcome(
+        self, row: str, network: Network, seconds: float, images_kept: int
+    ) -> Outcome:
         predicted_labels = predict_labels(
             network, self.base.build_inputs(), self.data.held_out_images
         )
         right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
-        return Outcome(row, right, seconds, kept)
+        return Outcome(row, right, seconds, images_kept)

@@ -128,6 +128,7 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
             f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is "
             f"shown this once:"
         )
+        # Alone on standard output, so that a script can store it.
         print_text(new_key.secret)
 
     shell.print_result(new_key, show)

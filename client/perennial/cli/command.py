@@ -102,6 +102,7 @@ def command(
     has_rows = columns != _NO_LISTING
 
     def make_command(work: Callable[..., Any]) -> click.Command:
+        # click takes the help of the command from the docstring.
         @functools.wraps(work)
         def run(
             is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any

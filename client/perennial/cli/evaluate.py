@@ -107,6 +107,7 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
         * math.sqrt(share * (1 - share) / images + square / (4 * images**2))
         / (1 + square / images)
     )
+    # Rounding may lead slightly beyond 0 and 1.
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

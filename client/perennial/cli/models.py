@@ -180,6 +180,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
 def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
+    # null switches a limit off; a limit that is left out stays as it is.
     gate: dict[str, Any] = {
         name: None if value == NONE else value
         for name, value in limits.items()

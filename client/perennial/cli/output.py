@@ -117,6 +117,7 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     unindented = text.lstrip()
     if not unindented or unindented.startswith("perennial "):
         return text
+    # At least 40 columns: in a narrow window, a sentence would become a column of words.
     indent, width = text[: len(text) - len(unindented)], max(40, _columns_of(stream))
     before, colon, typed = unindented.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own

@@ -174,6 +174,7 @@ def _open_source(batch: str) -> Iterator[Path | str]:
         yield batch if is_address(batch) else Path(batch)
         return
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        # The ending marks it as an archive; the service detects the format by the content.
         path = Path(folder) / "batch.tar"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -214,6 +215,7 @@ def _say_source(source: PackedSource) -> set[str]:
 def _derive_name(batch: str) -> str:
     if is_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
+    # Resolved, because “.” and “..” are no names.
     name = Path(batch).resolve().name
     for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
         name = name.removesuffix(ending)

@@ -79,6 +79,7 @@ def show(shell: Shell, model: str, task: int) -> None:
     task_details = client.tasks.retrieve(model, task)
     shell.print_result(
         task_details,
+        # Called only for output to a person: JSON does not need the aliases.
         lambda: _print_task(
             model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
         ),

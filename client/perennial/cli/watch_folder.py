@@ -242,6 +242,7 @@ class Watch:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
+            # Before it is settled: a batch that was changed meanwhile stays, and is sent again.
             del self.sent[one.batch.path.name]
             self._settle_batch(one.batch, error, one.job)
         else:
@@ -272,6 +273,7 @@ class Watch:
             self._leave_batch(batch, "read", problem)
             return
         repeats = handle.repeats
+        # An earlier run was ended between the job's end and the move.
         if repeats is not None and repeats.standing == "learned":
             self._settle_batch(batch, None, handle.job)
             return

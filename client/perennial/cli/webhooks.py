@@ -81,6 +81,7 @@ def rotate(shell: Shell, webhook: str) -> None:
 def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
     def show() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
+        # Alone on standard output, so that a script can store it.
         print_text(made.secret)
 
     shell.print_result(made, show)

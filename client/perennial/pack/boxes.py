@@ -106,13 +106,13 @@ def from_boxes(
     origin: str,
     options: BoxOptions,
     bad: BadEntries,
-    said: Sequence[str] = (),
+    notices: Sequence[str] = (),
 ) -> Images:
     """Return crops, or whole images of one class.
 
     Args:
         bad: bad entries found so far.
-        said: warnings so far.
+        notices: warnings so far.
 
     Raises:
         PackError: no usable image, or too many bad entries.
@@ -120,15 +120,15 @@ def from_boxes(
     """
     options.validate()
     if options.whole:
-        return WholeImages(pictures, origin, bad, said)
-    return CropImages(pictures, origin, options.boxes, bad, said)
+        return WholeImages(pictures, origin, bad, notices)
+    return CropImages(pictures, origin, options.boxes, bad, notices)
 
 
 class WholeImages(FileImages):
     """Image files whose boxes are all of one class."""
 
     def __init__(
-        self, pictures: Iterable[Picture], origin: str, bad: BadEntries, said: Sequence[str]
+        self, pictures: Iterable[Picture], origin: str, bad: BadEntries, notices: Sequence[str]
     ) -> None:
         """List the files.
 
@@ -151,7 +151,7 @@ class WholeImages(FileImages):
                 )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.check_share(len(self.rows)), *said]
+        self.warnings = [*bad.check_share(len(self.rows)), *notices]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are "
@@ -171,12 +171,12 @@ class CropImages(Images):
         origin: str,
         boxes: str,
         bad: BadEntries,
-        said: Sequence[str],
+        notices: Sequence[str],
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
         self._pillow = import_optional("PIL.Image", "Cropping boxes")
-        self._counted, self._bad, self._said = boxes, bad, said
+        self._counted, self._bad, self._said = boxes, bad, notices
         self._pictures: list[_Listed] = []
         self._first: list[int] = []  # for each picture, the row of its first box
         self._seen = Seen()

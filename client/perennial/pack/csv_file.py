@@ -153,10 +153,10 @@ def _may_be_image(path: str) -> bool:
     return not (is_junk(path) or is_no_image(path) or is_table_name(path))
 
 
-def read_given(given: Mapping[str, object]) -> ReadingOptions:
+def read_given(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return read_options(option_texts(given))
+        return read_options(option_texts(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 

@@ -114,8 +114,8 @@ def _explain_bad_row(name: object, label: object) -> str | None:
     return None
 
 
-def _format_label(found: object) -> str:
-    return str(int(found)) if isinstance(found, float) else str(found)
+def _format_label(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) else str(value)
 
 
 def metadata_among(names: Iterable[str]) -> list[str]:
