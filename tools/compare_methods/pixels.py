@@ -143,7 +143,7 @@ class _Decoder:
                     pixels[len(numbers)] = image
                     labels.append(label)
                     numbers.append(number)
-        # The file has room for skipped images, too; the rows at its end stay empty.
+        # The file has room for skipped images as well; the rows at its end stay empty.
         return Part(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
 
     def _decode_image(self, number: int) -> Pixels | None:

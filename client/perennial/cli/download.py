@@ -83,7 +83,7 @@ def download(
     and labels for Triton Inference Server, and therefore uses the format onnx.
     """
     if version_argument is not None:
-        # An option that was left out cannot be told from its default here.
+        # An option that was left out cannot be distinguished from its default here.
         if version not in ("production", version_argument):
             raise click.UsageError("There are two versions: VERSION and --version. Name one.")
         version = version_argument
