@@ -294,6 +294,7 @@ ENTRIES = (
 
 def main() -> None:
     """Write the document."""
+    # `python -m` finds the service's packages only; the client is one folder below.
     sys.path.insert(0, str(ROOT / "client"))
     DOCUMENT.write_text(render_document())
 
@@ -363,7 +364,9 @@ def _find_functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 def _gives_advice(function: ast.FunctionDef) -> bool:
+    # A docstring may quote a request without advising it.
     docstring = ast.get_docstring(function, clean=False)
+    # Texts of inner functions belong to those, which are examined by themselves.
     nested = {
         id(node)
         for inner in ast.walk(function)

@@ -63,12 +63,15 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     file = _sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
         raise NotPossible(f"{target} is not empty: a backup wants a folder of its own.")
+    # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
     copy.prepare()
+    # First pass, with most of the objects: the rounds below then take seconds.
     copy_objects(source, copy)
     for _ in range(ROUNDS):
         made_at = time.time()
+        # Before the second pass over the objects: a later copy could name some that it has missed.
         _copy_database(file, target / DATABASE)
         copy_objects(source, copy)
         database = _open_database(target / DATABASE)
@@ -120,6 +123,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     finally:
         database.close()
     for item in named_objects:
+        # A key such as ../x would write outside of the store.
         if not _is_key(item.key):
             raise NotPossible(
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
@@ -133,6 +137,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     store.prepare()
     if file.exists():
         raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
+    # An object of another service could have a key of the backup, and other bytes.
     if next(iter(store.list("")), None) is not None:
         raise NotPossible(
             f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
@@ -213,15 +218,20 @@ def copy_objects(source: Store, target: Store) -> int:
     sizes = {info.key: info.size for info in target.list("")}
     copied = 0
     for info in source.list(""):
+        # Marks of the sweep describe the old store; the new one is swept from the beginning.
         if sizes.get(info.key) != info.size and not info.key.startswith("sweeps/"):
             copied += _copy_object(source, target, info)
     return copied
 
 
-def find_missing(wanted: Iterable[Named], store: Store) -> list[Named]:
+def find_missing(named_objects: Iterable[Named], store: Store) -> list[Named]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
-    return [one for one in wanted if one.key not in sizes or one.size not in (None, sizes[one.key])]
+    return [
+        one
+        for one in named_objects
+        if one.key not in sizes or one.size not in (None, sizes[one.key])
+    ]
 
 
 def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
@@ -231,6 +241,7 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
+        # Deleted since it was listed; `find_missing` reports it if the database still names it.
         except StoreCorrupt:
             return 0
         file.flush()
@@ -244,12 +255,12 @@ def _find_incoming_folder(store: Store) -> Path | None:
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
-def _drop_unnamed(wanted: Iterable[Named], store: Store) -> None:
+def _drop_unnamed(named_objects: Iterable[Named], store: Store) -> None:
     """Delete the objects that the copied database does not name.
 
     They were deleted, or not yet accepted, when it was copied.
     """
-    keys = {one.key for one in wanted}
+    keys = {one.key for one in named_objects}
     for info in list(store.list("")):
         if info.key not in keys:
             store.delete(info.key)
@@ -260,6 +271,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
     The copy has no write-ahead log beside it.
     """
+    # A write-ahead log of an older copy would be applied to the new file.
     for name in (
         target,
         target.with_name(f"{target.name}-wal"),

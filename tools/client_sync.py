@@ -20,6 +20,7 @@ SINGLE = tuple(
     (RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py")
 )
 """Modules of the service, each with its copy."""
+# They differ in more than keywords: for example, a blocking list caches its first page.
 BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -30,6 +31,7 @@ CHANGES = (
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\ba(close|read|iter_bytes|iter_lines)\b", r"\1"),
+    # AsyncIterator and Iterator have become the same name.
     (r"\bIterator, Iterator\b", "Iterator"),
     (r"\bperennial\._async\b", "perennial._sync"),
 )

@@ -46,6 +46,7 @@ def main() -> None:
 
 def build_document() -> Schema:
     """Return the OpenAPI document of the code in this checkout."""
+    # The app wants a data directory, even though it serves no request.
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
         content: Schema = app.openapi()
@@ -78,6 +79,7 @@ def is_page(schema: Schema) -> bool:
 
 def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
     short = re.sub(r"\W", "_", name.removesuffix("Out")).lstrip("_")
+    # `JobOut` becomes Job, unless another schema has that name.
     return short if short == name or short not in schemas else name
 
 
@@ -102,9 +104,10 @@ def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
 
 
 def _list_response_schemas(operation: Schema) -> Iterator[Any]:
-    for status, answer in operation.get("responses", {}).items():
+    for status, response in operation.get("responses", {}).items():
+        # Problems are one schema, which is a root; the client raises them as exceptions.
         if status < "400":
-            contents = answer.get("content", {}).items()
+            contents = response.get("content", {}).items()
             yield from (
                 content.get("schema", {}) for kind, content in contents if kind in JSON_TYPES
             )
@@ -136,19 +139,20 @@ class _Types:
         """Return the class of a schema."""
         schema = self._schemas[name]
         base = "Table" if self._names[name] in TABLES else "Shape"
-        lines = [
+        class_lines = [
             "@dataclass(frozen=True, slots=True, kw_only=True)",
             f"class {self._names[name]}({base}):",
         ]
-        lines += [*_format_docstring(schema.get("description", self._names[name])), ""]
+        class_lines += [*_format_docstring(schema.get("description", self._names[name])), ""]
         required = set(schema.get("required", ()))
-        for field, of in schema["properties"].items():
-            kind = self.render_type(of)
+        for field, field_schema in schema["properties"].items():
+            kind = self.render_type(field_schema)
+            # An older service does not send a field that is not required.
             if field not in required:
                 kind = f"{kind} = None" if _allows_none(kind) else f"{kind} | None = None"
-            lines.append(f"    {_python_name(field)}: {kind}")
-        lines.append("    extra: dict[str, Any] = _field(default_factory=dict, repr=False)")
-        return "\n".join(lines)
+            class_lines.append(f"    {_python_name(field)}: {kind}")
+        class_lines.append("    extra: dict[str, Any] = _field(default_factory=dict, repr=False)")
+        return "\n".join(class_lines)
 
     def render_type(self, schema: Schema) -> str:
         """Return the type of a value."""
@@ -211,10 +215,14 @@ def _format_literal(value: Any) -> str:
 
 
 def _format_docstring(text: str) -> list[str]:
-    lines = text.replace("\\", "\\\\").replace('"""', "'''").strip().splitlines()
-    if len(lines) == 1:
-        return [f'    """{lines[0]}"""']
-    return [f'    """{lines[0]}', *(f"    {line}".rstrip() for line in lines[1:]), '    """']
+    text_lines = text.replace("\\", "\\\\").replace('"""', "'''").strip().splitlines()
+    if len(text_lines) == 1:
+        return [f'    """{text_lines[0]}"""']
+    return [
+        f'    """{text_lines[0]}',
+        *(f"    {text_line}".rstrip() for text_line in text_lines[1:]),
+        '    """',
+    ]
 
 
 if __name__ == "__main__":

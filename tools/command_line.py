@@ -26,6 +26,7 @@ SERVICE = (
     "doctor",
     "compare-methods",
 )
+# Options of every command stand once, in the head of the document.
 COMMON = {"is_json", "jq", "profile", "url", "is_csv", "is_quiet", "has_headers"}
 HEAD = """# The command line
 
@@ -76,7 +77,7 @@ def render_document() -> str:
     client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
-    lines = [
+    document_lines = [
         HEAD.rstrip(),
         *statuses,
         "",
@@ -84,18 +85,19 @@ def render_document() -> str:
         "",
         *_render_sections(client_commands),
     ]
-    lines += ["## Commands of the service", ""]
-    lines += [
+    document_lines += ["## Commands of the service", ""]
+    document_lines += [
         "These commands come with the package of the service, and read its settings.",
         "",
         *_render_sections(service),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(document_lines).rstrip() + "\n"
 
 
 def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
     for name, command in each:
         if isinstance(command, click.Group):
+            # Groups themselves do nothing, so only their commands have a section.
             for inner, of in command.commands.items():
                 yield from _render_section(f"{name} {inner}", of)
         elif command is not None:
@@ -104,9 +106,11 @@ def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[s
 
 def _render_section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"perennial {name}")
-    shown = [one for one in command.params if one.name not in COMMON]
+    listed_parameters = [one for one in command.params if one.name not in COMMON]
     usage = [piece for one in command.params for piece in one.get_usage_pieces(context) if piece]
-    options = " [OPTIONS]" if any(isinstance(one, click.Option) for one in shown) else ""
+    options = (
+        " [OPTIONS]" if any(isinstance(one, click.Option) for one in listed_parameters) else ""
+    )
     yield f"### perennial {name}"
     yield ""
     yield f"`perennial {name}{options}{''.join(f' {piece}' for piece in usage)}`"
@@ -114,7 +118,9 @@ def _render_section(name: str, command: click.Command) -> Iterator[str]:
     for paragraph in (command.help or "").split("\n\n"):
         yield " ".join(paragraph.split())
         yield ""
-    records = [one.get_help_record(context) for one in shown if isinstance(one, click.Option)]
+    records = [
+        one.get_help_record(context) for one in listed_parameters if isinstance(one, click.Option)
+    ]
     rows = [record for record in records if record is not None]
     if rows:
         yield "| option | |"

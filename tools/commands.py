@@ -30,6 +30,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
     from worker import launcher
 
     options = {"PERENNIAL_HOST": host, "PERENNIAL_PORT": port, "PERENNIAL_DATA_DIR": data_dir}
+    # The launcher starts API and worker as processes of their own, which inherit these.
     os.environ.update({name: str(value) for name, value in options.items() if value is not None})
     return launcher.main()
 
@@ -42,6 +43,7 @@ def worker() -> int:
     if not Settings().embedded:
         from worker.launcher import CELERY
 
+        # Celery takes the place of this process, so that signals reach it.
         os.execv(sys.executable, [sys.executable, *CELERY, "--loglevel", "INFO"])
     from worker import loop
 
@@ -58,6 +60,7 @@ def migrate() -> int:
     from core.store import open_store
 
     settings = Settings()
+    # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
         upgrade(db)
@@ -90,6 +93,7 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
 @click.argument("paths", nargs=-1, metavar="")
 def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> int:
     """Compare database and store; exit with 1 if something differs."""
+    # A path is a sign that a batch is to be checked, which is another command.
     if paths:
         batch = shlex.quote(paths[0])
         raise click.UsageError(
@@ -121,6 +125,7 @@ def doctor() -> int:
     return run_checks()
 
 
+# Not imported from the comparison, which would load PyTorch for every `--help`.
 ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 """Rows of the table of `compare-methods`."""
 
@@ -186,9 +191,8 @@ def compare_methods(
     command first prints an estimate of the time.
     """
     from tools.compare_methods.base import BASES
-    from tools.compare_methods.comparison import Options
+    from tools.compare_methods.comparison import Options, run_comparison
     from tools.compare_methods.errors import CannotCompare
-    from tools.compare_methods.program import run_comparison
     from tools.compare_methods.split import Sample
     from tools.service import NotReady
 
@@ -200,6 +204,7 @@ def compare_methods(
     epochs = choices.pop("epochs")
     rows = tuple(row for row in ROWS if row not in without)
     try:
+        # The remaining choices have the names of `Sample`'s fields.
         run_comparison(
             folder, Options(Sample(**choices), epochs, base, rows, _parse_fields(model)), json_file
         )
@@ -239,5 +244,5 @@ def _run_housekeeping(*arguments: str) -> int:
     return housekeeping.main(arguments)
 
 
-def _format_flags(**said: bool) -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name, is_said in said.items() if is_said]
+def _format_flags(**flags: bool) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, is_said in flags.items() if is_said]

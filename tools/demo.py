@@ -157,7 +157,9 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     folder.mkdir()
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
+            # Only the last part of the name: a zip may name paths outside of the folder.
             (folder / Path(name).name).write_bytes(archive.read(name))
+    # As files, because the model card's code reads files.
     images, expected_labels = _ten_digits(folder)
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
@@ -166,11 +168,13 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
         text=True,
         check=True,
     )
-    answers = json.loads(done.stdout)
-    right = sum(answer == label for answer, label in zip(answers, expected_labels, strict=True))
+    predictions = json.loads(done.stdout)
+    right = sum(
+        prediction == label for prediction, label in zip(predictions, expected_labels, strict=True)
+    )
     console.print(
         f"Loaded it with its own model card's code (torch and safetensors, no Perennial) and "
-        f"predicted 0 … 9 as {' '.join(answers)}: {right} of 10 right."
+        f"predicted 0 … 9 as {' '.join(predictions)}: {right} of 10 right."
     )
 
 

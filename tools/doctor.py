@@ -47,6 +47,7 @@ def _check_device(settings: Settings) -> str:
         OSError: it is not the device in PERENNIAL_DEVICE, or there is a driver but no usable GPU.
     """
     driver = driver_version()
+    # Without a driver or a request for a GPU there is nothing to check.
     if not is_check_needed(settings.device):
         why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
         return f"cpu, threads of a job: {settings.threads} ({why})"
@@ -88,6 +89,7 @@ def _check_base(settings: Settings) -> str:
 
 
 def _check_disk(settings: Settings) -> str:
+    # The data directory does not exist before the first start; its disk does.
     folder_on_disk = next(
         folder
         for folder in (settings.data_dir.absolute(), *settings.data_dir.absolute().parents)

@@ -42,21 +42,21 @@ def told_drift(drift: Drift) -> str:
     )
 
 
-def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
+def told_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
     """Return the final sentence.
 
     Args:
-        found: the differences.
+        drifts: the differences.
         objects: number of objects that the database names.
         is_verified: whether each of them was read.
     """
-    if found:
+    if drifts:
         kinds = ", ".join(
             f"{number} {COUNTED[kind]}"
-            for kind, number in Counter(one.kind for one in found).items()
+            for kind, number in Counter(one.kind for one in drifts).items()
         )
         return (
-            f"{format_count(len(found), 'difference')}, {sum(one.bytes for one in found):,} "
+            f"{format_count(len(drifts), 'difference')}, {sum(one.bytes for one in drifts):,} "
             f"bytes: {kinds}."
         )
     if not objects:

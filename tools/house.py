@@ -27,7 +27,7 @@ class Module:
 
     name: str
     path: str
-    lines: list[str]
+    source_lines: list[str]
     tree: ast.Module
 
 
@@ -77,6 +77,7 @@ def find_imports(checkout: list[Module]) -> set[Import]:
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
     """
+    # Imports from other packages are no edges of this graph.
     modules_by_name = {module.name: module for module in checkout}
     return {
         Import(module.name, target, for_types)
@@ -96,25 +97,31 @@ def _import_nodes(
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for inner in node.body:
                 yield from _import_nodes(ast.Module([inner], []), True)
+            # The else branch runs, so its imports are not for types.
             yield from _import_nodes(ast.Module(node.orelse, []), for_types)
         else:
             yield from _import_nodes(node, for_types)
 
 
 def _find_targets(
-    module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]
+    module: Module, node: ast.Import | ast.ImportFrom, modules_by_name: Mapping[str, Module]
 ) -> Iterator[str]:
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
+        yield from (alias.name for alias in node.names if alias.name in modules_by_name)
         return
     base = _resolve_base(module, node)
     for alias in node.names:
         whole = f"{base}.{alias.name}"
-        yield from (name for name in [whole if whole in known else base] if name in known)
+        yield from (
+            name
+            for name in [whole if whole in modules_by_name else base]
+            if name in modules_by_name
+        )
 
 
 def _resolve_base(module: Module, node: ast.ImportFrom) -> str:
     """Return the absolute name of the module between `from` and `import`."""
+    # A package is its own `.`: with `__init__` appended, it resolves like a module.
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
     within = package[: len(package) - node.level] if node.level else []
     return ".".join([*within, *filter(None, [node.module])])
@@ -129,13 +136,13 @@ def find_circles(edges: Iterable[Import]) -> list[list[str]]:
     for edge in edges:
         following.setdefault(edge.source, set()).add(edge.target)
     reached = {module: _find_reachable(module, following) for module in following}
-    found = {
-        frozenset(other for other in targets if module in reached.get(other, ()))
+    components = {
+        frozenset(candidate for candidate in targets if module in reached.get(candidate, ()))
         for module, targets in reached.items()
         if module in targets
     }
     return sorted(
-        (sorted(component) for component in found),
+        (sorted(component) for component in components),
         key=lambda component: (-len(component), component),
     )
 
@@ -158,7 +165,7 @@ def long_functions(module: Module) -> list[tuple[str, int]]:
         for node in ast.walk(module.tree)
         if isinstance(node, Function)
     ]
-    return [(name, lines) for name, lines in lengths if lines > FUNCTION_LINES]
+    return [(name, line_count) for name, line_count in lengths if line_count > FUNCTION_LINES]
 
 
 def _count_lines(node: Function) -> int:
@@ -214,13 +221,15 @@ def compute_figures(checkout: Path) -> dict[str, int]:
         "modules in these": sum(map(len, at_run)),
         "type-only imports": sum(len(type_only_imports(module)) for module in all_modules),
         f"files of more than {FILE_LINES} lines": sum(
-            len(module.lines) > FILE_LINES for module in all_modules
+            len(module.source_lines) > FILE_LINES for module in all_modules
         ),
         f"functions of more than {FUNCTION_LINES} lines": sum(
             len(long_functions(module)) for module in all_modules
         ),
         f"lines of more than {longest} characters": sum(
-            len(line) > longest for module in all_modules for line in module.lines
+            len(source_line) > longest
+            for module in all_modules
+            for source_line in module.source_lines
         ),
         "public names without a docstring": sum(
             len(find_undocumented(module)) for module in all_modules

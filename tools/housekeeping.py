@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _build_parser().parse_args(arguments)
     settings = Settings()
+    # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     try:
         if options.command == "backup":
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error.detail if isinstance(error, PerennialError) else error, file=sys.stderr)
         return 2
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        # A bug needs its traceback, an outage only a sentence.
         if isinstance(error, SQLAlchemyError) and not is_outage(error):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -102,6 +104,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
     if options.repair and drifts:
         blobs = Blobs(store, settings.make_folder("cache"))
         consistency.repair(db, store, blobs, settings, drifts)
+        # Compared again, since not everything can be repaired.
         remaining = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
             print(
@@ -138,28 +141,28 @@ def _describe_scrub(db: Database) -> str:
     )
 
 
-def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
+def _tell_removals(removals: Sequence[Removal], is_json: bool) -> None:
     """Print one line for each removal, then a sentence with the sums."""
     if is_json:
-        _print_json(found)
+        _print_json(removals)
         return
-    cells = [(one.reason, f"{one.bytes:,}", one.object) for one in found]
-    widths = [max((len(line[i]) for line in cells), default=0) for i in range(3)]
-    for line in cells:
+    cells = [(one.reason, f"{one.bytes:,}", one.object) for one in removals]
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
+    for row in cells:
         print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-    total = sum(one.bytes for one in found)
+    total = sum(one.bytes for one in removals)
     print(
-        f"{format_count(len(found), 'object')} would be removed, {total:,} bytes."
-        if found
+        f"{format_count(len(removals), 'object')} would be removed, {total:,} bytes."
+        if removals
         else "Nothing would be removed."
     )
 
 
-def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
+def _print_json(records: Sequence[Removal | consistency.Drift]) -> None:
     """Print one JSON object a line, and nothing else."""
-    for one in found:
+    for one in records:
         print(json.dumps(dataclasses.asdict(one)))
 
 
@@ -202,6 +205,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _parse_hours(text: str) -> float:
     hours = float(text)
+    # In this form, NaN is refused as well.
     if not hours >= 0:
         raise argparse.ArgumentTypeError("hours are 0 or more")
     return hours

@@ -57,6 +57,7 @@ def convert_state_dict(
             raise ValueError(f"{name} has no tensor {key}")
     tensors: dict[str, Tensor] = {}
     for key, entry in expected["tensors"].items():
+        # Old checkpoints lack the counters of BatchNorm, which start at zero.
         if key not in state and key in expected["optional"]:
             tensors[key] = torch.zeros(entry["shape"], dtype=_DTYPES[entry["dtype"]])
             continue
@@ -74,6 +75,7 @@ def convert_state_dict(
             )
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
+        # safetensors refuses tensors that share memory or are not contiguous.
         tensors[key] = (
             tensor.detach().to(_DTYPES[entry["dtype"]]).clone(memory_format=torch.contiguous_format)
         )
@@ -103,6 +105,7 @@ def _suggest_options(
     fitting = find_advice(
         cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
     )
+    # The files of torchvision have three channels; other advice would not help.
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     hyper: Mapping[str, Any] = fitting.architecture
@@ -120,6 +123,7 @@ def _read_state_dict(file: Path) -> object:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)  # noqa: TID251
     except Exception as error:
+        # PyTorch's refusal has no type of its own, only this text.
         if "weights only" not in str(error).lower():
             raise
         raise ValueError(
@@ -150,6 +154,7 @@ def main(arguments: list[str]) -> None:
     except Exception as error:
         # Any problem with the operator's file ends as one sentence on stderr.
         raise SystemExit(f"cannot import {chosen.file}: {error}") from error
+    # In OUT's folder, since a rename replaces OUT at once only on one disk.
     handle, temporary = tempfile.mkstemp(dir=chosen.out.parent, suffix=".part")
     os.close(handle)
     try:

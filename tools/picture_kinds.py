@@ -60,6 +60,7 @@ def make_noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels
     samples = np.random.default_rng(seed).integers(
         0, largest, (HEIGHT, WIDTH, channels), dtype, endpoint=True
     )
+    # Both ends of the range occur, inside the part that is compared, whatever was drawn.
     samples[0, 4], samples[0, 5] = 0, largest
     return samples
 
@@ -73,6 +74,7 @@ def make_smooth(channels: int = 3) -> Pixels:
 
 def in_8_bits(samples: Pixels) -> Pixels:
     """Return samples of 16 bits rounded to 8 bits."""
+    # 65535 / 255 is 257: both ends of the range stay ends.
     return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
 
 
@@ -116,6 +118,7 @@ def _build_curve(gamma: float | None) -> bytes:
     """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
+    # The curve of sRGB (IEC 61966-2-1) as a parametric curve of type 3.
     numbers = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
     return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_pack_fixed, numbers))
 
@@ -132,6 +135,7 @@ def _build_profile(
     }
     at, table, body = 128 + 4 + 12 * len(all_tags), b"", b""
     for name, value in all_tags.items():
+        # ICC aligns tags to four bytes.
         value += bytes(-len(value) % 4)
         table += name + struct.pack(">2I", at + len(body), len(value))
         body += value
@@ -205,6 +209,7 @@ def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
 
 PROFILE_P3, PROFILE_ADOBE = matrix_profile(P3, None), matrix_profile(ADOBE, 2.19921875)
 PROFILE_PROPHOTO, PROFILE_SRGB = matrix_profile(PROPHOTO, 1.8), matrix_profile(SRGB, None)
+# The head looks like a profile and what follows is garbage, as in a damaged file.
 BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
 
 
@@ -219,14 +224,14 @@ def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> b
     return out.getvalue()
 
 
-def build_exif(turn: int) -> bytes:
+def build_exif(orientation: int) -> bytes:
     """Return EXIF with an orientation."""
     exif_data = Image.Exif()
-    exif_data[0x0112] = turn
+    exif_data[0x0112] = orientation
     return exif_data.tobytes()
 
 
-def stored_as(upright: Pixels, turn: int) -> Pixels:
+def stored_as(upright: Pixels, orientation: int) -> Pixels:
     """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
@@ -238,7 +243,7 @@ def stored_as(upright: Pixels, turn: int) -> Pixels:
         7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
         8: lambda p: p.transpose(1, 0, 2)[:, ::-1],
     }
-    return np.ascontiguousarray(undo[turn](upright))
+    return np.ascontiguousarray(undo[orientation](upright))
 
 
 # Oracles.
@@ -273,6 +278,7 @@ def read_avif(data: bytes) -> Pixels:
     import imagecodecs
 
     pixels = imagecodecs.avif_decode(data)
+    # 10 bits become 16 by six more.
     pixels = in_8_bits(pixels * np.uint16(64)) if pixels.dtype == np.uint16 else pixels
     return over_white(pixels[..., :3], pixels[..., 3:]) if pixels.shape[-1] == 4 else pixels
 
@@ -283,6 +289,7 @@ def encode_tiff(samples: Pixels, **options: Any) -> bytes:
 
     out = io.BytesIO()
     tifffile.imwrite(out, samples, metadata=None, software=False, **options)
+    # JPEG is lossy, and does not return the samples that were written.
     if options.get("photometric") != "palette" and "jpeg" not in str(options.get("compression")):
         assert np.array_equal(tifffile.imread(io.BytesIO(out.getvalue())), samples), options
     return out.getvalue()
@@ -305,8 +312,10 @@ def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = 
     at = 8 + len(strip) + len(strip) % 2
     beyond = at + 2 + 12 * len(tags) + 4
     table, more = b"", b""
+    # TIFF requires ascending tags.
     for tag, (kind, values) in sorted(tags.items()):
         packed = struct.pack(f"{order}{len(values)}{codes[kind]}", *values)
+        # Up to four bytes stand in the entry itself; longer values stand elsewhere.
         if len(packed) > 4:
             field, more = (
                 struct.pack(f"{order}I", beyond + len(more)),
@@ -479,6 +488,7 @@ def make_tiffs() -> Iterator[Kind]:
         1,
     )
     multiplied = alpha.copy()
+    # Multiplied colours are never above their alpha.
     multiplied[..., :3] = alpha[..., :3].astype(int) * alpha[..., 3:] // 255
     yield Kind(
         "tiff multiplied alpha",
@@ -526,6 +536,7 @@ def make_tiffs() -> Iterator[Kind]:
                 to_rgb(255 - level),
             )
     index = make_noise(1, seed=9) & 1
+    # FillOrder 2: the lowest bit of each byte comes first.
     turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in in_bits(index, 1))
     yield Kind(
         "tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), to_rgb(index * 255)
@@ -537,11 +548,11 @@ def make_tiffs() -> Iterator[Kind]:
             encode_image(bilevel, "TIFF", compression=packing),
             to_rgb(index * 255),
         )
-    for turn in (3, 6, 7):
-        stored = stored_as(eight, turn)
+    for orientation in (3, 6, 7):
+        stored = stored_as(eight, orientation)
         yield Kind(
-            f"tiff turned {turn}",
-            encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, turn, True)]),
+            f"tiff turned {orientation}",
+            encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
             eight,
         )
     colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
@@ -704,6 +715,7 @@ def make_pngs() -> Iterator[Kind]:
         over_white(in_8_bits(wide_alpha[..., :1]), in_8_bits(wide_alpha[..., 1:2])),
         2,
     )
+    # Few colours, so that the clear one occurs.
     few = (eight >> 7) * 255
     absent = encode_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
@@ -734,6 +746,7 @@ def make_pngs() -> Iterator[Kind]:
         in_8_bits(np.where(is_clear, 65535, wide_few)),
         1,
     )
+    # Beyond Pillow's limit for texts, which would refuse a picture that is fine otherwise.
     long_text = zlib.compress(bytes(3 << 20), 9)
     yield Kind(
         "png with 3 MB of text",
@@ -783,6 +796,7 @@ def make_pngs() -> Iterator[Kind]:
         3,
         "formula",
     )
+    # Near black, gamma curves are too steep for the tolerance.
     bright = np.maximum(grey, 8)
     curve = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
     yield Kind(
@@ -799,9 +813,9 @@ def make_pngs() -> Iterator[Kind]:
         encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
         eight,
     )
-    for turn in (5, 8):
-        data = encode_image(stored_as(eight, turn), "PNG", exif=build_exif(turn))
-        yield Kind(f"png turned {turn}", data, eight)
+    for orientation in (5, 8):
+        data = encode_image(stored_as(eight, orientation), "PNG", exif=build_exif(orientation))
+        yield Kind(f"png turned {orientation}", data, eight)
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
     yield Kind(
         "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
@@ -836,12 +850,15 @@ def make_jpegs() -> Iterator[Kind]:
     yield make_kind("grey", encode_image(grey, "JPEG", quality=95))
     yield make_kind("progressive", encode_image(colours, "JPEG", quality=95, progressive=True))
     yield make_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
-    for turn in range(2, 9):
+    for orientation in range(2, 9):
         yield make_kind(
-            f"turned {turn}",
-            encode_image(stored_as(colours, turn), "JPEG", quality=95, exif=build_exif(turn)),
+            f"turned {orientation}",
+            encode_image(
+                stored_as(colours, orientation), "JPEG", quality=95, exif=build_exif(orientation)
+            ),
         )
     plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
+    # Many writers leave the mark out, and the picture is whole without it.
     without = plain.removesuffix(b"\xff\xd9")
     yield Kind("jpeg without its end mark", without, read_with_vips(plain), 2, "libvips")
     several = encode_image(colours, "JPEG", quality=95, progressive=True)
@@ -950,11 +967,15 @@ def make_others() -> Iterator[Kind]:
         over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
-    for turn in (6, 7):
+    for orientation in (6, 7):
         data = encode_image(
-            stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=build_exif(turn)
+            stored_as(eight, orientation),
+            "WEBP",
+            lossless=True,
+            exact=True,
+            exif=build_exif(orientation),
         )
-        yield Kind(f"webp turned {turn}", data, eight)
+        yield Kind(f"webp turned {orientation}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
     yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
     frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
@@ -1015,6 +1036,7 @@ def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
     yield Kind("bmp 1 bit", encode_image(bit, "BMP"), to_rgb((grey >> 7) * 255))
     rows = eight[..., ::-1].tobytes()
+    # A negative height means that rows go from top to bottom.
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
     top = b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + head + rows
     yield Kind("bmp from the top", top, eight)
@@ -1060,10 +1082,13 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     wide.save(out, quality=95)
     yield Kind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
     pillow_heif.register_heif_opener()
-    for turn in (3, 5, 6, 7):
-        data = encode_image(stored_as(large, turn), "HEIF", quality=95, exif=build_exif(turn))
+    for orientation in (3, 5, 6, 7):
+        data = encode_image(
+            stored_as(large, orientation), "HEIF", quality=95, exif=build_exif(orientation)
+        )
+        # HEIC is turned by boxes of the file, so the writer must have made one.
         assert b"irot" in data or b"imir" in data
-        yield Kind(f"heic turned {turn} by box and EXIF", data, large, 8)
+        yield Kind(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
     stored.info["exif"] = build_exif(3)
     yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
@@ -1107,11 +1132,15 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         ),
     ):
         yield Kind(name, data, read_avif(data), 3, "imagecodecs")
-    for turn in (3, 6, 7):
+    for orientation in (3, 6, 7):
         data = encode_image(
-            stored_as(colours, turn), "AVIF", quality=98, subsampling="4:4:4", exif=build_exif(turn)
+            stored_as(colours, orientation),
+            "AVIF",
+            quality=98,
+            subsampling="4:4:4",
+            exif=build_exif(orientation),
         )
-        yield Kind(f"avif turned {turn}", data, colours, 6)
+        yield Kind(f"avif turned {orientation}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
     yield Kind(
         "avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"
@@ -1157,6 +1186,7 @@ def main() -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
         def add_file(name: str, data: bytes) -> None:
+            # A fixed time, so that the same pictures give the same zip.
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
@@ -1173,6 +1203,7 @@ def main() -> None:
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
         add_file("expected.npy", packed.getvalue())
         add_file("kinds.json", json.dumps(entries, indent=1).encode())
+    # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := off_by_vips(kind))}
     print(

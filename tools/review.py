@@ -134,6 +134,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     """
     old = _expand_around(old, new)
     for key in ("architecture", "image", "scenario"):
+        # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
             raise ValueError(
                 f"the versions differ in {key}: {old.config[key]} and {new.config[key]}"
@@ -145,6 +146,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     end: dict[str, Tensor] = {}
     for name, tensor in new.tensors.items():
         owner, before = name.rpartition(".")[0], old.tensors.get(name)
+        # Counters have no points in between, and a missing head is no part of the line.
         if not tensor.is_floating_point() or (before is None and not name.startswith(BACKBONE)):
             continue
         if before is None:
@@ -224,6 +226,7 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
     path = Path(file)
     with path.open("rb") as opened:
         kind = detect_format(opened.read(SNIFF_BYTES), None)
+    # No share is held out: every image is measured on, unless the archive has a test part.
     done = ingest_archive(
         path,
         kind,
@@ -248,6 +251,7 @@ def measure_points(
     """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
     for k in range(STEPS + 1):
         share = k / STEPS
+        # Into the same network, so that 51 points need the memory of one.
         network.load_state_dict(on_the_line(start, end, share))
         right = [
             correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
@@ -300,6 +304,7 @@ def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
+        # Of equal means the first, which is nearest to the newer version.
         best = point if best is None or point.mean > best.mean else best
     assert best is not None
     print(

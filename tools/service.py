@@ -80,11 +80,13 @@ def running(
     settings = {
         **inherited,
         "PERENNIAL_DATA_DIR": str(data_dir),
+        # Never reachable from other machines, whatever this process inherited.
         "PERENNIAL_HOST": "127.0.0.1",
         "PERENNIAL_PORT": str(port),
         **(environment or {}),
     }
     with log.open("ab") as output:
+        # The log is appended to, and an error should show only this service's lines.
         old_bytes = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "worker.launcher"],
@@ -96,6 +98,7 @@ def running(
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_ready(url, process, log, old_bytes)
+        # The service writes its key before it is ready.
         key = (data_dir / "admin-key").read_text().strip()
         yield Service(url, key, data_dir, process, log)
     finally:
@@ -169,5 +172,6 @@ def _stop_process(process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
+            # A process that hangs must not outlive the block.
             process.kill()
             process.wait()

@@ -28,9 +28,11 @@ def build_table(part: int, parts: int) -> dict[str, Any]:
     for name in sorted(name for name in names if name.partition(".")[0] in architectures):
         pretrained_config = models.get_pretrained_cfg(name)
         _, height, width = pretrained_config.input_size
+        # The service's images are square.
         if height != width:
             refused[name] = f"its images are not square but {width} × {height}"
             continue
+        # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
             networks[key] = _probe_network(name, height)
@@ -51,17 +53,17 @@ def _probe_network(name: str, size: int) -> Probed | str:
         return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
-def _read_config(told: Any) -> dict[str, Any]:
+def _read_config(config: Any) -> dict[str, Any]:
     """Return timm's own data about some weights."""
     return {
-        "repository": told.hf_hub_id or "",
-        "licence": told.license or "",
-        "size": told.input_size[1],
-        "channels": told.input_size[0],
-        "mean": list(told.mean),
-        "std": list(told.std),
-        "interpolation": told.interpolation,
-        "crop": told.crop_pct,
+        "repository": config.hf_hub_id or "",
+        "licence": config.license or "",
+        "size": config.input_size[1],
+        "channels": config.input_size[0],
+        "mean": list(config.mean),
+        "std": list(config.std),
+        "interpolation": config.interpolation,
+        "crop": config.crop_pct,
     }
 
 

@@ -93,6 +93,7 @@ def find_faults() -> Iterator[str]:
                     f"{digest}."
                 )
     for folder in FOLDERS:
+        # Also files on no list are reported: their origin and licence would be unknown.
         for path in sorted(set(folder.rglob("*")) - listed):
             if path.is_file():
                 yield f"{path.relative_to(ROOT)} is on no list."
@@ -119,9 +120,11 @@ def unpack_package(package: Package, tarball: Path) -> None:
     Raises:
         Differs: a file is missing or does not have the bytes in the list.
     """
+    # Before it is opened, so that tarfile reads only expected bytes.
     _require_digest(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():
+            # npm packs all files below `package/`.
             member = archive.extractfile(f"package/{path}")
             if member is None:
                 raise Differs(f"{package.tarball} has no file {path}.")
@@ -132,9 +135,11 @@ def unpack_package(package: Package, tarball: Path) -> None:
             target.write_bytes(text)
 
 
-def _require_digest(what: str, found: bytes, digest: str) -> None:
-    if _hash_content(found) != digest:
-        raise Differs(f"{what} has the sha256 {_hash_content(found)}, and the list says {digest}.")
+def _require_digest(what: str, content: bytes, digest: str) -> None:
+    if _hash_content(content) != digest:
+        raise Differs(
+            f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."
+        )
 
 
 def _hash_content(content: bytes) -> str:

@@ -65,11 +65,14 @@ class Meter:
             raise BadAnswer(
                 f"The service's answer has more than {self._most:,} bytes; the rest was not read."
             )
+        # Small bodies of repeated text compress far better without being hostile.
         if self._bytes > FREE_BYTES and self._bytes > MAX_RATIO * packed:
             raise BadAnswer(
                 f"The service's answer unpacks to more than {MAX_RATIO} times its size; the rest "
                 f"was not read."
             )
+        # A total rate, because single bytes sent again and again would reset any timeout of
+        # silence.
         if time.monotonic() - self._began > self._patience_s + self._bytes / SLOWEST_BYTES_S:
             raise BadAnswer(f"The service's answer comes too slowly: {self._bytes:,} bytes so far.")
 

@@ -30,6 +30,7 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
         if bars is None:
             yield None
             return
+        # The total is not known before the first call.
         row = bars.add_task(one_line(title), total=None)
         yield lambda done, total: bars.update(row, completed=done, total=total)
 
@@ -168,6 +169,7 @@ def _of_base(job: Job) -> str:
 
 
 def _is_notebook() -> bool:
+    # In a notebook, IPython is loaded already; elsewhere it is not worth importing.
     if "IPython" not in sys.modules:
         return False
     from perennial.notebook import is_notebook

@@ -42,6 +42,7 @@ class Connection:
     profile: str
 
     def __post_init__(self) -> None:
+        # Such a key cannot be a header: the request would fail with an error that names no remedy.
         if self.key and not (self.key.isascii() and self.key.isprintable()):
             where = "The argument `api_key`" if self.source == "argument" else self.source
             raise NoKey(
@@ -84,6 +85,7 @@ def find_connection(
     # Send a profile's key only to the profile's own service.
     if stored.get("key") and address == stored.get("url"):
         return replace(without_key, key=_stored_key(stored["key"], name), source=f"profile {name}")
+    # Only for this machine: the file's key opens the service that wrote it, and no other.
     if is_local(address) and LOCAL_KEY.is_file():
         return replace(without_key, key=LOCAL_KEY.read_text().strip(), source=str(LOCAL_KEY))
     return without_key
@@ -185,7 +187,9 @@ def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
     for name, table in tables.items():
         toml_lines.append(f"[{_quote_toml(name)}]")
         toml_lines += [f"{key} = {_quote_toml(value)}" for key, value in table.items()] + [""]
+    # A process writes a file of its own and renames it, so that no reader meets half a file.
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    # Created with its mode: a later chmod would leave a moment in which others can read keys.
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
         opened.write("\n".join(toml_lines))
     fresh.replace(file)

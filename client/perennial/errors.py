@@ -120,9 +120,11 @@ class APIError(PerennialError):
         detail = str(
             problem.get("detail") or problem.get("title") or f"The service answered {status}."
         )
+        # Cut before it is cleaned, so that a huge text costs little.
         self.detail = one_line(detail[:MAX_DETAIL_CHARS])
         field_errors = problem.get("errors")
         fields = field_errors if isinstance(field_errors, list) else []
+        # A response is trusted no further than its types: anything but objects is dropped.
         self.errors: list[dict[str, str]] = [one for one in fields if isinstance(one, dict)]
         self.request_id = request_id
         self.retry_after_s = retry_after_s
@@ -135,11 +137,11 @@ class APIError(PerennialError):
 
     def __str__(self) -> str:
         shown_errors = self.errors[:MAX_ERRORS]
-        lines = [
+        error_lines = [
             one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
             for one in shown_errors
         ]
-        return "\n".join([self.detail, *(f"  {line}" for line in lines)])
+        return "\n".join([self.detail, *(f"  {error_line}" for error_line in error_lines)])
 
 
 class Invalid(APIError):
@@ -254,6 +256,7 @@ def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str
     HTML pages are not repeated in it.
     """
     text = body[:200].decode("utf-8", "replace").strip()
+    # A proxy's page is long, says nothing to a person, and may hold anything.
     if "html" in headers.get("content-type", "").lower() or text.startswith("<"):
         return (
             f"A web page came in place of an answer (status {status}). Is the address that of a "
@@ -271,6 +274,7 @@ def seconds_of(text: str | None) -> float | None:
         seconds = float(text)
         return None if math.isnan(seconds) else max(0.0, seconds)
     except ValueError:
+        # Dates are rare in Retry-After, and these modules take a moment to import.
         import datetime
         from email.utils import parsedate_to_datetime
 

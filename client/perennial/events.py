@@ -37,11 +37,13 @@ class Lines:
         """Yield the lines completed by these bytes, without line ends. Raises BadAnswer if too
         long.
         """
+        # Incremental: a chunk may end within a character as well as within a line.
         text = self._rest + self._decoder.decode(chunk)
-        *lines, self._rest = text.split("\n")
+        *complete_lines, self._rest = text.split("\n")
+        # A hostile service could send a line without end.
         if len(self._rest) > MAX_EVENT_CHARS:
             raise BadAnswer(_TOO_LARGE)
-        yield from (line.removesuffix("\r") for line in lines)
+        yield from (complete_line.removesuffix("\r") for complete_line in complete_lines)
 
 
 class Parser:
@@ -73,5 +75,6 @@ class Parser:
             return None
 
     def _parse_id(self) -> int | None:
+        # int() would accept signs, blanks and other digits, and take long for very many.
         is_number = self._id.isascii() and self._id.isdecimal() and len(self._id) <= MAX_ID_DIGITS
         return int(self._id) if is_number else None

@@ -49,6 +49,7 @@ def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
     """
     pandas = import_optional("pandas", "A DataFrame", "pandas")
     rows = [_flatten_item(item.to_dict() if isinstance(item, Shape) else item) for item in items]
+    # An empty list has its columns too, so that code that selects one does not fail.
     if not rows and dataclasses.is_dataclass(kind):
         return pandas.DataFrame(
             columns=[field.name for field in dataclasses.fields(kind) if field.name != "extra"]

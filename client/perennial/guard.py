@@ -33,6 +33,8 @@ def safe_filename(text: object) -> str:
         BadAnswer: the name is unsafe.
     """
     name = text if isinstance(text, str) else ""
+    # Leading dots and hyphens would hide a file or make it an option; Windows drops trailing dots
+    # and blanks.
     is_safe = (
         _NAME.fullmatch(name) is not None
         and escape_controls(name) == name
@@ -57,6 +59,7 @@ def shell_word(text: object) -> str:
             be printed.
     """
     word = str(text)
+    # Quoting does not help here: a quoted hyphen still begins an option.
     if not word or word.startswith("-") or one_line(word) != word:
         raise BadAnswer(f"The service names something {quote_value(text)}, which is no name or id.")
     return shlex.quote(word)
@@ -72,6 +75,7 @@ def api_path(*parts: str | int) -> str:
         text = str(part)
         if text in ("", ".", "..") or len(text) > MAX_ECHOED_CHARS or _has_surrogates(text):
             raise BadAnswer(f"{quote_value(part)} is no name or id of the service.")
+    # safe='': by default, quote keeps slashes, and a name could lead to another path.
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
@@ -90,6 +94,7 @@ def same_origin(location: str, base_url: str, below: str) -> str:
         is_here = not parts.netloc or (parts.scheme, parts.netloc) == (base.scheme, base.netloc)
     except ValueError:  # unbalanced brackets
         is_here = False
+    # The base URL may have a path of its own, as behind a proxy; the result must not repeat it.
     if is_here and location.startswith(base_url):
         location = location[len(base_url) :]
         parts = urlsplit(location)
@@ -108,6 +113,7 @@ def whole_number(value: object, name: str) -> int:
     Raises:
         BadAnswer: it is not an integer, or is negative.
     """
+    # In Python, True is an int.
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise BadAnswer(
             f"The service says {quote_value(value)} where the {name} should be a whole number."

@@ -56,21 +56,22 @@ def describe_comparison(comparison: Comparison) -> str:
     figures = []
     for image, content in zip(comparison.images, comparison.pictures, strict=True):
         source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-        lines = [
+        caption_lines = [
             f"<b>{_escape_text(image.label)}</b>",
             f"{a}: {_format_prediction(image.a.label, image.a.probability)}",
             f"{b}: {_format_prediction(image.b.label, image.b.probability)}",
         ]
-        shown = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
-        figures.append(f'<div style="{_FIGURE}">{shown}{"<br>".join(lines)}</div>')
+        picture_html = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
+        figures.append(f'<div style="{_FIGURE}">{picture_html}{"<br>".join(caption_lines)}</div>')
     return f'<div style="{_BOX}">{_render_compare(comparison.compare)}<div>{"".join(figures)}</div></div>'
 
 
 def is_notebook() -> bool:
     """Return True in the kernel of a notebook, which shows HTML."""
-    shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return getattr(found, "kernel", None) is not None
+    ipython = sys.modules.get("IPython")
+    # IPython may be imported without a notebook, as in its own shell; only a kernel shows HTML.
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 class LiveHtml:
@@ -132,8 +133,8 @@ def _render_attention(entry: Attention, model: str) -> str:
         f"<li><code>{_escape_text(format_command(action, model))}</code></li>"
         for action in entry.actions
     ]
-    said = f'<span style="color:{_WAITS}">●</span> {_escape_text(by_commands(entry.detail))}'
-    return f"<div>{said}<ul>{''.join(commands)}</ul></div>"
+    detail_html = f'<span style="color:{_WAITS}">●</span> {_escape_text(by_commands(entry.detail))}'
+    return f"<div>{detail_html}<ul>{''.join(commands)}</ul></div>"
 
 
 def _render_version(version: Version) -> str:
@@ -210,13 +211,14 @@ def _render_compare(compare: Compare) -> str:
         for one in compare.classes[:MOST_ROWS]
     ]
     more = compare.classes_total - len(classes)
-    rest = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
+    further_classes = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
     left = "".join(
         f'<div style="{_QUIET}">{_escape_text(one.detail)}</div>'
         for one in compare.left_out[:MOST_ROWS]
     )
     table = (
-        _render_table(("class", "images", f"only {a} right", f"only {b} right"), classes) + rest
+        _render_table(("class", "images", f"only {a} right", f"only {b} right"), classes)
+        + further_classes
         if classes
         else ""
     )
@@ -230,6 +232,7 @@ def _render_metrics(metrics: Metrics) -> str:
         for column in columns
     )
     rows = []
+    # The last rows and columns: the newest versions and tasks.
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
         cells_html = (
             "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
@@ -251,8 +254,9 @@ def _render_cell(accuracy: float | None) -> str:
 def _escape_text(value: object) -> str:
     """Escape a value as one line of text, valid between tags and in attributes; long ones are
     cut."""
-    line = one_line(str(value)[:MOST_CHARS])
-    return html.escape(line if len(str(value)) <= MOST_CHARS else f"{line}…", quote=True)
+    # Cut before it is escaped, so that no entity is cut in two.
+    text = one_line(str(value)[:MOST_CHARS])
+    return html.escape(text if len(str(value)) <= MOST_CHARS else f"{text}…", quote=True)
 
 
 def _format_bytes(size: int) -> str:
@@ -298,13 +302,13 @@ def _render_bar(share: float, color: str) -> str:
 
 def _render_pairs(rows: Iterable[tuple[str, str]]) -> str:
     """Return an HTML table of names and values, without empty values."""
-    lines = [
+    row_texts = [
         f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
         f'style="{_CELL}">{_escape_text(value)}</td></tr>'
         for name, value in rows
         if value
     ]
-    return f'<table style="{_TABLE}">{"".join(lines)}</table>' if lines else ""
+    return f'<table style="{_TABLE}">{"".join(row_texts)}</table>' if row_texts else ""
 
 
 def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

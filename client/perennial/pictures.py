@@ -33,6 +33,7 @@ def read_parts(images: Images) -> list[Part] | None:
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
     items = list(candidates)
     files = [_is_file(item) for item in items]
+    # Nothing is a file: numbers, which travel as JSON. An empty sequence is an empty form.
     if not any(files):
         return None if items else []
     if not all(files):
@@ -65,6 +66,7 @@ def _is_picture(image: Any) -> bool:
 
 def _read_image(image: Any, number: int) -> tuple[str, bytes]:
     """Return the name that the prediction will have, and the bytes of a file."""
+    # The name labels the prediction, so that a person can tell the images apart.
     unnamed = f"image-{number}"
     if isinstance(image, bytes):
         return unnamed, image

@@ -58,6 +58,7 @@ class Retries:
         retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
         if retry_after_s is not None and retry_after_s > self.patience_s:
             return None
+        # Jitter also after Retry-After, since all refused clients got the same one.
         jitter = random.uniform(0, min(self.longest_s, self.first_s * 2 ** (attempt - 1)))
         return jitter if retry_after_s is None else retry_after_s + jitter
 
@@ -74,6 +75,7 @@ def _may_repeat(error: PerennialError, is_replayable: bool) -> bool:
         return is_replayable or not error.is_sent
     if not isinstance(error, APIError) or error.code in LASTING:
         return False
+    # Any other conflict describes a state that a repetition would meet again.
     if error.status == 409:
         return error.code == "idempotency-in-flight"
     return error.status in ALWAYS or (is_replayable and error.status in IF_REPLAYABLE)

@@ -138,6 +138,7 @@ def _scalar_types(kind: Any) -> tuple[type, ...]:
 
 def _is_a(kind: type, value: Any) -> bool:
     if kind is float:
+        # `type` and not isinstance, because True is an int. Infinities cannot be written as JSON.
         return type(value) is int or (type(value) is float and math.isfinite(value))
     if kind is int:
         return type(value) is int and -_LARGEST <= value < _LARGEST
@@ -169,6 +170,7 @@ def _of_union(kinds: tuple[Any, ...]) -> Read:
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
     def read_union(value: Any) -> Any:
+        # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
             return _get_reader(max(shapes, key=lambda kind: _rank_fit(kind, value)))(value)
         read_typed = by_type.get(type(value))

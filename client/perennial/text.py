@@ -17,7 +17,7 @@ _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 def escape_controls(text: str) -> str:
     r"""Return the text with controls written out, such as `\x1b`; line ends and tabs stay."""
     if text.isascii():
-        return _ASCII_CONTROL.sub(lambda found: _written_out(found[0]), text)
+        return _ASCII_CONTROL.sub(lambda match: _written_out(match[0]), text)
     return "".join(
         one if one in _PLAIN or not _is_hidden(one) else _written_out(one) for one in text
     )

@@ -142,9 +142,8 @@ class PackedSource:
 def _translate_errors() -> Iterator[None]:
     try:
         yield
-    except (
-        ValueError
-    ) as error:  # The message is a sentence for a person: a file changed, or cannot be read.
+    # The message is a sentence for a person: a file has changed, or cannot be read.
+    except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
@@ -169,6 +168,7 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
         return BytesSource(batch, _encode_options(options))
     if isinstance(batch, Mapping):
         return _pack_source(batch, options)
+    # Imported here, because bytes are sent without `perennial.pack`, which takes a moment.
     from perennial.pack.remote.address import is_address
 
     if not isinstance(batch, (str, os.PathLike)):
@@ -273,6 +273,7 @@ class UploadMemory:
     def __init__(self, url: str, model: str, batch: str) -> None:
         import platformdirs
 
+        # Hashed, because URL, model and path may hold anything, and a file name may not.
         name = hashlib.sha256(json.dumps([url, model, batch]).encode()).hexdigest()
         self._file = (
             platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
@@ -281,6 +282,7 @@ class UploadMemory:
     def load(self) -> str | None:
         """Return the upload's path that an earlier run stored, or None."""
         try:
+            # The caller checks the location, since another program may have written the file.
             return str(json.loads(self._file.read_text())["location"])
         except (OSError, ValueError, TypeError, KeyError):
             return None

@@ -57,10 +57,12 @@ def verify(
         raise NotVerified(
             "The headers webhook-id, webhook-timestamp and webhook-signature are not there."
         ) from None
+    # Both directions: a time in the future would stay valid for longer.
     if abs(time.time() - at) > tolerance_s:
         raise NotVerified(
             f"The request was signed {time.time() - at:.0f} s ago by this machine's clock."
         )
+    # The digest is of the raw bytes: parsed and written again, the JSON would differ.
     signed = hmac.digest(_decode_secret(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
     expected_signature = f"v1,{base64.b64encode(signed).decode()}"
     # Compare every signature, in a list rather than a generator, so that the time reveals no match.

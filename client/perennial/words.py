@@ -101,12 +101,14 @@ def describe_held(model: Model, version: Version, entry: Attention | None, job: 
         if model.on_held == "stop"
         else "go on without it. You can choose one of"
     )
-    rest = (
+    next_steps = (
         [f"Later batches {waits}:", *_format_actions(model.name, entry)]
         if entry and entry.actions
         else _suggest_retry(job)
     )
-    return "\n".join([first, *(f"  {reason}" for reason in describe_failures(version)), *rest])
+    return "\n".join(
+        [first, *(f"  {reason}" for reason in describe_failures(version)), *next_steps]
+    )
 
 
 def _suggest_retry(job: str) -> list[str]:
@@ -211,6 +213,7 @@ def by_commands(text: str) -> str:
 
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
+    # Cleaned first, because parts of it become commands that a person copies.
     text = as_options(one_line(text).replace(*ATTENTION))
     text = _BACK.sub(_take_back, text)
     for pattern, typed in SAID:
@@ -222,14 +225,15 @@ def by_commands(text: str) -> str:
 
     text = replace_steps(text, render_command)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
+    # Last, because the steps before it write the command that is moved.
     return _LAST_CREATE.sub(r"\n  \1", text)
 
 
-def _take_back(found: re.Match[str]) -> str:
+def _take_back(match: re.Match[str]) -> str:
     try:
-        return f"`perennial models rebase {shell_word(unquote(found['model']))} --back` puts"
+        return f"`perennial models rebase {shell_word(unquote(match['model']))} --back` puts"
     except BadAnswer:
-        return found[0]
+        return match[0]
 
 
 def _find_command(step: Step, model: str | None) -> str | None:
@@ -239,25 +243,27 @@ def _find_command(step: Step, model: str | None) -> str | None:
         return None
 
 
-def left_out(found: BatchReport) -> list[str]:
+def left_out(report: BatchReport) -> list[str]:
     """Return sentences about the files and entries of a batch that could not be used, one for each
     kind."""
-    if not found.rejected_count:
-        return bad_entries_of(found)
-    examples = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
-    more = ", …" if found.rejected_count > 3 else ""
-    files = "1 file" if found.rejected_count == 1 else f"{found.rejected_count:,} files"
-    return [f"{files} could not be used: {examples}{more}", *bad_entries_of(found)]
+    if not report.rejected_count:
+        return bad_entries_of(report)
+    examples = "; ".join(f"{one.path} ({one.reason})" for one in (report.rejected or [])[:3])
+    more = ", …" if report.rejected_count > 3 else ""
+    files = "1 file" if report.rejected_count == 1 else f"{report.rejected_count:,} files"
+    return [f"{files} could not be used: {examples}{more}", *bad_entries_of(report)]
 
 
-def bad_entries_of(found: BatchReport) -> list[str]:
+def bad_entries_of(report: BatchReport) -> list[str]:
     """Return a sentence about the entries of a batch's label table that were left out, if there are
     any."""
-    if not found.bad_entries_count:
+    if not report.bad_entries_count:
         return []
-    examples = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
-    more = "; …" if found.bad_entries_count > 3 else ""
-    entries = "1 entry" if found.bad_entries_count == 1 else f"{found.bad_entries_count:,} entries"
+    examples = "; ".join(f"{one.where}: {one.reason}" for one in (report.bad_entries or [])[:3])
+    more = "; …" if report.bad_entries_count > 3 else ""
+    entries = (
+        "1 entry" if report.bad_entries_count == 1 else f"{report.bad_entries_count:,} entries"
+    )
     return [f"{entries} of the label table left out: {examples}{more}"]
 
 

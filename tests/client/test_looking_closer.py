@@ -426,7 +426,7 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
     tmp_path: Path, place: str | None, file: str
 ) -> None:
-    from perennial.cli.places import file_at
+    from perennial.cli.download import file_at
 
     (tmp_path / "there").mkdir()
     assert file_at(place, "birds-1.zip") == Path(file)

@@ -88,6 +88,7 @@ def _load_imagenet(scratch: Path) -> Base:
         raise _build_error(problem)
     file = scratch / "base.safetensors"
     try:
+        # timm is loaded in a separate process, so that this one need not import it.
         done = helper_process.run_module(
             "core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )

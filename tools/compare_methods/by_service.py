@@ -43,6 +43,7 @@ def learn_by_service(
         }
         begun = time.perf_counter()
         job = client.submit(model, batch, name=f"batch-{number}").wait(JOB_TIMEOUT_S, check=False)
+        # Overwritten by every batch: the table shows the time of the last one.
         seconds = time.perf_counter() - begun
         if job.version is None:
             reason = job.error.detail if job.error else f"its job is {job.state}."

@@ -1,6 +1,12 @@
-"""A comparison from a folder to its table: read, split, decode, estimate, then run each row."""
+"""A comparison from a folder to its table: read, split, decode, estimate, then run each row.
 
+`run_comparison` is the body of the command; `compare_methods` is the comparison itself.
+"""
+
+import json
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +20,7 @@ import torch
 
 from core import imagenet_base
 from perennial import Perennial
+from perennial.cli.output import print_notice, print_table
 from tools import service
 from tools.compare_methods.base import Base, load_base
 from tools.compare_methods.by_service import ROW, learn_by_service
@@ -23,7 +30,7 @@ from tools.compare_methods.folder import Photos, open_folder
 from tools.compare_methods.outcome import Outcome
 from tools.compare_methods.pixels import Data, decode_split
 from tools.compare_methods.split import Sample, split_images
-from tools.compare_methods.table import WORDS, row_document
+from tools.compare_methods.table import COLUMNS, WORDS, row_document, table_rows
 from tools.compare_methods.today import Today
 from tools.compare_methods.training import time_features, time_training
 
@@ -76,7 +83,38 @@ def serve_embedded() -> Iterator[Perennial]:
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
+    # A container may have fewer cores than its machine.
     return len(os.sched_getaffinity(0))
+
+
+def run_comparison(folder: Path, options: Options, json_file: Path | None) -> None:
+    """Print the table, and write all figures to a file if one is named.
+
+    Progress is printed on standard error.
+
+    Raises:
+        CannotCompare: see `compare_methods`.
+    """
+    torch.set_num_threads(count_cores())
+    with _unwind_on_sigterm():
+        comparison = compare_methods(folder, options, print_notice)
+    print_table(COLUMNS, table_rows(comparison.outcomes), "No row was asked for.")
+    for outcome in comparison.outcomes:
+        for note in outcome.notes:
+            print_notice(f"{outcome.row}: {note}")
+    print_notice(f"Measured in {comparison.document['seconds']:.0f} s.")
+    if json_file is not None:
+        json_file.write_text(json.dumps(comparison.document, ensure_ascii=False, indent=2) + "\n")
+
+
+@contextmanager
+def _unwind_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind a block as Ctrl-C does, so that the service started in it ends, too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def compare_methods(
@@ -95,6 +133,7 @@ def compare_methods(
             to do.
     """
     begun = time.perf_counter()
+    # First, so that a missing library is reported before minutes of decoding.
     _require_libraries(options.rows)
     photos = open_folder(folder)
     split = split_images(photos.rows, options.sample)
@@ -179,7 +218,9 @@ def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     network, images = base.build_network(0), data.images_of(slice(None))
     features = time_features(network, base.build_inputs(), images)
     training = 0.0
+    # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
+        # Any head will do, since only the seconds count.
         network.grow(1, data.classes, "zero", torch.Generator())
         training = time_training(network, base.build_inputs(), images)
     return Rates(data.decode_s, features, training)

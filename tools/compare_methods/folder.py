@@ -49,6 +49,7 @@ def open_folder(folder: Path) -> Photos:
                 "each class: unpack the archive and name its folder."
             )
         images = KINDS[kind](folder)
+        # Removes images that cannot be read, so that they are not drawn into the split.
         images.collect_sizes()
         require_valid(images.rows, images.origin)
     except LeavesFolder as error:

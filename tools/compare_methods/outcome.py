@@ -35,17 +35,20 @@ class Outcome:
     def worst_class(self) -> tuple[str, float]:
         """The class with the smallest share of correct answers, and that share."""
         shares = {name: right / total for name, (right, total) in self.per_class.items()}
+        # By name among equal shares, so that equal figures name the same class.
         name = min(shares, key=lambda label: (shares[label], label))
         return name, shares[name]
 
 
-def count_right(classes: list[str], answers: Labels, labels: Labels) -> dict[str, tuple[int, int]]:
-    """Count correct answers and images by class.
+def count_right(
+    classes: list[str], predicted_labels: Labels, labels: Labels
+) -> dict[str, tuple[int, int]]:
+    """Count correct predictions and images by class.
 
     Args:
         classes: names of the classes.
-        answers, labels: int64 [N], indices of `classes`.
+        predicted_labels, labels: int64 [N], indices of `classes`.
     """
-    right = np.bincount(labels[answers == labels], minlength=len(classes)).tolist()
+    right = np.bincount(labels[predicted_labels == labels], minlength=len(classes)).tolist()
     total = np.bincount(labels, minlength=len(classes)).tolist()
     return dict(zip(classes, zip(right, total, strict=True), strict=True))

@@ -123,6 +123,7 @@ class _Decoder:
     ) -> None:
         self._photos, self._base = photos, base
         self._skipped, self._progress = skipped, progress
+        # The service's own limit, so that all rows leave out the same images.
         self._max_pixels = Settings().max_image_pixels
         self._done = 0
 
@@ -142,6 +143,7 @@ class _Decoder:
                     pixels[len(numbers)] = image
                     labels.append(label)
                     numbers.append(number)
+        # The file has room for skipped images as well; the rows at its end stay empty.
         return Part(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
 
     def _decode_image(self, number: int) -> Pixels | None:

@@ -69,11 +69,13 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     """
     pools: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number, row in enumerate(rows):
+        # False is index 0, learned images; True is index 1, held-out ones.
         pools[row.label][row.part == "test"].append(number)
     _require_classes(sorted(pools), sample.batches)
     counts = {label: len(learned) + len(held_out) for label, (learned, held_out) in pools.items()}
     _require_images(counts)
     draw = random.Random(sample.seed)
+    # Sorted before it is drawn: a seed decides only over a fixed order.
     batches = tuple(_deal_classes(draw.sample(sorted(pools), len(pools)), sample.batches))
     limits = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
     drawn = {label: _draw_images(*pools[label], *limits, draw) for label in sorted(pools)}

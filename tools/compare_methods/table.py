@@ -23,8 +23,10 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 def render_markdown(outcomes: Sequence[Outcome]) -> str:
     """Return the table as Markdown."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in table_rows(outcomes))])
+    header_lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
+    return "\n".join(
+        [*header_lines, *(f"| {' | '.join(cells)} |" for cells in table_rows(outcomes))]
+    )
 
 
 def row_document(outcome: Outcome) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Today:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+        # Shrinkage, because few images give a singular covariance of many features.
         return self._fit_classifier(
             "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         )
@@ -104,8 +105,8 @@ class Today:
         classifier.fit(features, self.data.learned.labels)
         fit = time.perf_counter() - begun
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
-        answers = np.asarray(classifier.predict(self._held_out_features), np.int64)
-        right = count_right(self.data.classes, answers, self.data.held_out.labels)
+        predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
+        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
         return Outcome(row, right, self._decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
@@ -114,6 +115,7 @@ class Today:
         network, count = self._new_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
+            # Batch by batch, because the seconds of the last one count.
             images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
             features[images.rows] = extract_features(
@@ -144,7 +146,11 @@ class Today:
     def _decoding_seconds(self, batches: slice) -> float:
         return self.data.decode_s * len(self.data.images_of(batches))
 
-    def _measure_outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
-        answers = predict_labels(network, self.base.build_inputs(), self.data.held_out_images)
-        right = count_right(self.data.classes, answers, self.data.held_out.labels)
-        return Outcome(row, right, seconds, kept)
+    def _measure_outcome(
+        self, row: str, network: Network, seconds: float, images_kept: int
+    ) -> Outcome:
+        predicted_labels = predict_labels(
+            network, self.base.build_inputs(), self.data.held_out_images
+        )
+        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
+        return Outcome(row, right, seconds, images_kept)

@@ -63,6 +63,7 @@ class Trainer:
         down, right = torch.randint(0, 2 * pad + 1, (2,), generator=self._generator).tolist()
         padded = functional.pad(x, (pad, pad, pad, pad), mode="replicate")
         shifted = padded[..., down : down + side, right : right + side]
+        # A slice is not contiguous, and networks with convolutions are in channels_last.
         return shifted.contiguous(memory_format=torch.channels_last)
 
 
@@ -76,6 +77,7 @@ def train_network(network: Network, inputs: Inputs, images: Images, epochs: int,
     trainer = Trainer(network, inputs, epochs, batches_of(len(images)), seed)
     for _ in range(epochs):
         for index in trainer.draw_batches(len(images)):
+            # In the order of the file: its rows are mapped into memory and read from disk.
             trainer.step(*images.take(np.sort(index.numpy())))
 
 

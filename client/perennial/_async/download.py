@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +32,22 @@ LONGEST_MAKING_S = 6 * 3600.0
 SILENCE_S = 60.0
 
 
+@dataclass(frozen=True)
+class _RemoteFile:
+    """A file of the service as the response to HEAD announced it.
+
+    Attributes:
+        path, params: URL path and query.
+        etag: names the bytes; empty: a part file cannot be resumed.
+        size: number of bytes.
+    """
+
+    path: str
+    params: Mapping[str, Any] | None
+    etag: str
+    size: int
+
+
 async def fetch_file(
     http: AsyncHttp,
     path: str,
@@ -52,6 +69,7 @@ async def fetch_file(
         BadAnswer: the file is larger than allowed or announced, or arrives too slowly.
         APIError, ServiceUnreachable, OSError: the request or writing the file failed.
     """
+    # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
         header_number(head.get("Content-Length"), "Content-Length"),
@@ -63,14 +81,16 @@ async def fetch_file(
             f"(max_bytes)."
         )
     expected_digest = digest_in(head.get("ETag"))
-    etag = head["ETag"] if expected_digest is not None else ""
+    source = _RemoteFile(path, params, head["ETag"] if expected_digest is not None else "", size)
+    # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
+    # Without a digest, nothing shows that an older part file has bytes of the same file.
     await in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
         size_before = _file_size(part)
         try:
-            await _fetch_rest(http, path, params, part, etag, size, progress)
+            await _fetch_rest(http, source, part, progress)
             break
         except PerennialError as error:
             # Progress resets the count, so that a long download survives many interruptions.
@@ -79,12 +99,14 @@ async def fetch_file(
             if pause is None:
                 raise
             await sleep(pause)
+    # The whole file is read again, because an earlier run may have written its beginning.
     digest = (await in_thread(lambda: hash_file(part))).hexdigest()
     if expected_digest is not None and digest != expected_digest:
         await in_thread(part.unlink)
         raise DigestMismatch(
             f"{path}: {digest} came, {expected_digest} was announced. Nothing was kept: try again."
         )
+    # Renamed last, so that `to` is complete or absent.
     await in_thread(lambda: part.replace(to))
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
@@ -105,6 +127,8 @@ async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any
         if head.status_code != NOT_READY:
             return head
         asked_s = seconds_of(head.headers.get("Retry-After")) or USUAL_PAUSE_S
+        # Bounded on both sides, whatever the service asks for: no busy loop, and no silence of
+        # hours.
         pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
         waited_s += pause_s
         await sleep(pause_s)
@@ -114,34 +138,34 @@ async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any
 
 
 async def _fetch_rest(
-    http: AsyncHttp,
-    path: str,
-    params: Mapping[str, Any] | None,
-    part: Path,
-    etag: str,
-    size: int,
-    progress: Progress | None,
+    http: AsyncHttp, source: _RemoteFile, part: Path, progress: Progress | None
 ) -> None:
     """Request the missing bytes, and append them to the part file.
 
     Raises:
         Unavailable: fewer bytes arrived than announced.
     """
-    received = _file_size(part)
+    received, size = _file_size(part), source.size
+    # A complete part file needs no request. An empty file needs one, which creates the part file.
     if received == size > 0:
         return
     ranged = (
-        {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
+        {"Range": f"bytes={received}-", "If-Range": source.etag}
+        if 0 < received < size and source.etag
+        else {}
     )
     # identity: a proxy that compresses would change the bytes that are counted.
-    ask = Ask("GET", path, params, headers={"Accept-Encoding": "identity", **ranged})
+    headers = {"Accept-Encoding": "identity", **ranged}
+    ask = Ask("GET", source.path, source.params, headers=headers)
     async with http.stream(ask) as response:
         is_partial = response.status_code == PARTIAL
+        # By If-Range, the service sends the whole file (200) if its bytes have changed: begin
+        # again.
         received_so_far = received if is_partial else 0
         if is_partial and not response.headers.get(
             "Content-Range", f"bytes {received_so_far}-"
         ).startswith(f"bytes {received_so_far}-"):
-            raise BadAnswer(f"The service sends another part of {path} than was asked for.")
+            raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
         meter = Meter(size - received_so_far, SILENCE_S)
         file = await in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
@@ -151,11 +175,14 @@ async def _fetch_rest(
                 received_so_far += len(chunk)
                 if progress is not None:
                     progress(received_so_far, size)
+            # Written through before the file is renamed, so that a power cut leaves no gaps in it.
             await in_thread(lambda: _sync_to_disk(file))
         finally:
             await in_thread(file.close)
     if received_so_far != size:
-        raise Unavailable(503, {"detail": f"{path} ended after {received_so_far} of {size} bytes."})
+        raise Unavailable(
+            503, {"detail": f"{source.path} ended after {received_so_far} of {size} bytes."}
+        )
 
 
 def _make_room(part: Path, *, is_fresh: bool) -> None:

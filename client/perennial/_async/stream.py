@@ -37,11 +37,13 @@ async def follow_events(
     """
     failures = 0
     while True:
-        parser, text_lines, after_before, is_last, size = Parser(), Lines(), after, False, 0
+        # New for each connection: half an event must not be joined to the next connection's bytes.
+        parser, line_splitter, after_before, is_last, size = Parser(), Lines(), after, False, 0
         pause = AGAIN_S
         try:
             headers = {
                 "Accept": "text/event-stream",
+                # Uncompressed, so that the limit on received bytes also bounds the text held.
                 "Accept-Encoding": "identity",
                 **({} if after is None else {"Last-Event-ID": str(after)}),
             }
@@ -50,10 +52,11 @@ async def follow_events(
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 async for chunk in response.aiter_bytes():
-                    for line in text_lines.split_chunk(chunk):
-                        event = parser.parse_line(line)
+                    for text_line in line_splitter.split_chunk(chunk):
+                        event = parser.parse_line(text_line)
                         if event is None or _is_old(event.id, after):
                             continue
+                        # An event shows that the service works, so only failures in a row count.
                         failures = 0
                         after = after if event.id is None else event.id
                         yield event.data
@@ -67,6 +70,7 @@ async def follow_events(
                 raise
             pause = retry_pause
         else:
+            # A stream that brought events may have more, and asking costs a request.
             if is_last or (after == after_before and await is_over()):
                 return
         await sleep(pause)

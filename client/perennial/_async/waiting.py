@@ -24,6 +24,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 async def from_thread(items: Iterator[T]) -> AsyncIterator[T]:
     """Yield the items of an iterator that does disk or hash work, each computed in a thread."""
+    # A sentinel, because StopIteration cannot be raised through a future.
     end = object()
     while (item := await in_thread(lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]  # it is not `end`
@@ -45,4 +46,5 @@ async def within(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
+        # The type of httpx2's own timeouts, which `AsyncHttp` translates.
         raise httpx2.ReadTimeout(f"no answer within {seconds:.0f} s") from error

@@ -57,6 +57,7 @@ class Perennial:
         http_client: httpx2.Client | None = None,
     ) -> None:
         self.connection = find_connection(base_url, api_key, profile)
+        # `Retries` counts attempts, of which the first is no repetition.
         retries = Retries(attempts=max_retries + 1)
         self._http = Http(
             self.connection.url, self.connection.key, retries, timeout, http_client
@@ -175,6 +176,7 @@ class Perennial:
             after: resume after this event (0: from the first on); None: only new events.
         """
 
+        # An owner's events have no last one: a connection that ends is followed by another.
         def is_over() -> bool:
             return False
 

@@ -31,6 +31,7 @@ T = TypeVar("T")
 Params = Mapping[str, Any]
 Content = Callable[[], Iterator[bytes]]
 """Returns a new body for every attempt."""
+# Failures before a request has left this machine: repeating it can do nothing twice.
 NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 CODINGS = ("", "identity", "gzip")
 """Supported content encodings of a response."""
@@ -106,6 +107,7 @@ class Http:
             NoKey: there is no key for the service.
         """
         self.require_key()
+        # Built once for all attempts, so that they share one Idempotency-Key.
         headers = self._build_headers(ask)
         attempt = 1
         while True:
@@ -158,6 +160,7 @@ class Http:
         """
         if self._key is not None:
             return
+        # Any response will do, since /healthz needs no key: it only decides which error is raised.
         request = self._client.build_request(
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
@@ -194,6 +197,8 @@ class Http:
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
         with within(patience_s):
+            # A client that was passed in may follow redirects by default, and would carry the key
+            # along.
             response = self._client.send(request, stream=True, follow_redirects=False)
         try:
             self._require_known(response)
@@ -206,6 +211,7 @@ class Http:
 
     def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
         """Return the whole body. Raises BadAnswer if it is too large or too slow."""
+        # The limit counts decompressed bytes, so that a small response cannot fill the memory.
         meter, content = Meter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
             meter.add(len(chunk), answer.num_bytes_downloaded)
@@ -235,14 +241,17 @@ class Http:
             "Authorization": f"Bearer {self._key}",
             "User-Agent": f"perennial-client/{__version__}",
         }
+        # By default httpx2 offers every encoding it can decode; `_require_known` accepts only gzip.
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         if ask.json is not None:
             headers["Content-Type"] = "application/json"
+        # A request's own headers win: an upload brings the Idempotency-Key of its earlier runs.
         return {**headers, **ask.headers}
 
     def _build_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
+        # Called for each attempt, because a generator can be read only once.
         body = ask.content() if callable(ask.content) else ask.content
         return {
             "params": {
@@ -251,6 +260,7 @@ class Http:
             "headers": headers,
             "content": json.dumps(ask.json).encode() if ask.json is not None else body,
             "files": ask.files,
+            # Connecting fails fast, even if the response may take long, as after an upload.
             "timeout": httpx2.Timeout(ask.timeout_s or self._timeout_s, connect=10.0),
         }
 

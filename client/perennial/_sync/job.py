@@ -30,6 +30,8 @@ from perennial.text import one_line
 from perennial.words import describe_held, lacks_base
 
 NOT_MODIFIED = 304
+# Pauses grow from the first to the second: a short job is reported at once, and a long one costs
+# one request a second.
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
 PATIENCE_S = 180.0
 """Longest time in seconds that a job handle waits for a service that is away, such as in a
@@ -77,6 +79,7 @@ class JobHandle:
 
     def refresh(self) -> types.Job:
         """Read the job from the service and return it."""
+        # Most looks find the job unchanged, and 304 has no body.
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
         response = self._http.send(Ask("GET", self._path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
@@ -115,9 +118,12 @@ class JobHandle:
                 try:
                     job, heard = self.refresh(), time.monotonic()
                 except (ServiceUnreachable, Unavailable) as error:
+                    # Without retries, the caller wants to see failures; otherwise a wait outlasts a
+                    # restart.
                     is_lost = (
                         time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
                     )
+                    # A service that has never answered is more likely a wrong URL than an outage.
                     if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last
@@ -127,6 +133,7 @@ class JobHandle:
                     last = job
                 if job.is_terminal:
                     break
+                # Only a person can end this wait, so it is reported instead of continued.
                 if (lacking := lacks_base(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
@@ -178,10 +185,11 @@ class JobHandle:
         """Yield the lines of the job's log; with `follow`, keep yielding until the job has
         ended."""
         after = 0
-        for line in self._http.pages(types.LogLine, f"{self._path}/logs"):
-            after = line.id
-            yield line
+        for log_line in self._http.pages(types.LogLine, f"{self._path}/logs"):
+            after = log_line.id
+            yield log_line
         if follow:
+            # The stream begins after the last listed line, so no line is yielded twice.
             for event in self.events(after, only=("log",)):
                 log_data = event.data
                 if isinstance(log_data, types.LogData):
@@ -203,6 +211,7 @@ class JobHandle:
 
     def _send_action(self, verb: str) -> types.Job:
         self.job = self._http.send_and_read(types.Job, Ask("POST", f"{self._path}/{verb}"))
+        # The ETag belongs to the state before the action.
         self._etag = ""
         return self.job
 

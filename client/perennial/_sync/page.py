@@ -92,6 +92,7 @@ def load_page(
     Raises:
         BadAnswer: the response is not a page, or its cursor does not advance.
     """
+    # Otherwise a hostile service could keep the loop going with ever new cursors.
     if number > answers.MAX_PAGES:
         raise BadAnswer(
             f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was "
@@ -101,6 +102,7 @@ def load_page(
     if not isinstance(page, dict) or not isinstance(page.get("items"), list):
         raise BadAnswer(f"The service's answer to {of.path} is no list.")
     following = page.get("next_cursor")
+    # The cursor is sent back in a URL, and a repeated one would make the loop endless.
     if following is not None and (
         not isinstance(following, str) or following == cursor or not safe_echo(following)
     ):

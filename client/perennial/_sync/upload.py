@@ -91,6 +91,7 @@ def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> A
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
+        # The service compares it with the bytes received, so damage on the way is noticed.
         "Content-Digest": content_digest(in_thread(batch.source.sha256)),
     }
     if batch.recipe is not None:
@@ -115,6 +116,7 @@ def make_body(source: Source, size: int, progress: Progress | None) -> Content:
         done = 0
         for chunk in from_thread(source.read_chunks()):
             yield chunk
+            # Counted after the yield, when the chunk has been passed on.
             done += len(chunk)
             if progress is not None:
                 progress(done, size)
@@ -136,6 +138,7 @@ class _Resumable:
         it.
         """
         batch = self._batch
+        # Taken before the first byte is read: `_require_unchanged` compares the file with it.
         self._known = in_thread(lambda: identify_source(batch.source))
         self._memory = in_thread(
             lambda: UploadMemory(self._http.url, batch.model, self._known)
@@ -172,6 +175,7 @@ class _Resumable:
                 if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
                     # It would be refused again with any other recipe or name.
                     self._give_up()
+                # The model may be missing as well; only a missing upload is begun again.
                 if error.status != 404 or "upl_" not in error.detail:
                     raise
                 self._create_upload()  # It expired between the last piece and the submission.
@@ -192,6 +196,7 @@ class _Resumable:
     def _give_up(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
         in_thread(self._memory.forget)
+        # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             self._http.send(Ask("DELETE", self._location, headers=TUS))
 
@@ -201,9 +206,9 @@ class _Resumable:
         if self._fetch_offset(self._http) is not None:
             return True
         try:
-            self._answer = (
-                self._submit_upload()
-            )  # A repeated request gets the same response as before.
+            # It may be gone because an earlier run has submitted it: a repeated request gets the
+            # same response as before.
+            self._answer = self._submit_upload()
         except APIError as error:
             if error.status in GONE:
                 return False
@@ -223,6 +228,7 @@ class _Resumable:
         self._created += 1
         response = self._http.send(Ask("POST", UPLOADS, headers=headers))
         self._location = self._check_location(response.headers.get("Location", ""))
+        # Stored before the first piece, so that a run that is killed can be resumed.
         in_thread(lambda: self._memory.save(self._location))
 
     def _check_location(self, location: str) -> str:
@@ -261,6 +267,8 @@ class _Resumable:
         """Send all pieces from the service's offset on; after an interruption, ask for the offset
         again.
         """
+        # A repeated piece needs the service's current offset, so retries happen here and not in the
+        # connection.
         failures, reached_before, once = 0, 0, self._http.without_retries()
         while True:
             try:
@@ -297,6 +305,7 @@ class _Resumable:
     def _send_pieces(self, http: Http, offset: int) -> Iterator[int]:
         """Send piece after piece and yield the offset reached."""
         pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
+        # `from_thread` computes the checksums as well, since hashing a piece takes milliseconds.
         for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
             headers = {
                 **TUS,
@@ -327,6 +336,7 @@ class _Resumable:
         where = api_path("models", batch.model, "tasks")
         ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
         response = (self._http.send(ask)).json()
+        # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
             in_thread(self._memory.forget)
         return response

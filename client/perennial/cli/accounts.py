@@ -1,7 +1,12 @@
-"""Commands for accounts: keys (list, create, revoke), audit, usage."""
+"""Commands for accounts: keys (list, create, revoke), audit, usage.
+
+`Moment` is the type of their options for a time: a date, a time, or a duration from now.
+"""
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
@@ -9,10 +14,55 @@ import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.moments import FUTURE, PAST
 from perennial.cli.named import find_id
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
 from perennial.text import one_line
+
+_LENGTH = re.compile(r"([0-9]{1,5}) ?([hdw])")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+class Moment(click.ParamType[str]):
+    """A parameter type for a date or time.
+
+    Args:
+        is_past: True: a duration such as 30d lies in the past, and a date means its beginning.
+            False: it lies in the future, and a date means its end.
+    """
+
+    name = "moment"
+
+    def __init__(self, *, is_past: bool) -> None:
+        self._is_past = is_past
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return RFC 3339 in UTC; a time without an offset is UTC."""
+        text = str(value).strip()
+        length = _LENGTH.fullmatch(text)
+        try:
+            if length is not None:
+                duration = timedelta(**{_UNITS[length[2]]: int(length[1])})
+                moment = datetime.now(UTC) + (-duration if self._is_past else duration)
+            # As a time, a date would be its first second, and a key would end a day too early.
+            elif len(text) == len("2027-01-31"):
+                moment = datetime.combine(date.fromisoformat(text), self._time_of_date(), UTC)
+            else:
+                moment = datetime.fromisoformat(text)
+                moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is no moment: write it such as 30d, 12h, 2027-01-31 or "
+                f"2027-01-31T08:00:00Z",
+                param,
+                ctx,
+            )
+
+    def _time_of_date(self) -> time:
+        return time.min if self._is_past else time(23, 59, 59)
+
+
+FUTURE, PAST = Moment(is_past=False), Moment(is_past=True)
 
 
 @click.group("keys", cls=Commands)
@@ -78,6 +128,7 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
             f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is "
             f"shown this once:"
         )
+        # Alone on standard output, so that a script can store it.
         print_text(new_key.secret)
 
     shell.print_result(new_key, show)
@@ -88,6 +139,7 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
 def revoke(shell: Shell, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.create_client()
+    # Revoked keys do not count, so that their names can be used again.
     valid = (one for one in client.keys.list() if not one.revoked_at)
     key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
@@ -122,6 +174,7 @@ def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     changes = islice(
         shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit
     )
+    # One document per change, so that a long trail is printed while it is read.
     if shell.is_json:
         for one in changes:
             shell.print_item(one, lambda: None)

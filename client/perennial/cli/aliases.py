@@ -68,6 +68,7 @@ def _known_version(client: Perennial, model: str, version: int | None) -> Iterat
         yield
     except Invalid:
         if version is not None:
+            # Raises NotFound if it is the version that is missing.
             client.versions.retrieve(model, version)
         raise
 

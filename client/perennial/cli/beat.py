@@ -35,6 +35,7 @@ class Beat:
         with self._changed:
             self._is_over = True
             self._changed.notify()
+        # Joined, so that no line is printed after the block has ended.
         self._thread.join()
 
     def update_text(self, text: str, *, now: bool) -> None:

@@ -41,6 +41,7 @@ class Shell:
             NoKey: there is no key for the service.
             ServiceUnreachable: there is no key, and the service does not answer.
         """
+        # Imported on first use, so that `--help` does not load the HTTP library.
         from perennial import Perennial
 
         client = Perennial(base_url=self.url, profile=self.profile)
@@ -101,6 +102,7 @@ def command(
     has_rows = columns != _NO_LISTING
 
     def make_command(work: Callable[..., Any]) -> click.Command:
+        # click takes the help of the command from the docstring.
         @functools.wraps(work)
         def run(
             is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any
@@ -112,6 +114,7 @@ def command(
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)
+        # Appended, so that `--help` lists the options of the command itself first.
         new_command.params += [
             *(listing.build_options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),

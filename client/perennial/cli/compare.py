@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
-from perennial.types import Compare
+from perennial.types import Compare, ComparedImage
 
 CLASSES = 20
 """Maximum number of classes in a table on a terminal."""
@@ -35,7 +37,10 @@ def compare(
     Negative flips are images that A predicts correctly and B incorrectly.
     """
     if kind is not None:
-        _print_images(shell, model, a, b, task, kind, label)
+        images = shell.create_client().versions.compare_images(
+            model, a, b, kind=kind, task=task, label=label
+        )
+        _print_images(shell, images)
         return
     if label is not None:
         raise click.UsageError("--class is for --images.")
@@ -43,7 +48,8 @@ def compare(
     shell.print_result(comparison, lambda: _print_comparison(shell, comparison))
 
 
-def _print_comparison(shell: Shell, found: Compare) -> None:
+def _print_comparison(shell: Shell, compared: Compare) -> None:
+    # Programs get every column; a terminal of 80 columns has room for fewer.
     if not is_terminal() or shell.form != Form():
         columns = (
             "task",
@@ -58,15 +64,18 @@ def _print_comparison(shell: Shell, found: Compare) -> None:
             "p",
         )
         shell.print_rows(
-            found, _build_task_rows(found), "There is no task on which both were measured.", columns
+            compared,
+            _build_task_rows(compared),
+            "There is no task on which both were measured.",
+            columns,
         )
         return
-    total = found.totals
+    total = compared.totals
     if total.nfr is None or total.nfr_interval is None:
         print_text("There is no task on which both were measured.")
     else:
         print_text(
-            f"Version {found.b.version} beside version {found.a.version} on {total.n} images: "
+            f"Version {compared.b.version} beside version {compared.a.version} on {total.n} images: "
             f"{total.negative} got worse, {total.positive} better."
         )
         low, high = total.nfr_interval
@@ -74,40 +83,35 @@ def _print_comparison(shell: Shell, found: Compare) -> None:
             f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no "
             f"difference {total.mcnemar_p:.3g} (McNemar)."
         )
-        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_rows(found)]
+        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_rows(compared)]
         print_table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
-        changed = [one for one in found.classes if one.negative or one.positive]
+        changed = [one for one in compared.classes if one.negative or one.positive]
         rows = [
             (one.label, one.task, one.n, one.negative, one.positive) for one in changed[:CLASSES]
         ]
         print_table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
         if len(changed) > CLASSES:
             print_notice(f"And {len(changed) - CLASSES} more classes; --json has all.")
-    for left_task in found.left_out:
+    for left_task in compared.left_out:
         print_notice(f"Left out: task {left_task.task}. {left_task.detail}")
-    for one in found.recipe:
+    for one in compared.recipe:
         print_text(f"recipe.{one.path}: {one.a} → {one.b}")
 
 
-def _build_task_rows(found: Compare) -> list[tuple[int | float | None, ...]]:
+def _build_task_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
     return [
         (
             *(one.task, one.n, one.both_right, one.negative, one.positive, one.both_wrong, one.nfr),
             *(one.nfr_interval or (None, None)),
             one.mcnemar_p,
         )
-        for one in found.tasks
+        for one in compared.tasks
     ]
 
 
-def _print_images(
-    shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None
-) -> None:
-    image_pages = shell.create_client().versions.compare_images(
-        model, a, b, kind=kind, task=task, label=label
-    )
+def _print_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
     if shell.is_json:
-        for one in image_pages:
+        for one in images:
             print_json_line(one)
         return
     columns = ("task", "image", "class", "a says", "a sure", "b says", "b sure", "picture")
@@ -116,6 +120,6 @@ def _print_images(
             *(one.task, one.index, one.label, one.a.label, one.a.probability),
             *(one.b.label, one.b.probability, one.image),
         )
-        for one in image_pages
+        for one in images
     )
     shell.print_rows(None, rows, "There is none.", columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.output import format_bytes, print_text
-from perennial.cli.places import file_at, folder_at
 from perennial.cli.triton import lay_out
 from perennial.cli.unpack import open_package
 from perennial.errors import BadAnswer
@@ -83,6 +83,7 @@ def download(
     and labels for Triton Inference Server, and therefore uses the format onnx.
     """
     if version_argument is not None:
+        # An option that was left out cannot be distinguished from its default here.
         if version not in ("production", version_argument):
             raise click.UsageError("There are two versions: VERSION and --version. Name one.")
         version = version_argument
@@ -91,7 +92,9 @@ def download(
     if layout == "triton":
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
+    # Named by the number, because an alias may point elsewhere tomorrow.
     name = safe_filename(f"{model}-{number}{ending}.zip")
+    # The zip is hidden if it is only unpacked, and removed afterwards.
     target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
     downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
@@ -119,16 +122,37 @@ def download(
     shell.print_result(result, lambda: print_text(text))
 
 
-def _check_number(value: object, wanted: str) -> int:
+def file_at(place: str | None, name: str) -> Path:
+    """Return the file to write, creating its folder if necessary.
+
+    Args:
+        place: a file; or a folder, which exists or ends with a slash. None: the working directory.
+        name: name of the file in a folder.
+    """
+    text = place or "."
+    is_folder = text.endswith((os.sep, os.altsep or os.sep)) or Path(text).is_dir()
+    target = Path(text) / name if is_folder else Path(text)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def folder_at(place: str | None) -> Path:
+    """Return a folder to write into, creating it if necessary; None: the working directory."""
+    target = Path(place or ".")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _check_number(value: object, requested: str) -> int:
     """Return the number of the version that the service returned.
 
     Raises:
         BadAnswer: it is not a number, or not the requested version.
     """
     number = whole_number(value, "version")
-    if wanted.isdecimal() and number != int(wanted):
+    if requested.isdecimal() and number != int(requested):
         raise BadAnswer(
-            f"The service answers with version {number}, where version {wanted} was asked for."
+            f"The service answers with version {number}, where version {requested} was asked for."
         )
     return number
 

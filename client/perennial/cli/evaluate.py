@@ -85,6 +85,7 @@ class Score:
             "accuracy": self.right / len(self.rows) if self.rows else None,
             "interval": wilson_interval(self.right, len(self.rows)),
             "classes": [
+                # Without the last column, which is a text for people; `confusion` has it as data.
                 dict(zip(TABLES["classes"][:-1], row, strict=False))
                 for row in self.build_class_rows()
             ],
@@ -106,6 +107,7 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
         * math.sqrt(share * (1 - share) / images + square / (4 * images**2))
         / (1 + square / images)
     )
+    # Rounding may lead slightly beyond 0 and 1.
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -138,6 +140,7 @@ def evaluate(
     """
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")
+    # A wrong --columns ends the command before any image is sent.
     shell.form.select_columns(TABLES[listed])
     client, score = shell.create_client(), Score()
     source = open_labelled(folder)
@@ -150,6 +153,7 @@ def evaluate(
                 raise BadAnswer(
                     f"The service answered {len(response.predictions)} of {len(batch)} images."
                 )
+            # An alias may move between two requests; the figures would be of two versions.
             if score.version is not None and response.version != score.version:
                 raise PerennialError(
                     f"{version} moved from version {score.version} to {response.version} in "
@@ -231,9 +235,8 @@ def batch_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
                 images, total_bytes = [], 0
             images.append(one)
             total_bytes += len(one[2])
-    except (
-        ValueError
-    ) as error:  # The message is a sentence for a person: a file changed, or cannot be read.
+    # The message is a sentence for a person: a file has changed, or cannot be read.
+    except ValueError as error:
         raise ConfigError(str(error)) from error
     if images:
         yield images

@@ -56,6 +56,7 @@ MEANINGS = {
     Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
 }
 """Meaning of each status, as the documentation and `perennial --help` show it."""
+# The first match counts, so subclasses come before their bases: a BaseFailed is a JobFailed too.
 _STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
     (GateHeld, Exit.HELD),
     (Rejected, Exit.REJECTED),

@@ -40,6 +40,7 @@ def follow_job(
     job = wait_for_job(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
     warnings = _new_warnings(handle, job, task)
+    # Commands in warnings name the model; without warnings, the request would be wasted.
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
         print_notice(f"warning: {about_task(warning, model, job.task)}")
@@ -60,6 +61,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
     """
     try:
         with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
+            # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
         raise Detached(came_away(handle.id)) from None
@@ -118,10 +120,10 @@ def _wait_for_base(handle: JobHandle) -> None:
     Raises:
         BaseUnavailable: the base could not be fetched.
     """
-    with JobLines() as lines:
+    with JobLines() as progress_lines:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
-            lines(job)
+            progress_lines(job)
             if (lacking := lacks_base(job)) is not None:
                 raise BaseUnavailable(lacking)
             time.sleep(LOOK_S)

@@ -40,6 +40,7 @@ class Commands(click.Group):
         """
         name = args[0]
         names = self.list_commands(ctx)
+        # Completion parses command lines that are not finished, which must not fail.
         if ctx.resilient_parsing or name in names or name.startswith("-"):
             return super().resolve_command(ctx, args)
         near = [one for one in MEANT.get(name.lower(), ()) if one in names]

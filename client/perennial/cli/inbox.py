@@ -79,6 +79,7 @@ def look_at(path: Path) -> Found | None:
     try:
         try:
             for name, status in _walk_batch(path):
+                # Also ctime: a copy that preserves times looks old while it is still being written.
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
                 problem = problem or _explain_refusal(
@@ -112,6 +113,7 @@ def _walk_batch(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     yield "", path.lstat()
     if not stat.S_ISDIR(path.lstat().st_mode):
         return
+    # A stack instead of recursion, so that deeply nested folders raise no RecursionError.
     waiting = [""]
     while waiting:
         above = waiting.pop()
@@ -138,9 +140,11 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
     """
     folder = batch.parent / place
     folder.mkdir(exist_ok=True)
+    # Behind a link, batches would leave the watched folder.
     if folder.is_symlink() or not folder.is_dir():
         raise ConfigError(f"{folder} is no folder of its own: batches go there.")
     target, number = folder / batch.name, 1
+    # lexists, because a broken link takes the name as well.
     while os.path.lexists(target) or os.path.lexists(_text_of(target)):
         number += 1
         target = folder / f"{number}-{batch.name}"
@@ -170,6 +174,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     path = folder / LOCK
     try:
+        # O_NOFOLLOW: with a link, somebody else could choose the file that is overwritten.
         lock = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be watched: {error.strerror or error}.") from error
@@ -180,6 +185,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             )
             raise InUse(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
+        # The text is for the error message of a process that finds the folder locked.
         os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)
         yield
     finally:

@@ -49,6 +49,7 @@ def rows_of(task: Task) -> Iterator[Row]:
             yield ("suspect", path, one.label, one.suggested, one.score, None, "train")
         near = report.data.near_duplicates
         if near is not None:
+            # A pair may be in both lists; it is printed once, as the leak that it is.
             held_out = {(pair.path, pair.like) for pair in near.held_out.examples}
             within = [
                 pair for pair in near.within.examples if (pair.path, pair.like) not in held_out

@@ -38,6 +38,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
+    # Shown states are finer than the service's: it filters coarsely, and the loop below exactly.
     every = client.jobs.list(model=model, state=service_state, kind=kind)
     matching_jobs = list(
         islice((one for one in every if wanted in (None, one.state, describe_state(one))), limit)
@@ -79,8 +80,8 @@ def _print_job(job: Job) -> None:
     for warning in job.warnings:
         print_text(f"warning: {words.about_task(warning, job.model, job.task)}")
     if job.outcome == "held":
-        said = f"perennial models show {shell_word(job.model)}"
-        print_text(f"Its version is held: `{said}` says why, and how to go on.")
+        show_command = f"perennial models show {shell_word(job.model)}"
+        print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
 @command("watch", jobs)

@@ -34,6 +34,7 @@ def filter_json(expression: str) -> Iterator[None]:
             "(https://jqlang.org), or take --json."
         )
     with subprocess.Popen(
+        # The blank keeps an expression that begins with a hyphen from being read as an option.
         [program, "--raw-output", "--compact-output", "--unbuffered", f" {expression}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -45,6 +46,7 @@ def filter_json(expression: str) -> Iterator[None]:
             process.stdin is not None and process.stdout is not None and process.stderr is not None
         )
         error_lines: list[str] = []
+        # Threads read both outputs, because jq would block on a full pipe, and then so would we.
         readers = [
             threading.Thread(target=write_lines, args=(process.stdout,), daemon=True),
             threading.Thread(target=error_lines.extend, args=(process.stderr,), daemon=True),
@@ -55,6 +57,7 @@ def filter_json(expression: str) -> Iterator[None]:
             with json_to(lambda text: _send_document(process.stdin, text)):
                 yield
         finally:
+            # jq ends at the end of its input, and the readers end with jq.
             _close_input(process.stdin)
             for reader in readers:
                 reader.join()

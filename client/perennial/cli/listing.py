@@ -111,6 +111,7 @@ def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: b
     Raises:
         UsageError: options exclude each other, or a column does not exist.
     """
+    # Removed, because the function of the command does not take them.
     typed, is_csv, is_quiet, has_headers = (values.pop(name) for name in NAMES)
     names = None if typed is None else tuple(name for name in typed.split(",") if name.strip())
     form = Form(names, is_csv, is_quiet, has_headers)
@@ -131,6 +132,7 @@ def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: b
         )
     if names == ():
         raise click.UsageError("--columns names no column.")
+    # A wrong name ends the command before any request.
     if columns is not None:
         form.select_columns(columns)
     return form

@@ -91,6 +91,7 @@ def _asked_url(profile: str) -> str:
     """Return the stored or configured URL, which a person may confirm or replace."""
     stored = config.read_profiles().get(profile, {}).get("url")
     default_url = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
+    # Standard input has only the key if nobody is there to be asked.
     if not sys.stdin.isatty():
         return default_url
     return ask("Address of the service", "No address came. Say it with --url.", default=default_url)

@@ -70,6 +70,7 @@ class Perennial(Commands):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
+            # `open_` avoids the name of the builtin.
             attribute = getattr(
                 import_module(f"perennial.cli.{COMMANDS[name][0]}"),
                 name.replace("open", "open_").replace("-", "_"),
@@ -112,19 +113,23 @@ def cli() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; errors are printed on standard error."""
     try:
+        # In standalone mode, click would print errors and exit with statuses of its own.
         result: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
         return result if isinstance(result, int) else Exit.DONE
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stopped:
+        # click raises Abort from KeyboardInterrupt, to which an upload adds how to resume it.
         _tell_notes(stopped.__cause__ or stopped)
         return Exit.INTERRUPTED
     except Detached as detached:
         print_notice(str(detached))
         return Exit.INTERRUPTED
     except PerennialError as error:
-        print_notice("\n".join(_by_commands(error, line) for line in str(error).split("\n")))
+        print_notice(
+            "\n".join(_by_commands(error, message_line) for message_line in str(error).split("\n"))
+        )
         _tell_notes(error)
         return status_of(error)
     except OSError as error:

@@ -34,6 +34,7 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
 
     def show() -> None:
         columns = matrix.columns
+        # Marks and fewer columns are for people; programs get plain numbers and all tasks.
         is_free = is_terminal() and shell.form == Form()
         shown_columns = columns[-FITTING:] if is_free else columns
         if len(shown_columns) < len(columns):

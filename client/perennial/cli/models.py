@@ -121,6 +121,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
     """Return a decorator that adds the options `create` and `set` share."""
 
     def add_options(work: Work) -> Work:
+        # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
         options = [
             click.option("--description", metavar="TEXT", help="What it is for; '' removes it."),
             click.option(
@@ -179,6 +180,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
 def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
+    # null switches a limit off; a limit that is left out stays as it is.
     gate: dict[str, Any] = {
         name: None if value == NONE else value
         for name, value in limits.items()
@@ -188,6 +190,7 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     if checks is not None:
         gate["checks"] = checks
     precision, tags = values.pop("precision"), [tag for tag in values["tags"] if tag]
+    # `--tag ''` is given without naming a tag, and removes all of them.
     is_tagged = bool(values.pop("tags"))
     request_fields = {name: value for name, value in values.items() if value is not None}
     if is_tagged:

@@ -11,12 +11,16 @@ from perennial.text import one_line
 
 
 def find_id(
-    wanted: str, kind: str, prefix: str, items: Iterable[Any], name_of: Callable[[Any], str | None]
+    id_or_name: str,
+    kind: str,
+    prefix: str,
+    items: Iterable[Any],
+    name_of: Callable[[Any], str | None],
 ) -> str:
     """Return the id of a named object.
 
     Args:
-        wanted: id or name.
+        id_or_name: id or name.
         kind: word for messages, such as `key`.
         prefix: prefix of ids; a text that begins with it is returned without a request.
         items: all objects, read only if a name was given.
@@ -25,14 +29,16 @@ def find_id(
         NotFound: no object has this name.
         ConfigError: several objects have it.
     """
-    if wanted.startswith(prefix):
-        return wanted
-    matches = [one for one in items if name_of(one) == wanted]
+    if id_or_name.startswith(prefix):
+        return id_or_name
+    matches = [one for one in items if name_of(one) == id_or_name]
     if not matches:
-        raise NotFound(404, {"detail": f"There is no {kind} with the name or id {wanted!r}."})
+        raise NotFound(404, {"detail": f"There is no {kind} with the name or id {id_or_name!r}."})
     if len(matches) > 1:
         each = "\n".join(
             f"  {one_line(one.id)}, made {format_time(one.created_at)}" for one in matches
         )
-        raise ConfigError(f"{len(matches)} have the name {wanted!r}; say the id of one:\n{each}")
+        raise ConfigError(
+            f"{len(matches)} have the name {id_or_name!r}; say the id of one:\n{each}"
+        )
     return str(matches[0].id)

@@ -110,18 +110,19 @@ def wrap_lines(text: str, stream: TextIO) -> str:
     text = escape_controls(text)
     if not stream.isatty():
         return text
-    return "\n".join(_wrap_line(line, "", stream) for line in text.split("\n"))
+    return "\n".join(_wrap_line(paragraph, "", stream) for paragraph in text.split("\n"))
 
 
 def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
-    rest = text.lstrip()
-    if not rest or rest.startswith("perennial "):
+    unindented = text.lstrip()
+    if not unindented or unindented.startswith("perennial "):
         return text
-    indent, width = text[: len(text) - len(rest)], max(40, _columns_of(stream))
-    before, colon, typed = rest.rpartition(": perennial ")
+    # At least 40 columns: in a narrow window, a sentence would become a column of words.
+    indent, width = text[: len(text) - len(unindented)], max(40, _columns_of(stream))
+    before, colon, typed = unindented.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
-    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", _UNBROKEN), rest)
+    whole = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _UNBROKEN), unindented)
     return textwrap.fill(
         whole,
         width,
@@ -205,22 +206,24 @@ def print_table(
     if not cells:
         print_notice(empty)
         return
+    # rich takes a moment to import, and only a terminal needs it.
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(
+    table = Table(
         box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False
     )
     for number, column in enumerate(columns):
         is_number = all(_is_number(row[number]) for row in cells)
         is_name = number == 0 and max(len(row[0]) for row in cells) <= LONGEST_NAME
-        found.add_column(
+        table.add_column(
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name
         )
     for each in cells:
-        found.add_row(*(Text(cell) for cell in each))
-    console().print(found)
+        # Text, because rich would interpret brackets in a name as markup.
+        table.add_row(*(Text(cell) for cell in each))
+    console().print(table)
 
 
 def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:

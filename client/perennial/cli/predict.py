@@ -55,6 +55,7 @@ def predict(
             else:
                 unusable += 1
                 print_notice(f"{file}: {one_line(one.error.detail)}")
+            # JSON is printed as it comes; rows need a common width, and wait for the last image.
             if shell.is_json:
                 print_json_line({"path": str(file), "version": response.version, **as_json(one)})
     if not used:

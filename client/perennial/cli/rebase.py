@@ -88,35 +88,35 @@ def _move_production(
     is_possible = is_back or progress.ready or missing == "allow"
     if is_possible and not yes:
         confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
+    # By id, because the request exchanges the names.
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
     shell.print_result(moved, lambda: _print_move(moved, is_back=is_back))
 
 
-def _print_start(found: Rebase) -> None:
-    base = found.new.base if isinstance(found.new.base, str) else "another version"
+def _print_start(move: Rebase) -> None:
+    base = move.new.base if isinstance(move.new.base, str) else "another version"
     print_text(
-        f"{found.new.name} is made beside {found.old.name}: it starts from {base} and reads images "
-        f"of {found.new.image.size} pixels. Production stays with {found.old.name}."
+        f"{move.new.name} is made beside {move.old.name}: it starts from {base} and reads images "
+        f"of {move.new.image.size} pixels. Production stays with {move.old.name}."
     )
     columns = ("task", "name", "classes", "images", "what happens")
     rows: list[tuple[Cell, ...]] = [
         (one.task, one.name, ", ".join(one.classes), one.images, _describe_arrival(one))
-        for one in found.tasks
+        for one in move.tasks
     ]
     print_table(columns, rows, "There is no task.")
-    for warning in found.warnings:
+    for warning in move.warnings:
         print_text(f"warning: {words.by_commands(warning)}")
-    _print_commands(found)
+    _print_commands(move)
     print_text(
-        f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} "
-        f"--status"
+        f"Compare both at any time:\n  perennial models rebase {shell_word(move.new.name)} --status"
     )
 
 
-def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
+def _print_comparison(move: Rebase, *, with_next: bool = True) -> None:
     columns = ("task", "name", "in the new model", "images", "old", "new", "worse", "better", "p")
-    rows = [_build_row(one) for one in found.tasks]
-    total = found.totals
+    rows = [_build_row(one) for one in move.tasks]
+    total = move.totals
     rows.append(
         (
             *("all", None, None, total.flips.n),
@@ -127,26 +127,25 @@ def _print_comparison(found: Rebase, *, with_next: bool = True) -> None:
     print_table(columns, rows, "There is no task.")
     if total.old is not None and total.new is not None:
         print_text(
-            f"On {total.flips.n} held-out images {found.old.name} (version {found.old.version}) is "
-            f"right on {_format_interval(total.old)} and {found.new.name} (version "
-            f"{found.new.version}) on {_format_interval(total.new)}: "
+            f"On {total.flips.n} held-out images {move.old.name} (version {move.old.version}) is "
+            f"right on {_format_interval(total.old)} and {move.new.name} (version "
+            f"{move.new.version}) on {_format_interval(total.new)}: "
             f"{total.flips.negative} got worse, {total.flips.positive} better; p of no difference "
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
-    for one in found.tasks:
-        if one.detail is not None and not (
-            with_next and one.arrival == "send_again"
-        ):  # its command follows
+    for one in move.tasks:
+        # The command for a batch that must be sent again follows with the others.
+        if one.detail is not None and not (with_next and one.arrival == "send_again"):
             print_text(f"task {one.task}: {words.by_commands(one.detail)}")
-    for warning in found.warnings:
+    for warning in move.warnings:
         print_text(f"warning: {words.by_commands(warning)}")
     if with_next:
-        _print_commands(found)
-        print_text(words.by_commands(found.next))
+        _print_commands(move)
+        print_text(words.by_commands(move.next))
 
 
-def _print_move(found: Rebase, *, is_back: bool) -> None:
-    current, replaced = (found.old, found.new) if is_back else (found.new, found.old)
+def _print_move(move: Rebase, *, is_back: bool) -> None:
+    current, replaced = (move.old, move.new) if is_back else (move.new, move.old)
     print_text(
         f"{current.name} is model {current.id} now, with version {current.version} in production."
     )
@@ -155,16 +154,16 @@ def _print_move(found: Rebase, *, is_back: bool) -> None:
         print_text(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
 
 
-def _print_commands(found: Rebase) -> None:
+def _print_commands(move: Rebase) -> None:
     """Print the commands that send the missing batches."""
-    missing_tasks = [one for one in found.tasks if one.arrival == "send_again"]
+    missing_tasks = [one for one in move.tasks if one.arrival == "send_again"]
     if not missing_tasks:
         return
     print_text("Send these batches again, each as the file that was sent then:")
     for one in missing_tasks:
         named = "" if one.name is None else f" --name {shell_word(one.name)}"
         drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
-        print_text(f"  perennial submit {shell_word(found.new.name)} FILE{named}{drop}")
+        print_text(f"  perennial submit {shell_word(move.new.name)} FILE{named}{drop}")
         print_text(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
 
 

@@ -22,14 +22,14 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
     Args:
         recipe: from a model, a job, a task or a manifest; None: there is none.
     """
-    said = {
+    text_by_part = {
         name: _format_value(value, is_named=name in NAMED)
         for name, value in (as_json(recipe) or {}).items()
     }
-    method = said.pop("method", "")
+    method = text_by_part.pop("method", "")
     parts = [
         *([method] if method else []),
-        *(f"{name} {text}" for name, text in said.items() if text),
+        *(f"{name} {text}" for name, text in text_by_part.items() if text),
     ]
     if parts:
         yield "recipe", "; ".join(parts)

@@ -65,6 +65,7 @@ def status(shell: Shell, is_told: bool) -> int:
     try:
         ready = client.ready()
     except APIError as error:
+        # A service that is not ready sends the same document with status 503.
         if error.status != 503:
             raise
         from perennial import types
@@ -127,6 +128,7 @@ def _print_attention(models: list[ListedModel]) -> None:
 @click.argument("model", required=False)
 def open_(shell: Shell, model: str | None) -> None:
     """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
+    # No client for the address alone: a browser logs in by itself, without this key.
     page = f"{config.find_connection(shell.url, profile=shell.profile).url}/ui"
     if model is not None:
         page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"

@@ -105,10 +105,12 @@ def submit(
             try:
                 source = source_of(path, **chosen)
             except UndecidedBatch:
-                known = client.tasks.known_classes(model)
-                if not known:
+                # Asked only for an ambiguous folder, because it reads the model's whole list of
+                # batches.
+                known_classes = client.tasks.known_classes(model)
+                if not known_classes:
                     raise
-                source = source_of(path, known_classes=known, **chosen)
+                source = source_of(path, known_classes=known_classes, **chosen)
         printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
@@ -172,6 +174,7 @@ def _open_source(batch: str) -> Iterator[Path | str]:
         yield batch if is_address(batch) else Path(batch)
         return
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        # The ending marks it as an archive; the service detects the format by the content.
         path = Path(folder) / "batch.tar"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -212,6 +215,7 @@ def _say_source(source: PackedSource) -> set[str]:
 def _derive_name(batch: str) -> str:
     if is_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
+    # Resolved, because “.” and “..” are no names.
     name = Path(batch).resolve().name
     for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
         name = name.removesuffix(ending)

@@ -39,6 +39,7 @@ def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     version."""
     client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    # Marks beside version numbers are for people, and cost another request.
     if shell.is_json or not is_terminal() or shell.form != Form():
         shell.print_rows(
             matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY
@@ -78,6 +79,7 @@ def show(shell: Shell, model: str, task: int) -> None:
     task_details = client.tasks.retrieve(model, task)
     shell.print_result(
         task_details,
+        # Called only for output to a person: JSON does not need the aliases.
         lambda: _print_task(
             model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
         ),

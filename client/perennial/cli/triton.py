@@ -84,6 +84,7 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
             for name, each in outputs.items()
         )
         + "".join(
+            # Triton takes no empty dims; the reshape makes it one value per image.
             f",\n  {{ name: {json.dumps(name)}, data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ "
             f"shape: [ ] }} }}"
             for name in flags

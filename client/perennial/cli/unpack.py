@@ -29,12 +29,14 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile, archive_bytes: int) -> None:
         self._archive = archive
+        # One allowance for all files together, since many files can grow as much as one.
         self._left = max(FREE_BYTES, MAX_GROWTH * archive_bytes)
         entries = archive.namelist()
         if len(entries) > MAX_ENTRIES:
             raise BadAnswer(
                 f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken."
             )
+        # Checked before the first file is written, so that a hostile archive leaves none.
         self.names = sorted({safe_filename(name) for name in entries})
 
     def write(self, name: str, folder: Path) -> None:
@@ -55,6 +57,7 @@ class Package:
     def _read_chunks(self, name: str) -> Iterator[bytes]:
         with self._archive.open(name) as file:
             while chunk := file.read(CHUNK_BYTES):
+                # Counted while reading, because the sizes in a zip's directory may be false.
                 self._left -= len(chunk)
                 if self._left < 0:
                     raise BadAnswer(
@@ -77,6 +80,7 @@ def open_package(file: Path) -> Iterator[Package]:
         zipfile.BadZipFile,
         zlib.error,
         EOFError,
+        # zipfile raises RuntimeError for encrypted files, NotImplementedError for unknown methods.
         RuntimeError,
         NotImplementedError,
         ValueError,

@@ -120,6 +120,7 @@ def watch_folder(
                 if is_late or (once and watch.is_settled):
                     watch.report_left()
                     return watch.status
+                # A finished job should be noticed soon; new batches are less urgent.
                 time.sleep(min(every_s, 1.0) if watch.sent else every_s)
         except KeyboardInterrupt:
             print_notice(f"\n{folder} is watched no more; jobs that were sent go on.")
@@ -190,6 +191,7 @@ class Watch:
         """Move settled batches away, and send complete ones."""
         self.away = None
         self._apply_each(list(self.sent.values()), self._follow_job)
+        # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
             self._apply_each(
                 [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)],
@@ -226,6 +228,7 @@ class Watch:
                     raise
                 self.away = error
                 self._report_event("", "waits", f"the service does not answer, or is full: {error}")
+                # The other items would meet the same outage.
                 if may_come_back(error):
                     return
             else:
@@ -241,6 +244,7 @@ class Watch:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
+            # Before it is settled: a batch that was changed meanwhile stays, and is sent again.
             del self.sent[one.batch.path.name]
             self._settle_batch(one.batch, error, one.job)
         else:
@@ -259,6 +263,7 @@ class Watch:
             if batch.problem is not None:
                 raise inbox.Unsendable(batch.problem)
             handle = self.client.submit(self.model, path, name=_name_of(path), recipe=self.recipe)
+        # A ConfigError, but not the batch's fault: all others would fail in the same way.
         except NoKey:
             raise
         except OF_THE_BATCH as error:
@@ -270,6 +275,7 @@ class Watch:
             self._leave_batch(batch, "read", problem)
             return
         repeats = handle.repeats
+        # An earlier run was ended between the job's end and the move.
         if repeats is not None and repeats.standing == "learned":
             self._settle_batch(batch, None, handle.job)
             return
@@ -290,6 +296,7 @@ class Watch:
         print_notice(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
 
     def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+        # Somebody may have changed or removed the batch while its job ran.
         now = inbox.look_at(batch.path)
         if now is None:
             self._report_event(batch.path.name, "gone", "somebody has taken it away")
@@ -312,6 +319,7 @@ class Watch:
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
         where = inbox.put_away(batch.path, place, f"{reason}\n{about}")
         status = status_of(error)
+        # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
         self._report_event(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
 

@@ -81,6 +81,7 @@ def rotate(shell: Shell, webhook: str) -> None:
 def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
     def show() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
+        # Alone on standard output, so that a script can store it.
         print_text(made.secret)
 
     shell.print_result(made, show)
@@ -184,13 +185,13 @@ def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
     return _await_outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 
-def _await_outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> int:
+def _await_outcome(shell: Shell, client: Perennial, requested: types.DeliveryDetail) -> int:
     """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
-    delivery = asked
+    delivery = requested
     while delivery.attempts == 0 and time.monotonic() < end:
         time.sleep(0.25)
-        delivery = client.webhooks.retrieve_delivery(asked.webhook, asked.id)
+        delivery = client.webhooks.retrieve_delivery(requested.webhook, requested.id)
 
     def show() -> None:
         if delivery.state == "delivered":
@@ -200,8 +201,10 @@ def _await_outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail)
         elif delivery.attempts:
             print_notice(one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
-            asked = f"perennial webhooks deliveries {shell_word(delivery.webhook)}"
-            print_notice(one_line(f"{delivery.type} still waits: `{asked}` shows how it goes."))
+            list_command = f"perennial webhooks deliveries {shell_word(delivery.webhook)}"
+            print_notice(
+                one_line(f"{delivery.type} still waits: `{list_command}` shows how it goes.")
+            )
 
     shell.print_result(delivery, show)
     return 0 if delivery.state == "delivered" else 1

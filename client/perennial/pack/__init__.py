@@ -61,9 +61,11 @@ def open_batch(
         raise PackError(
             f"There is no kind {quote_name(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}."
         )
+    # Options of the folder's rules settle the kind: `kind_of` might see a data set instead.
     detected_kind = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")
+    # Checked against the signature, because a TypeError of Python would not list what is possible.
     allowed_options = (
         []
         if detected_kind == ARCHIVE

@@ -23,6 +23,7 @@ def looks_like_archive(first: bytes) -> bool:
 
 def _old_tar(first: bytes) -> bool:
     digits = first[148:156].strip(b" \0")
+    # The checksum counts its own eight bytes as blanks.
     total = sum(first[:148]) + 8 * 32 + sum(first[156:512])
     return (
         len(first) == 512
@@ -41,6 +42,7 @@ class Archive(Batch):
         Raises:
             PackError: it is not an archive that the service reads.
         """
+        # Recorded for an archive as well, since the file may change while it is sent.
         self._source, self._seen = source, Seen()
         if isinstance(source, Path):
             self._seen.add(str(source))

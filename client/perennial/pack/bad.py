@@ -48,6 +48,7 @@ class BadEntries:
             reason: the end of a sentence.
         """
         self._count += 1
+        # The first ones suffice for a person, and a hostile source may have millions.
         if len(self._first) < _LISTED:
             self._first.append(BadEntry(where, reason.strip().rstrip(".")))
 
@@ -63,7 +64,9 @@ class BadEntries:
         if not self._count:
             return []
         entry_count = format_count(self._count, "entry", "entries")
+        # `self._most > 0` is 1 if any share is allowed: one bad entry never stops a small batch.
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
+            # Rounded up, so that the suggested max_bad admits exactly these entries.
             share = math.ceil(1000 * self._count / (good + self._count)) / 1000
             alternative = (
                 f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""

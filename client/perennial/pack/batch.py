@@ -71,6 +71,7 @@ class Batch(ABC):
 
 
 def _in_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    # Joined, because a request body of many small chunks is sent slowly.
     waiting, length = [], 0
     for piece in pieces:
         waiting.append(piece)

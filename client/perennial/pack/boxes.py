@@ -23,6 +23,7 @@ from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
 """zlib level: three times as fast as the default, and about 10 % larger."""
+# Modes that a PNG can keep, or that are converted without loss; any other becomes RGB.
 _KEPT_MODES = {
     "L": "L",
     "RGB": "RGB",
@@ -105,13 +106,13 @@ def from_boxes(
     origin: str,
     options: BoxOptions,
     bad: BadEntries,
-    said: Sequence[str] = (),
+    notices: Sequence[str] = (),
 ) -> Images:
     """Return crops, or whole images of one class.
 
     Args:
         bad: bad entries found so far.
-        said: warnings so far.
+        notices: warnings so far.
 
     Raises:
         PackError: no usable image, or too many bad entries.
@@ -119,15 +120,15 @@ def from_boxes(
     """
     options.validate()
     if options.whole:
-        return WholeImages(pictures, origin, bad, said)
-    return CropImages(pictures, origin, options.boxes, bad, said)
+        return WholeImages(pictures, origin, bad, notices)
+    return CropImages(pictures, origin, options.boxes, bad, notices)
 
 
 class WholeImages(FileImages):
     """Image files whose boxes are all of one class."""
 
     def __init__(
-        self, pictures: Iterable[Picture], origin: str, bad: BadEntries, said: Sequence[str]
+        self, pictures: Iterable[Picture], origin: str, bad: BadEntries, notices: Sequence[str]
     ) -> None:
         """List the files.
 
@@ -136,6 +137,7 @@ class WholeImages(FileImages):
         """
         super().__init__(origin, Path())
         several = none = 0
+        # Sorted, so that the same data set gives the same bytes wherever it lies.
         for picture in sorted(pictures, key=lambda picture: picture.name):
             labels = {normal_label(box.label) for box in picture.boxes}
             if len(labels) == 1:
@@ -149,7 +151,7 @@ class WholeImages(FileImages):
                 )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.check_share(len(self.rows)), *said]
+        self.warnings = [*bad.check_share(len(self.rows)), *notices]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are "
@@ -169,12 +171,12 @@ class CropImages(Images):
         origin: str,
         boxes: str,
         bad: BadEntries,
-        said: Sequence[str],
+        notices: Sequence[str],
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
         self._pillow = import_optional("PIL.Image", "Cropping boxes")
-        self._counted, self._bad, self._said = boxes, bad, said
+        self._counted, self._bad, self._said = boxes, bad, notices
         self._pictures: list[_Listed] = []
         self._first: list[int] = []  # for each picture, the row of its first box
         self._seen = Seen()
@@ -221,6 +223,7 @@ class CropImages(Images):
             return
         self._pictures.append(_Listed(picture, len(self._pictures)))
         self._first.append(len(self.rows))
+        # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
             name = numbered_name(len(self.rows), f"{stem}-{number}.png")
@@ -254,6 +257,7 @@ class CropImages(Images):
                 pictures.append(_Listed(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
+        # Replaced together, since positions in one refer to the others.
         self.rows[:], self._pictures, self._first = rows, pictures, first
         self._update_warnings()
         return sizes
@@ -275,30 +279,34 @@ class CropImages(Images):
                     ) from error
                 for box in picture.boxes[skip:]:
                     area = _to_pixels(box, picture, image.size)
+                    # Listed boxes have an area: without one, the picture has changed, and
+                    # `_check_size` says so.
                     yield _encode_png(image.cut(area)) if area else b""
 
     def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
+        # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
-                turn = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
+                operation = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
                 transparent = "transparency" in file.info
                 pixels = file.convert("RGBA" if transparent else _KEPT_MODES.get(file.mode, "RGB"))
         except (OSError, ValueError, SyntaxError, self._pillow.DecompressionBombError) as error:
             raise _Unusable(f"cannot be decoded: {error}") from error
         stored, size = pixels.size, picture.size
-        turned = stored[::-1] if turn in _SIDEWAYS else stored
+        turned = stored[::-1] if operation in _SIDEWAYS else stored
         if size not in (None, stored, turned):
             raise _Unusable(
                 f"has {turned[0]} × {turned[1]} pixels, and its boxes are for "
                 f"{' × '.join(map(str, size or ()))}: give the image that was annotated"
             )
-        is_guessed = turn is not None and (size is None or stored == turned)
+        # If the sizes agree both ways (a square, or a half turn), they do not show which was meant.
+        is_guessed = operation is not None and (size is None or stored == turned)
         is_turned = self._counted == TURNED if is_guessed else size == turned
-        if turn is not None and is_turned:
-            pixels, turn = pixels.transpose(self._pillow.Transpose[turn]), None
-        return _Turnable(pixels, turn and self._pillow.Transpose[turn], is_guessed)
+        if operation is not None and is_turned:
+            pixels, operation = pixels.transpose(self._pillow.Transpose[operation]), None
+        return _Turnable(pixels, operation and self._pillow.Transpose[operation], is_guessed)
 
 
 class _Unusable(Exception):
@@ -313,14 +321,14 @@ class _Listed(NamedTuple):
 
 
 class _Turnable(NamedTuple):
-    """Pixels in the orientation of the boxes, and the rotation that turns a crop upright.
+    """Pixels in the orientation of the boxes, and the operation that turns a crop upright.
 
     Attributes:
         is_guessed: True if only an option determines the orientation.
     """
 
     pixels: Any
-    turn: Any
+    transposition: Any
     is_guessed: bool
 
     @property
@@ -332,7 +340,7 @@ class _Turnable(NamedTuple):
     def cut(self, area: tuple[int, int, int, int]) -> Any:
         """Return the crop of an area, turned upright."""
         crop = self.pixels.crop(area)
-        return crop if self.turn is None else crop.transpose(self.turn)
+        return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
 def _has_area(box: Box, picture: Picture) -> bool:

@@ -62,6 +62,7 @@ def open_coco(
     crowds = 0
     for file, part in part_by_file.items():
         document = _read_document(Path(root.resolve_path(file)))
+        # A crowd's box covers many objects, so its crop would show no single one.
         crowds += sum(
             isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
         )
@@ -96,9 +97,12 @@ def looks_like_coco(path: str) -> bool:
     keypoints.
     """
     name = path.rsplit("/", 1)[-1]
+    # COCO's own files of captions and keypoints hold no boxes to learn from, or the same ones
+    # again.
     if name.startswith(("captions_", "person_keypoints_")):
         return False
     try:
+        # Only the beginning is read, because annotation files have hundreds of megabytes.
         with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
             head = file.read(_HEAD_CHARS)
             if '"images"' in head or '"annotations"' in head or '"categories"' in head:
@@ -128,6 +132,7 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     searched.
     """
     annotations_folder = Path(root.resolve_path(file)).parent
+    # Roboflow calls its file `_annotations.coco.json`.
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
     names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
     search_roots = (
@@ -179,6 +184,7 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
             size = _read_size(row)
             path = root.resolve_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
             yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
+    # What is left belongs to no image: `boxes.pop` has removed the others.
     for lacking, orphans in boxes.items():
         for _ in orphans:
             document.bad.add(
@@ -199,6 +205,7 @@ def _read_boxes(document: _Document) -> dict[object, list[Box]]:
         else:
             names[identity] = name
     rows = list(enumerate(document.lists["annotations"], start=1))
+    # By id, so that a file written in another order gives the same batch.
     rows.sort(key=lambda numbered: _sort_key(numbered[1]))
     boxes: dict[object, list[Box]] = {}
     for number, row in rows:
@@ -228,6 +235,7 @@ def _sort_key(row: object) -> tuple[int, int]:
 def _read_id(row: object, key: str) -> int | str | None:
     """Return the number or text that identifies an entry, or None."""
     value = row.get(key) if isinstance(row, dict) else None
+    # Some tools write ids as 1.0.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None

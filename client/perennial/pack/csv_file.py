@@ -97,6 +97,7 @@ class _DiskNames(ImageNames):
 
     def find(self, name: str, folder: str = "", part: Part = "") -> int:
         """See ImageNames. A path that leaves the folder is not found."""
+        # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
         if number is None:
             number = self._found[name] = self._find_on_disk(name, folder, part)
@@ -128,6 +129,7 @@ class _DiskNames(ImageNames):
             if self._root.allow_outside or self._root.contains(whole):
                 return self._number_path(posixpath.normpath(path))
             is_outside = True
+        # Walked only if a path is not found as it is, because large folders take seconds.
         if self._in_folder is None:
             self._walked = [path for path in self._root.walk() if _may_be_image(path)]
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
@@ -151,10 +153,10 @@ def _may_be_image(path: str) -> bool:
     return not (is_junk(path) or is_no_image(path) or is_table_name(path))
 
 
-def read_given(given: Mapping[str, object]) -> ReadingOptions:
+def read_given(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return read_options(option_texts(given))
+        return read_options(option_texts(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 
@@ -163,6 +165,7 @@ def read_table(file: Path) -> bytes:
     """Return the bytes of a table. Raises RuleError if it is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
+            # One byte more than allowed reveals a larger file without reading it.
             data = opened.read(MAX_TABLE_BYTES + 1)
     except OSError as error:
         raise RuleError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
@@ -197,7 +200,9 @@ def add_rows(
     """
     place_by_name: dict[str, str] = {}
     renamed = 0
+    # Sorted, so that the order of a table's rows does not change the bytes.
     for number, (path, label, part, where) in enumerate(sorted(rows)):
+        # Composed: macOS writes decomposed names, and the service compares composed ones.
         name = to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
@@ -212,6 +217,7 @@ def add_rows(
             )
         place_by_name[name] = where
         file = path.replace("\\", "/")
+        # Raises for a path out of the folder, before the file is looked at.
         root.resolve_path(file, where)
         if (
             wrong_path(name)

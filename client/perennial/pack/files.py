@@ -48,6 +48,7 @@ class Root:
 
     def contains(self, path: str) -> bool:
         """Return True if a path lies in the folder after its links are followed."""
+        # Each folder is resolved once, because most files share one and realpath is slow.
         above, name = os.path.split(path)
         if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114
             real = os.path.realpath(path)
@@ -55,6 +56,7 @@ class Root:
             if above not in self._real_of:
                 self._real_of[above] = os.path.realpath(above)
             real = os.path.join(self._real_of[above], name)  # noqa: PTH118
+        # With a separator, because /data-secret also begins with /data.
         return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
 
     def walk(self, below: str = "") -> Iterator[str]:
@@ -91,6 +93,7 @@ class Root:
                     if entry.is_symlink()
                     else f"{above[-1]}{os.sep}{entry.name}"
                 )
+                # Links may form a circle, and the walk would never end.
                 if real in above:
                     raise PackError(
                         f"The link {quote_name(entry.path)} leads to a folder that it lies in; "
@@ -137,6 +140,7 @@ class Seen:
         changed.
         """
         try:
+            # O_NONBLOCK: opening a pipe that has replaced the file would wait for a writer.
             fd = os.open(
                 path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
             )
@@ -147,10 +151,12 @@ class Seen:
                 "the batch again."
             ) from error
         try:
+            # On the descriptor, since the path may be replaced between a look and the reading.
             self.require_unchanged(number, path, fd)
             os.lseek(fd, start, os.SEEK_SET)
             while piece := os.read(fd, _PIECE):
                 yield piece
+            # Again at the end, for a file that is written to while it is read.
             self.require_unchanged(number, path, fd)
         finally:
             os.close(fd)

@@ -90,6 +90,7 @@ class FolderImages(FileImages):
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
+        # The service composes names, and would see the same name twice.
         _refuse_twins([row.name for row in self.rows])
         self.listed = not names_say_all(plan, self.rows)
         self.warnings += say_plan(plan, self.listed)
@@ -128,6 +129,7 @@ def plan_folder(
     normalized = [to_nfc(name) for name in names]
     pattern = options.names_pattern
     try:
+        # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
             return plan_table(normalized, options, match_table(pattern, list(names)))
         return plan_batch(

@@ -49,6 +49,7 @@ class MetadataImages(FileImages):
             for row in self._rows_of(root, file, label, bad)
         ]
         if not rows_with_parts:
+            # If all rows were bad, their reasons say more than the error below.
             bad.check_share(0)
             raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
@@ -72,8 +73,8 @@ class MetadataImages(FileImages):
         path = Path(root.resolve_path(file))
         rows = _read_jsonl(path) if file.endswith(".jsonl") else _read_csv(path)
         problem, is_any_whole = None, False
-        for line, row in rows:
-            where = f"Line {line} of {quote_name(file)}"
+        for line_number, row in rows:
+            where = f"Line {line_number} of {quote_name(file)}"
             if isinstance(row, str):
                 bad.add(where, row)
                 continue
@@ -85,12 +86,14 @@ class MetadataImages(FileImages):
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
+            # `datasets` writes -1 for a missing label, as in hidden test parts.
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
             elif (wrong := _explain_bad_row(name, value)) is not None:
                 bad.add(where, wrong)
             else:
                 yield folder + str(name), _format_label(value), where
+        # If no row has the columns, the columns are wrong rather than the rows.
         if problem and not is_any_whole:
             raise PackError(
                 f"{problem}. Say which column holds the label with label=, or pack class folders "
@@ -111,8 +114,8 @@ def _explain_bad_row(name: object, label: object) -> str | None:
     return None
 
 
-def _format_label(found: object) -> str:
-    return str(int(found)) if isinstance(found, float) else str(found)
+def _format_label(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) else str(value)
 
 
 def metadata_among(names: Iterable[str]) -> list[str]:
@@ -140,9 +143,9 @@ def _read_csv(path: Path) -> Iterator[_Line]:
 def _read_jsonl(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
-            for number, line in enumerate(text, start=1):
-                if line.strip():
-                    yield number, _json_row(line)
+            for number, text_line in enumerate(text, start=1):
+                if text_line.strip():
+                    yield number, _json_row(text_line)
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
 

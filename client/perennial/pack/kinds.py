@@ -129,6 +129,7 @@ def _of_file(file: Path) -> str:
 
 
 def _of_folder(folder: Path) -> str:
+    # labels.csv is the service's own format, so it decides before any look at the rest.
     if (folder / CSV_NAME).is_file():
         return "csv"
     # Names alone are examined here; the kind itself refuses files outside the folder.
@@ -157,6 +158,7 @@ def _of_folder(folder: Path) -> str:
         )
     if kinds:
         return kinds[0]
+    # Loose images without folders or a label file have no labels.
     images = [name for name in names if is_image(name)]
     if any("/" in name for name in images) or (
         images and find_label_files(names, range(len(names)))

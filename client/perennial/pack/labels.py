@@ -26,6 +26,7 @@ def require_valid(rows: Iterable[Image], origin: str) -> None:
         example.setdefault(row.label, row.name)
         if row.part != "test":
             learned.add(row.label)
+    # All wrong labels at once, so that a person can rename them in one go.
     wrong = [(label, why) for label in sorted(example) if (why := wrong_label(label))]
     if wrong:
         examples = "; ".join(

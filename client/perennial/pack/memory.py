@@ -59,6 +59,7 @@ class MappedImages(Images):
             raise PackError("The mapping has no images.")
 
     def _add_images(self, label: str, images: Sequence[Content], part: str) -> None:
+        # Both are sequences: each byte or letter would be taken for an image.
         if isinstance(images, bytes | str):
             raise PackError(
                 f"The images of the class {quote_name(label)} must be a list, not a single "

@@ -52,7 +52,9 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         )
     request = json.dumps([pattern, list(names), MAX_NAME_CHARS])
     try:
+        # A process can be stopped in the middle of a match, which a thread cannot.
         run = subprocess.run(
+            # Isolated: neither the working directory nor site-packages are imported from.
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
             input=request,
             capture_output=True,

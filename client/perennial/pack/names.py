@@ -43,5 +43,6 @@ def numbered_name(number: int, name: str = "") -> str:
     """Return a name that sorts by `number` and keeps the valid part of `name`:
     `00000012-cat.png`.
     """
+    # The end of a long name has its suffix, and usually what tells it apart.
     base = to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
     return f"{number:08d}" if not base or wrong_path(base) else f"{number:08d}-{base}"

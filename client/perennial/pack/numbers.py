@@ -12,15 +12,16 @@ class ClassNames:
     def __init__(self, names: Sequence[str] | None, where: str) -> None:
         self._names, self._where = names, where
 
-    def find_name(self, found: str | int, said_by: str) -> str:
+    def find_name(self, label: str | int, said_by: str) -> str:
         """Return the name for a class number, if classes have names; other texts stay unchanged.
 
         Raises:
             PackError: there is no class with this number.
         """
-        if self._names is None or not str(found).removeprefix("-").isdecimal():
-            return str(found)
-        number = int(found)
+        # Negative numbers count as numbers, so that they are refused and not taken for names.
+        if self._names is None or not str(label).removeprefix("-").isdecimal():
+            return str(label)
+        number = int(label)
         if not 0 <= number < len(self._names):
             raise PackError(
                 f"{said_by} has the class {number}, but {self._where} names {len(self._names)} "

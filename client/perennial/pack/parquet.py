@@ -82,6 +82,7 @@ class ParquetImages(Images):
             with self._open_file(number) as file:
                 self._columns.append(columns_of(file.schema_arrow, path, image, label))
                 self._list_rows(file, number, part_of[number])
+        # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
         self._update_warnings()
         as_taken = parts.map_to_split(parts_present, quote_name(source))
@@ -167,6 +168,7 @@ class ParquetImages(Images):
             end = begin + file.metadata.row_group(group).num_rows
             row = begin
             begin = end
+            # A row group without a wanted row is not read at all, which makes resuming cheap.
             if at == len(labelled_rows) or labelled_rows[at] >= end:
                 continue
             batches = file.iter_batches(_BATCH_ROWS, [group], [columns.bytes], use_threads=False)
@@ -186,10 +188,13 @@ class ParquetImages(Images):
         try:
             with Path(path).open("rb") as file:
                 self._seen.require_unchanged(number, path, file.fileno())
+                # From the opened file and not its path, so that the check for changes holds for
+                # what is read.
                 opened = self._parquet.ParquetFile(file)
                 _require_small(opened.metadata, path)
                 yield opened
                 self._seen.require_unchanged(number, path, file.fileno())
+        # A ValueError, which `_OF_PYARROW` would catch.
         except PackError:
             raise
         except _OF_PYARROW as error:
@@ -205,6 +210,7 @@ def _require_small(metadata: Any, path: str) -> None:
         row_group = metadata.row_group(group)
         for number in range(row_group.num_columns):
             column = row_group.column(number)
+            # From the metadata, before anything is unpacked.
             packed, whole = max(1, column.total_compressed_size), column.total_uncompressed_size
             if whole > _FREE_BYTES and whole > _RATIO * packed:
                 raise PackError(

@@ -63,6 +63,7 @@ class Columns:
         """Return the class of a label, or None without a label. Raises PackError that begins with
         `where`.
         """
+        # `label != label` is NaN, which pandas writes for a missing number.
         if label is None or label == -1 or label != label or label == "":
             return None
         if isinstance(label, float):
@@ -111,6 +112,7 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
 def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
     """Raise PackError unless the column has one label per row."""
     kind = schema.field(label).type
+    # A dictionary is only an encoding: the labels are its values.
     if types.is_dictionary(kind):
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
@@ -135,6 +137,7 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
 
 
 def _is_binary(types: Any, kind: Any) -> bool:
+    # Older versions of pyarrow have no views.
     is_view = getattr(types, "is_binary_view", None)
     return bool(
         types.is_binary(kind)
@@ -151,6 +154,7 @@ def _is_text(types: Any, kind: Any) -> bool:
 
 def _get_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
+    # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 
@@ -187,22 +191,22 @@ def _is_a(feature: dict[str, Any], kind: str) -> bool:
 
 
 def _choose_column(
-    wanted: str | None,
+    requested: str | None,
     by_type: list[str],
     usual: Sequence[str],
     what: str,
     columns: list[str],
     path: str,
 ) -> str:
-    if wanted is not None and wanted in columns:
-        return wanted
+    if requested is not None and requested in columns:
+        return requested
     candidates = by_type or [name for name in usual if name in columns][:1]
-    if wanted is None and len(candidates) == 1:
+    if requested is None and len(candidates) == 1:
         return candidates[0]
     problem = (
         f"several columns of {what}s"
-        if wanted is None and candidates
-        else f"no column {quote_name(wanted or what)}"
+        if requested is None and candidates
+        else f"no column {quote_name(requested or what)}"
     )
     raise PackError(
         f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which "

@@ -30,15 +30,16 @@ def parse_text(text: str, where: str) -> dict[str, Value]:
 def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     """Return (key, rest of its line, lines below that belong to it)."""
     blocks: list[tuple[str, str, list[str]]] = []
+    # Windows editors begin the file with a byte order mark.
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
-        line = _strip_comment(raw).rstrip()
-        if not line or line in ("---", "..."):
+        yaml_line = _strip_comment(raw).rstrip()
+        if not yaml_line or yaml_line in ("---", "..."):
             continue
-        key = _KEY.match(line)
+        key = _KEY.match(yaml_line)
         if key:
             blocks.append((key[1], (key[2] or "").strip(), []))
-        elif blocks and (line[0] in " \t-]"):
-            blocks[-1][2].append(line.strip())
+        elif blocks and (yaml_line[0] in " \t-]"):
+            blocks[-1][2].append(yaml_line.strip())
         else:
             raise PackError(
                 f"Line {number} of {where} is {quote_name(raw)}; what is read are lines such as "
@@ -47,9 +48,9 @@ def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     return blocks
 
 
-def _parse_value(first: str, rest: list[str], where: str) -> Value | None:
+def _parse_value(first: str, following_lines: list[str], where: str) -> Value | None:
     if first.startswith("["):
-        whole = " ".join([first, *rest])
+        whole = " ".join([first, *following_lines])
         if not whole.endswith("]"):
             raise PackError(f"{where} opens a list with “[” and does not close it.")
         return _parse_flow_list(whole[1:-1], where)
@@ -58,12 +59,14 @@ def _parse_value(first: str, rest: list[str], where: str) -> Value | None:
         return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in pairs if pair}
     if first:
         return _parse_scalar(first)
-    if rest and all(line == "-" or line.startswith("- ") for line in rest):
-        return [_parse_scalar(line[1:].strip()) for line in rest]
-    mapped = [_MAPPED.match(line) for line in rest]
-    if rest and all(mapped):
+    if following_lines and all(
+        item_line == "-" or item_line.startswith("- ") for item_line in following_lines
+    ):
+        return [_parse_scalar(item_line[1:].strip()) for item_line in following_lines]
+    mapped = [_MAPPED.match(item_line) for item_line in following_lines]
+    if following_lines and all(mapped):
         return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in mapped if pair}
-    return None if rest else ""
+    return None if following_lines else ""
 
 
 def _parse_flow_list(text: str, where: str) -> list[str]:
@@ -97,6 +100,7 @@ def _strip_comment(line: str) -> str:
     for at, character in enumerate(line):
         if quote:
             quote = "" if character == quote else quote
+        # Elsewhere it is an apostrophe within a word.
         elif character in "'\"" and (at == 0 or line[at - 1] in " \t[,{:-"):
             quote = character
         elif character == "#" and (at == 0 or line[at - 1] in " \t"):

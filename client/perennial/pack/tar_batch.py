@@ -123,6 +123,7 @@ class TarBatch(Batch):
         return array("q", accumulate(entries, initial=0))
 
     def _read_bytes(self, start: int) -> Iterator[bytes]:
+        # Skip to the entry that holds `start`: earlier images are not read again.
         first = bisect_right(self._starts, start) - 1
         skip = start - self._starts[first]
         for piece in self._build_entries(first):
@@ -155,6 +156,7 @@ def _check_size(content: Iterable[bytes], size: int, name: str) -> Iterator[byte
     read = 0
     for piece in content:
         read += len(piece)
+        # One byte more than the header has promised would shift everything after it.
         if read > size:
             break
         yield piece

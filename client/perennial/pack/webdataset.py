@@ -122,6 +122,7 @@ class ShardImages(Images):
     def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images shard by shard, front to back."""
         at = first
+        # Forwards through each shard: seeking back in a gzip file reads it from its beginning.
         while at < len(self.rows):
             shard = self._shard_of[at]
             path = self._shards[shard]
@@ -179,8 +180,10 @@ def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
             if not member.isreg() or is_junk(member.name):
                 continue
             folder, slash, base = member.name.rpartition("/")
+            # As in WebDataset, the key ends at the first dot of the base name.
             stem, _, suffix = base.partition(".")
             key = folder + slash + stem
+            # The files of a sample follow one another, so another key ends the sample.
             if current is None or current.key != key:
                 if current is not None:
                     yield current
@@ -224,6 +227,7 @@ def _add_member(
     """Add a file's image or label to its sample; of several images the first counts."""
     if suffix in IMAGE_SUFFIXES and not sample.image:
         sample.image, sample.offset, sample.bytes = member.name, member.offset_data, member.size
+    # .cls is the label alone; .json may hold much else.
     elif suffix in (".cls", ".json") and (sample.label is None or suffix == ".cls"):
         file = shard.extractfile(member)
         if file is None or member.size > _MAX_LABEL_BYTES:
@@ -260,7 +264,9 @@ def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[st
     for names_file in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
         if names_file.is_file():
             return [
-                line.strip() for line in names_file.read_text("utf-8").splitlines() if line.strip()
+                name_line.strip()
+                for name_line in names_file.read_text("utf-8").splitlines()
+                if name_line.strip()
             ], quote_name(names_file)
     return None, ""
 
@@ -269,6 +275,7 @@ def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[st
 def _open_shard(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
     """Open a shard, decompressing it if necessary; yield (the file itself, its bytes as a tar)."""
     with Path(path).open("rb") as plain:
+        # By content, because names such as .tar do not always tell the truth.
         packed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
         if packed:

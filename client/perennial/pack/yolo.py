@@ -127,6 +127,7 @@ def _find_places(
     """
     places, base, value = [], document.get("path", ""), document.get(part)
     for place in [value] if isinstance(value, str) else value or []:
+        # Tools disagree about what paths are relative to: `path`, or the file itself.
         candidates = [
             f"{base}/{place}" if isinstance(base, str) and base else place,
             place,
@@ -154,10 +155,10 @@ def _list_images(root: Root, place: str, file: Path) -> Iterator[str]:
     if path.is_dir():
         yield from (name for name in root.walk(place) if is_image(name))
         return
-    for line in _read_lines(path):
-        if line.strip():
+    for image_line in _read_lines(path):
+        if image_line.strip():
             above = place.rpartition("/")[0]
-            name = line.strip().replace("\\", "/")
+            name = image_line.strip().replace("\\", "/")
             yield _clean_path(
                 f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name
             )
@@ -179,6 +180,7 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
     """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
     without a file.
     """
+    # YOLO replaces the folder `images` in the path by `labels`; `my-images` is another folder.
     before, between, after = image.rpartition("images/")
     label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
     path = Path(root.resolve_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
@@ -186,15 +188,15 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
         return None
     boxes: list[Box] = []
     try:
-        lines = _read_lines(path)
+        box_lines = _read_lines(path)
     except PackError as error:
         bad.add("A file of boxes:", str(error))
         return boxes
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
+    for number, box_line in enumerate(box_lines, start=1):
+        if box_line.strip():
             where = f"Line {number} of {quote_name(path)}"
             try:
-                boxes.append(_parse_box(line.split(), where, classes))
+                boxes.append(_parse_box(box_line.split(), where, classes))
             except PackError as error:
                 bad.add(where, str(error).removeprefix(where).strip())
     return boxes
@@ -223,6 +225,7 @@ def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
     if len(numbers) == _BOX_NUMBERS:
         x, y, width, height = numbers
         return Box(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    # A polygon is learned as the box around it.
     across, down = numbers[::2], numbers[1::2]
     return Box(label, min(across), min(down), max(across), max(down))
 

@@ -55,6 +55,7 @@ class AsyncAliases:
 
         `lost_tasks` of the result names the tasks that this version has not learned.
         """
+        # Not replayable, because a repeated rollback would go back a second time.
         where, body = (
             api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},

@@ -63,6 +63,7 @@ class AsyncJobs:
         Args:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
+        # Not replayable, because the service has no Idempotency-Key for retries.
         ask = Ask(
             "POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False
         )

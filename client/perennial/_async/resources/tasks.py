@@ -193,6 +193,8 @@ class AsyncTasks:
         try:
             source = await in_thread(lambda: source_of(batch, **options))
         except UndecidedBatch:
+            # Asked only for an ambiguous folder, because it reads the model's whole list of
+            # batches.
             classes = await self.known_classes(model)
             if not classes:
                 raise

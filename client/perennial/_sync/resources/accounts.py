@@ -61,6 +61,7 @@ class Keys:
             "images_per_day": images_per_day,
         }
         given_fields = {key: value for key, value in body.items() if value is not None}
+        # The service has no Idempotency-Key for keys: a repeated request would create a second one.
         return self._http.send_and_read(
             types.NewKey, Ask("POST", "/v1/keys", json=given_fields, is_replayable=False)
         )

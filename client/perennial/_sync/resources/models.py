@@ -92,6 +92,8 @@ class Models:
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
                 raise
+            # Decided by the conflict and not by a look before it, because another program may
+            # create the model meanwhile.
             return self.retrieve(name)
 
     def list(
@@ -200,6 +202,7 @@ class Models:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
         """
         where = api_path("models", model, "rebase", "finish")
+        # Not replayable: after the first request, the name belongs to the other model.
         body = {"reason": reason, "missing": missing}
         return self._http.send_and_read(
             types.Rebase, Ask("POST", where, json=body, is_replayable=False)

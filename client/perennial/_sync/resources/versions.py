@@ -123,6 +123,7 @@ class Versions:
         first = self.compare_images(
             model, a, b, kind=kind, task=task, label=label, limit=most
         )
+        # The service may send more than `limit`, and each image costs a request.
         images, pictures = first.data[:most], []
         for one in images:
             where = api_path(

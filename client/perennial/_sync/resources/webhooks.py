@@ -43,6 +43,8 @@ class Webhooks:
         event_list = None if events is None else [*events]
         body: dict[str, Any] = {"url": url, "events": event_list, "model": model, "format": format}
         given_fields = {key: value for key, value in body.items() if value is not None}
+        # The service has no Idempotency-Key for webhooks: a repeated request would create a second
+        # one.
         ask = Ask("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
         return self._http.send_and_read(types.NewWebhook, ask)
 
@@ -87,6 +89,8 @@ class Webhooks:
         """Create a new `secret`, only in this response; for a day the old one signs
         deliveries too.
         """
+        # Not replayable: repeated, it would replace the new secret, and the old one would no longer
+        # sign.
         ask = Ask("POST", api_path("webhooks", webhook, "rotate"), is_replayable=False)
         return self._http.send_and_read(types.NewWebhook, ask)
 

@@ -105,12 +105,12 @@ class BucketImages(FetchedImages):
     def _plan_images(
         self,
         names: list[str],
-        found: dict[str, Listed],
+        object_by_name: dict[str, Listed],
         options: ReadingOptions,
         known_classes: Collection[str],
     ) -> Plan:
         def read_by_number(number: int) -> bytes:
-            table = found[names[number]]
+            table = object_by_name[names[number]]
             if table.size > MAX_TABLE_BYTES:
                 raise RuleError(
                     f"The object {quote_name(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.",
@@ -134,6 +134,7 @@ class BucketImages(FetchedImages):
         self._objects.append(listed)
         self._sizes.append(size)
         folder, _, base = name.rpartition("/")
+        # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_name(base):
             name = f"{folder}/{numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(Image(name, label, part))
@@ -163,7 +164,7 @@ class BucketImages(FetchedImages):
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 
-    def _register_object(self, listed: Listed, found: dict[str, Listed]) -> None:
+    def _register_object(self, listed: Listed, object_by_name: dict[str, Listed]) -> None:
         prefix = self._address.prefix
         name = listed.key.removeprefix(prefix)
         if name.endswith("/") and not listed.size:
@@ -174,10 +175,10 @@ class BucketImages(FetchedImages):
             self._bad.add(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
             self._bad.add(where, wrong or "has an empty part, or “.”, in its key")
-        elif to_nfc(name) in found:
+        elif to_nfc(name) in object_by_name:
             self._bad.add(where, "is listed twice")
         else:
-            found[to_nfc(name)] = listed
+            object_by_name[to_nfc(name)] = listed
 
     def fetch_image(self, number: int) -> bytes:
         """See FetchedImages."""

@@ -92,6 +92,8 @@ class FetchedImages(Images):
             try:
                 while ahead or following < len(self.rows):
                     while following < len(self.rows) and len(ahead) < AT_ONCE:
+                        # While nothing is ahead, an entry of any size is fetched: it would
+                        # otherwise never be.
                         if ahead and waiting + self._sizes[following] > MAX_AHEAD_BYTES:
                             break
                         ahead.append((following, pool.submit(self._try_fetch, following)))
@@ -103,13 +105,17 @@ class FetchedImages(Images):
                     if isinstance(fetched, bytes):
                         yield (fetched,)
                     else:
+                        # A stream that resumes at this image has perhaps sent its first bytes
+                        # already.
                         yield self._replace_with_zeros(number, fetched, is_cut=number == first > 0)
             finally:
+                # Closing the pool would otherwise wait for images that nobody needs any more.
                 for _, future in ahead:
                     future.cancel()
         self._is_read |= first == 0
 
     def _try_fetch(self, number: int) -> bytes | Changed:
+        # Once replaced by zeros, always: each reading must give the same bytes.
         if number in self._empty:
             return Changed("")
         try:
@@ -128,6 +134,7 @@ class FetchedImages(Images):
         are bad.
         """
         if number not in self._empty:
+            # After a whole reading the digest is known, and zeros would contradict it.
             if self._is_read or is_cut:
                 raise SourceChanged(
                     f"{self.describe_place(number)} {changed}. Let it settle, and submit it again."

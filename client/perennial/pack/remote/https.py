@@ -140,7 +140,9 @@ class Fetcher:
     def _create_pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
             ssl_context=self._trust,
+            # Connects to the addresses checked here: a second look-up could give others.
             network_backend=_Backend(target, self._resolve_allowed(target), deadline),
+            # No connection is reused, since each belongs to one checked target and one deadline.
             max_keepalive_connections=0,
         )
 
@@ -153,8 +155,10 @@ class Fetcher:
         """Return the addresses of a target, all of which may be connected to. Raises
         Unfetchable.
         """
+        # By name as well, because such a service may have an address that --allow-private admits.
         if is_metadata_name(target.host):
             raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
+        # One internal address refuses the name, even if its other addresses are public.
         for address in (addresses := self._resolve_host(target)):
             why = not_public(address)
             if why is not None and not (self._allow_private and _is_private(address)):
@@ -215,6 +219,7 @@ def _resolve_redirect(target: Target, location: str) -> str:
     """Return a redirect's destination as an absolute URL. Raises Unfetchable for
     unsupported forms.
     """
+    # “//host/path” would name another host.
     if location.startswith("/") and not location.startswith("//"):
         return f"https://{target.host_header}{location}"
     try:
@@ -230,6 +235,7 @@ def _require_image(answer: Any) -> None:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
         raise Unfetchable(f"answers with status {answer.status}", is_passing)
     kind = _get_header(answer, b"content-type").partition(";")[0].strip().lower()
+    # Pages for logins and errors often come with status 200.
     if kind in ("text/html", "application/xhtml+xml", "application/json"):
         raise Unfetchable(f"is {kind}, no image")
     packed = _get_header(answer, b"content-encoding").lower()

@@ -117,6 +117,7 @@ class S3Store(Store):
             file_system_options["endpoint_url"] = options.endpoint
         if options.profile:
             file_system_options["profile"] = options.profile
+        # Caches of fsspec would give an earlier listing, or an instance with other credentials.
         self._fs = s3fs.S3FileSystem(
             use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
@@ -137,6 +138,7 @@ class S3Store(Store):
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
     def _read_first(self, listed: Listed, most: int) -> bytes:
+        # A replaced object is refused instead of being sent under the size of the old one.
         match = {"IfMatch": listed.version} if listed.version else {}
         response = self._fs.call_s3(
             "get_object", Bucket=self.address.bucket, Key=listed.key, **match
@@ -145,6 +147,7 @@ class S3Store(Store):
         return content
 
     def _is_changed(self, error: Exception) -> bool:
+        # s3fs raises OSError from botocore's error, and only the latter has the code.
         code = str(
             getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", "")
         )
@@ -156,9 +159,8 @@ class GoogleStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        gcsfs = import_optional(
-            "gcsfs.core", "A bucket of Google Cloud", "gs"
-        )  # gcsfs.core, so that no other protocol is tried
+        # gcsfs.core, so that no other protocol is tried.
+        gcsfs = import_optional("gcsfs.core", "A bucket of Google Cloud", "gs")
         google = import_optional("google.auth.exceptions", "A bucket of Google Cloud", "gs")
         http = import_optional("gcsfs.retry", "A bucket of Google Cloud", "gs")
         aiohttp = import_optional("aiohttp", "A bucket of Google Cloud", "gs")
@@ -232,6 +234,7 @@ class AzureStore(Store):
             name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS
         )
         pages = listing.by_page(token)
+        # Only the first page is read: the token leads to the next one.
         async for page in pages:
             return [
                 Listed(one.name, one.size, one.etag) async for one in page

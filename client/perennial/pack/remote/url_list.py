@@ -48,6 +48,7 @@ def looks_like_urls(file: Path) -> bool:
     """Return True if a text file begins like a list of URLs."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
+            # Bounded, because a binary file may have no line end.
             first = text.readline(10_000).strip().lower()
     except OSError:
         return False
@@ -72,6 +73,7 @@ def rows_of(file: Path) -> Iterator[Row]:
                     continue
                 if columns is None:
                     names = [cell.strip().lower() for cell in cells]
+                    # Without a heading, the first line is an entry like the others.
                     columns = names if "url" in names else [*_COLUMNS]
                     if "url" in names:
                         if "label" not in names:

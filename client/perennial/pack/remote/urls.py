@@ -110,6 +110,7 @@ class UrlImages(FetchedImages):
                 self._bad.add(
                     row.where, f"names {quote_name(row.url)}, which the list has named already"
                 )
+                # Nothing shows which of two labels is right, so neither line is used.
                 if first is not None:
                     self._bad.add(
                         first.where,
@@ -136,6 +137,7 @@ class UrlImages(FetchedImages):
         """Yield the image at each URL in order, adding unavailable ones as bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
+            # In groups, because `map` would submit the whole list at once and hold all its results.
             for row_group in _split_groups(rows):
                 for row, result in zip(
                     row_group, pool.map(self._request_image, row_group), strict=True
@@ -157,6 +159,8 @@ class UrlImages(FetchedImages):
                     raise
                 head = None  # some servers answer only GET
             if head is None or head.size is None:
+                # Without a declared size, only reading the image tells it, and the digest is its
+                # version.
                 _, content = _call_with_retries(
                     lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1)
                 )
@@ -188,6 +192,7 @@ class UrlImages(FetchedImages):
                 _SAID
             )
         else:
+            # A server that names no version leaves only the size to compare.
             is_same = (
                 not head.version or not listed_image.version or head.version == listed_image.version
             )
