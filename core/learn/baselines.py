@@ -93,7 +93,7 @@ def evaluate_baselines(
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
     ncm: dict[str, Counts] = {}
     lda: dict[str, Counts] = {}
-    own: list[Tensor] = []
+    right_parts: list[Tensor] = []
     grows = network.scenario == "class"
     later: dict[str, dict[str, int]] = {}
     for group in filter(None, groups):
@@ -108,26 +108,30 @@ def evaluate_baselines(
         of = torch.cat(
             [torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)]
         )
-        own.append(torch.cat([right[task][samples[task].rows] for task in group])[usable_images])
-        answers = five_fold(
+        right_parts.append(
+            torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
+        )
+        results = five_fold(
             phi[usable_images.to(phi.device)],
             labels[usable_images],
             rows,
             duplicates[usable_images],
         )
-        ncm |= _by_task(answers.ncm, of[usable_images], group)
-        lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
-        if grows and answers.first is not None:
+        ncm |= _by_task(results.ncm, of[usable_images], group)
+        lda |= {} if results.lda is None else _by_task(results.lda, of[usable_images], group)
+        if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
             later |= _count_later_confusions(
-                answers.first, own_rows[usable_images], of[usable_images], group
+                results.first, own_rows[usable_images], of[usable_images], group
             )
-    itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
+    itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
-    found = _build_baseline(lda, itself)
+    lda_baseline = _build_baseline(lda, itself)
     return Baselines(
-        _build_baseline(ncm, itself), found, later if grows and found is not None else None
+        _build_baseline(ncm, itself),
+        lda_baseline,
+        later if grows and lda_baseline is not None else None,
     )
 
 
@@ -267,8 +271,8 @@ def _count_later_confusions(
         mine = of == task
         if not bool(mine.any()):
             continue
-        taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
-        values, counts = torch.unique(taken, return_counts=True)
+        preferred = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
+        values, counts = torch.unique(preferred, return_counts=True)
         rows_by_task[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
         }

@@ -35,7 +35,7 @@ def build_findings(
         settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")
-    found = [
+    candidates = [
         _find_mislabelled(data),
         _find_conflicts(data, train + held_out),
         None if data.get("mislabelled") else _find_suspects(data),
@@ -44,17 +44,17 @@ def build_findings(
         _find_small_classes(data),
     ]
     if near is not None:
-        found += [
+        candidates += [
             _find_leak(near, held_out),
             _held_out_before(near, train),
             _find_repeats(near, train + held_out),
         ]
-    told: list[Finding] = [
+    findings: list[Finding] = [
         {**one, "holds": one["holds"] and one["kind"] not in settled}
-        for one in found
+        for one in candidates
         if one is not None
     ]
-    return sorted(told, key=lambda one: not one["holds"])
+    return sorted(findings, key=lambda one: not one["holds"])
 
 
 def _find_conflicts(data: DataReport, images: int) -> Finding | None:
@@ -77,9 +77,11 @@ def _find_mislabelled(data: DataReport) -> Finding | None:
         f"{one['said']} for {one['images']:,} of {one['of']:,} images labelled {one['label']}"
         for one in doubted[:5]
     ]
-    others = len(doubted) - 5
+    num_others = len(doubted) - 5
     more = (
-        "" if others < 1 else f", and others for {others} more class{'' if others == 1 else 'es'}"
+        ""
+        if num_others < 1
+        else f", and others for {num_others} more class{'' if num_others == 1 else 'es'}"
     )
     right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
     these = "this class" if len(doubted) == 1 else "these classes"
@@ -168,12 +170,12 @@ def _find_shift(data: DataReport) -> Finding | None:
     far = [
         f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1
     ]
-    most = f", most of all {', '.join(far)}" if far else ""
+    worst_classes = f", most of all {', '.join(far)}" if far else ""
     by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: "
+        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){worst_classes}: "
         f"{cause}, "
         "perhaps. Look at them; if they are right, the model needs them."
     )

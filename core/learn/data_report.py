@@ -51,7 +51,8 @@ class Looker:
 
     Attributes:
         alive: called during long passes.
-        kept: task → features float32 [N, D] of held-out images by this network, which save a pass.
+        stored_features: task → features float32 [N, D] of held-out images by this network, which
+            save a pass.
     """
 
     network: Network
@@ -59,7 +60,7 @@ class Looker:
     spec: JobSpec
     ancestors: Ancestors
     alive: Callable[[], None]
-    kept: Mapping[int, Tensor] = field(default_factory=dict)
+    stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
     def build_report(self, data: Dataset) -> DataReport:
         """Return the report of the task's training part, with the findings from all that is known
@@ -90,12 +91,12 @@ class Looker:
                     new, earlier, by_class=by_class, generator=generator
                 )
         is_whole = self.network.takes_features and len(rows) == len(data)
-        seen = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
+        inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = would_say(self._build_parent(), seen)
+            report["would_say"] = would_say(self._build_parent(), inspected)
             self.alive()
         if spec.scenario != "task" and self.network.classes:
-            self._add_mislabelled(report, seen, rows)
+            self._add_mislabelled(report, inspected, rows)
             self.alive()
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._held_out(spec.task)
@@ -186,7 +187,7 @@ class Looker:
         with_held_out, mine = self._earlier_tasks()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
         for task, data, rows in self._of_tasks(with_held_out, mine):
-            known_features = self.kept.get(task)
+            known_features = self.stored_features.get(task)
             parts.append(
                 self._compute_features(data.images, rows)
                 if known_features is None

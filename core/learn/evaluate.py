@@ -108,8 +108,8 @@ def answers_on_task(
     for logits in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(answers_of(logits, targets[start : start + len(logits)], temperature))
         start += len(logits)
-    answers = _join_answers(parts, len(network.classes_of(head)))
-    return answers, answers.mask_correct(targets)
+    predictions = _join_answers(parts, len(network.classes_of(head)))
+    return predictions, predictions.mask_correct(targets)
 
 
 def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:

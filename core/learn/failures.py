@@ -80,8 +80,8 @@ def measure_memory() -> MemoryFigures:
 def _free_host_memory() -> int:
     """Return the bytes that the machine could still give to processes; 0 where it does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        entries = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
-    kib = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    kib = [int(entry.split()[1]) for entry in entries if entry.startswith("MemAvailable:")]
     return 1024 * kib[0] if kib else 0

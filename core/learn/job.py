@@ -187,24 +187,24 @@ class Job:
         self._log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
-        found = {
+        fields = {
             **figures.get_given_fields(),
             "update_norm": moved,
             "adp": run.loop.validation.build_adp(),
         }
         if predicted is not None:
-            found["forecast"] = self._evaluator.compare_loss_rise(
+            fields["forecast"] = self._evaluator.compare_loss_rise(
                 run.network, run.method, predicted, by_task
             )
         if (
             pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         ) is not None:
-            found["rollback"] = pulled
+            fields["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
             self._log(log_lines.describe_nondeterminism(self.numerics.operations))
-        self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
+        self._emit(DoneEvent(path=self._write_result(run, Figures(**fields))))
 
     def _begin_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
@@ -282,7 +282,7 @@ class Job:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
-            answers = kept_answers.taken_from(tensors)
+            predictions = kept_answers.taken_from(tensors)
             self._check_same(document)
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
@@ -299,7 +299,7 @@ class Job:
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
         self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
-        self._evaluator.rows, self._evaluator.answers = list(document.results), answers
+        self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
         self._warnings = list(document.warnings)
         self._continue_on_device(document.devices)
         self._numbers = itertools.count(document.number + 1)
@@ -387,8 +387,8 @@ class Job:
         return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
     def _build_context(self, network: Network) -> Context:
-        known = network.classes_of(self._number if network.scenario == "task" else None)
-        row = {name: i for i, name in enumerate(known)}
+        known_classes = network.classes_of(self._number if network.scenario == "task" else None)
+        row = {name: i for i, name in enumerate(known_classes)}
         class_rows = sorted(row[name] for name in self._classes)
         return Context(
             network=network,
@@ -465,10 +465,10 @@ class Job:
         for kind, tensors in state.parts(without=(TOTALS,)).items():
             # parts of earlier tasks are stored with the versions that learned them
             if kind in PER_TASK:
-                own = {
+                of_this_task = {
                     name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")
                 }
-                parts += _split_rest(kind, self._number, own)
+                parts += _split_rest(kind, self._number, of_this_task)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):

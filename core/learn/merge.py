@@ -53,20 +53,20 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
             "nothing is merged: there is no validation image by which merge.within could choose"
         )
         return
-    line = Line(ctx)
+    weight_line = Line(ctx)
     grid: list[tuple[float, float]] = []
     if rule.within is None:
         assert rule.weight is not None
         weight, reason = rule.weight, "as the recipe says"
     else:
-        counts = [line.count_at(a, correct) for a in GRID]
+        counts = [weight_line.count_at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[choose_index(counts, total, rule.within)]
         reason = (
             f"the least whose validation accuracy is within {rule.within:g} of the best, "
             f"{max(counts) / total:.3f}"
         )
-    line.move_to(weight)
+    weight_line.move_to(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]

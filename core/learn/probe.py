@@ -81,17 +81,21 @@ class Probe:
         """
         at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
-        found, labels = (
+        features, labels = (
             compute_features(self._network, data.images[at], self._inputs, head),
             data.labels[at],
         )
-        known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
-        some = evenly_spaced(len(at), self._share)
-        classes = torch.tensor(known)[labels[some]]
+        class_numbers = [
+            self._classes.setdefault((head, name), len(self._classes)) for name in data.names
+        ]
+        sampled = evenly_spaced(len(at), self._share)
+        classes = torch.tensor(class_numbers)[labels[sampled]]
         looks = None if hashes is None else hashes[at.numpy()]
-        few = None if looks is None else looks[some.numpy()]
-        self.samples[task] = Sample(at[some], found[some.to(found.device)], classes, few)
-        return _count_correct(found, labels, group_alike([(len(labels), looks)]))
+        few = None if looks is None else looks[sampled.numpy()]
+        self.samples[task] = Sample(
+            at[sampled], features[sampled.to(features.device)], classes, few
+        )
+        return _count_correct(features, labels, group_alike([(len(labels), looks)]))
 
     def measure_all(self) -> list[int]:
         """Return [correct, total] among the images of all tasks measured so far.

@@ -60,20 +60,20 @@ def choose_slots_evenly(
         places.setdefault(kind, []).append(slot)
     size = len(held)
     for row, (draw, kind) in enumerate(zip(draws, classes, strict=True)):
-        own = places.setdefault(kind, [])
-        seen[kind] = max(seen.get(kind, 0), len(own)) + 1
+        slots_of_class = places.setdefault(kind, [])
+        seen[kind] = max(seen.get(kind, 0), len(slots_of_class)) + 1
         if size < capacity:
             slot, size = size, size + 1
-            own.append(slot)
+            slots_of_class.append(slot)
         else:
             largest = max(places, key=lambda each: (len(places[each]), -each))
-            if len(own) == len(places[largest]):
+            if len(slots_of_class) == len(places[largest]):
                 place = int(draw * seen[kind])
-                if place >= len(own):
+                if place >= len(slots_of_class):
                     continue
-                slot = own[place]
+                slot = slots_of_class[place]
             else:
                 slot = places[largest].pop(int(draw * len(places[largest])))
-                own.append(slot)
+                slots_of_class.append(slot)
         slots[slot] = row  # a later item of the batch replaces an earlier one
     return slots

@@ -169,7 +169,7 @@ class Der(Method):
 
         `known`: number of outputs that count, for a single head; None: all.
         """
-        found: list[tuple[Tensor, Tensor]] = []
+        computed: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
@@ -177,13 +177,13 @@ class Der(Method):
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
                     places = send_tensor(part, ctx.device)
-                    found.append((places if rows is None else places[rows], logits))
+                    computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
         wider = (
-            max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+            max((logits.shape[1] for _, logits in computed), default=0) - tensors["logits"].shape[1]
         )
         tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
-        for rows, logits in found:
+        for rows, logits in computed:
             tensors["logits"][rows] = functional.pad(
                 logits, (0, tensors["logits"].shape[1] - logits.shape[1])
             )

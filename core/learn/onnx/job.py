@@ -41,17 +41,17 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         predicting.load_network(manifest, paths),
         predicting.method_of(manifest, paths),
     )
-    answers = Answers(
+    module = Answers(
         network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from
     )
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
-    files = graph.write(answers, image.channels, image.size, spec.out)
+    files = graph.write(module, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
     checked = compare_graph(
-        spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads
+        spec.out / files[0], module, manifest.normalise, size, held_out, spec.threads
     )
     result = ExportResult(
         opset=OPSET,
