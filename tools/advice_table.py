@@ -152,7 +152,7 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    Entry("memory-lost", (_learn_path("inherited_state.py:inherit_state"),),
+    Entry("memory-lost", (_learn_path("ancestors.py:inherit_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
     Entry("one-class", (_learn_path("job.py:_begin_run"),), "a model knows one class alone",
           "Send a batch with another class.",

@@ -1,9 +1,13 @@
-"""Running and reporting of a job process: events as JSON lines on a pipe, the outcome last."""
+"""Running and reporting of a job process: events as JSON lines on a pipe, the outcome last.
+
+Between other events, `Pulse` gives signs of life.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 import traceback
 from collections.abc import Callable
 
@@ -11,10 +15,12 @@ from core.learn.control import EXIT_ORPHANED
 from core.learn.data_report import DataHeld
 from core.learn.failures import kind_of, measure_memory
 from core.learn.onnx.graph import ExportFailed
-from core.protocol.job_event import ErrorEvent, JobEvent
+from core.protocol.job_event import AliveEvent, ErrorEvent, JobEvent
 
 Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
+PULSE_PERIOD_S = 5.0
+"""Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
 
 def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
@@ -59,3 +65,23 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
         peak_bytes=figures.peak,
         free_bytes=figures.free,
     )
+
+
+class Pulse:
+    """Emits an `alive` event when called, at most once in `PULSE_PERIOD_S` seconds.
+
+    Calls in between are cheap, so it can be called in every round of a loop.
+
+    Args:
+        emit: receives the event.
+    """
+
+    def __init__(self, emit: Callable[[JobEvent], None]) -> None:
+        self._emit = emit
+        self._next_at = 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_at:
+            self._next_at = now + PULSE_PERIOD_S
+            self._emit(AliveEvent())

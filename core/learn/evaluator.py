@@ -13,9 +13,9 @@ from core.learn import kept_answers, log_lines
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, evaluate_baselines
-from core.learn.calibration.choice import choose_temperature
 from core.learn.calibration.error import measure_calibration
 from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learn.calibration.temperature import choose_temperature
 from core.learn.comparison import changed_predictions, classes_present, knn_probe, measure_drift
 from core.learn.context import Context
 from core.learn.dataset import Dataset

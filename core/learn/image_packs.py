@@ -24,7 +24,7 @@ from torch import Tensor
 from core.learn.output import Part
 from core.learn.state import TYPES, load_tensors
 from core.protocol.job_spec import LocalPart
-from core.protocol.manifest import PER_TASK
+from core.protocol.manifest import PER_TASK, REST
 
 UNUSED_ROWS = 20
 """Maximum number of unused rows in a pack for each used one."""
@@ -77,6 +77,16 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tenso
         pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
+
+
+def parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+    """Return the parts of one task's state among that of all tasks: the one that later jobs read,
+    and the remainder if any."""
+    of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
+    remainder = {n: t for n, t in of_this_task.items() if n.startswith(f"{task}.{REST}.")}
+    read = {name: t for name, t in of_this_task.items() if name not in remainder}
+    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
+    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
 def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:

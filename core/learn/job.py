@@ -24,22 +24,18 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn import image_packs, kept_answers, log_lines
-from core.learn.ancestors import Ancestors
+from core.learn.ancestors import Ancestors, check_fit, inherit_state
 from core.learn.augment import Augmentation, epoch_seed
-from core.learn.child import Emit, run_with_events
+from core.learn.child import Emit, Pulse, run_with_events
 from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
 from core.learn.data_report import DataHeld, Looker, join_holding_texts
 from core.learn.dataset import DataError, Dataset
-from core.learn.described import describe_network
-from core.learn.device import open_device
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
-from core.learn.fit import check_fit
 from core.learn.held_out_features import HeldOutFeatures
-from core.learn.inherited_state import inherit_state
 from core.learn.known_features import KnownFeatures
 from core.learn.loop import Loop, NonFinite, Stopped
 from core.learn.method import Method
@@ -48,11 +44,17 @@ from core.learn.networks import Network
 from core.learn.networks.network import part_type
 from core.learn.numerics import Numerics
 from core.learn.optim import rollback
-from core.learn.output import Part, describe_environment, read_snapshot, write_parts, write_snapshot
-from core.learn.precision import Inputs, place_network
-from core.learn.pulse import Pulse
+from core.learn.output import (
+    Part,
+    describe_environment,
+    describe_network,
+    read_snapshot,
+    write_parts,
+    write_snapshot,
+)
+from core.learn.precision import Inputs, open_device, place_network
 from core.learn.recipe import Recipe, StartingPoint
-from core.learn.snapshot import Snapshot
+from core.learn.snapshot import Snapshot, check_same_run
 from core.learn.state import TYPES, State, save_tensors
 from core.learn.validation import Best
 from core.protocol.figures import Figures, UpdateNorm
@@ -69,7 +71,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import PER_TASK, REST, TOTALS, Validated
+from core.protocol.manifest import PER_TASK, TOTALS, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -283,7 +285,7 @@ class Job:
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
             predictions = kept_answers.taken_from(tensors)
-            self._check_same(document)
+            check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
             check_fit(network, method, self._spec)
@@ -352,27 +354,7 @@ class Job:
 
     def _build_method(self) -> Method:
         method_type = registry.get(self._recipe.method["name"])
-        return method_type(method_type.Hyper.model_validate(_get_hyper(self._recipe)), State())
-
-    def _check_same(self, document: SnapshotDocument) -> None:
-        """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
-        defaults."""
-        stored = Recipe.model_validate(document.recipe.to_json())
-        hyper_type = type(self._build_method().hyper)
-        same = (
-            document.task == self._number
-            and stored.method["name"] == self._recipe.method["name"]
-            and hyper_type.model_validate(_get_hyper(stored))
-            == hyper_type.model_validate(_get_hyper(self._recipe))
-            # Placement changes nothing of what is learned. The worker decides whether a run may
-            # resume elsewhere.
-            and stored.model_copy(
-                update={"method": self._recipe.method, "resources": self._recipe.resources}
-            )
-            == self._recipe
-        )
-        if not same:
-            raise ValueError("the snapshot belongs to another task or recipe")
+        return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
 
     def _forecast_loss_rise(self, run: _Run) -> tuple[float | None, dict[int, float]]:
         """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None
@@ -465,10 +447,7 @@ class Job:
         for kind, tensors in state.parts(without=(TOTALS,)).items():
             # parts of earlier tasks are stored with the versions that learned them
             if kind in PER_TASK:
-                of_this_task = {
-                    name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")
-                }
-                parts += _split_rest(kind, self._number, of_this_task)
+                parts += image_packs.parts_of_task(kind, self._number, tensors)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
@@ -526,7 +505,7 @@ class Job:
         return describe_network(
             network,
             method,
-            _get_hyper(self._recipe),
+            self._recipe.get_hyper(),
             self._inputs.normalise,
             numbers_depend_on,
             steps,
@@ -542,21 +521,6 @@ class Job:
 
     def _emit_phase(self, name: str) -> None:
         self._emit(PhaseEvent(phase=name))
-
-
-def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
-    """Return the parts of one task's state: the one that later jobs read, and the remainder if
-    any."""
-    remainder = {
-        name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")
-    }
-    read = {name: tensor for name, tensor in tensors.items() if name not in remainder}
-    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
-    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
-
-
-def _get_hyper(recipe: Recipe) -> dict[str, object]:
-    return {name: value for name, value in recipe.method.items() if name != "name"}
 
 
 def read_spec(path: str) -> JobSpec:

@@ -17,7 +17,6 @@ from torch import Tensor
 from core.learn import features, rebalance
 from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_table
-from core.learn.balanced_batches import batch_share
 from core.learn.context import Batch, Context
 from core.learn.control import Control
 from core.learn.dataset import BatchSource, Dataset, split_validation
@@ -30,6 +29,7 @@ from core.learn.networks.norms import set_modes
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import find_anchored
 from core.learn.optim.rollback import resolve_olor
+from core.learn.sampler import batch_share
 from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
