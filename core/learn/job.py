@@ -37,7 +37,7 @@ from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.held_out_features import HeldOutFeatures
 from core.learn.known_features import KnownFeatures
-from core.learn.loop import Loop, NonFinite, Stopped
+from core.learn.loop import Callbacks, Loop, NonFinite, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
@@ -337,17 +337,13 @@ class Job:
         )
         place_network(network, self._device)
         ctx = self._build_context(network)
-        loop = Loop(
-            ctx,
-            method,
-            data,
+        callbacks = Callbacks(
             self._emit,
-            self._control,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
             test=lambda: self._evaluator.measure_accuracy(network, method),
-            ranks=self._ranks,
         )
+        loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
             loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
         return _Run(network, method, ctx, loop)

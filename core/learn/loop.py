@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from core.learn.sampler import batch_share
 from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
-from core.learn.validation import Best, Validation
+from core.learn.validation import Best, HeldBack, Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
 from core.protocol.snapshot import LoopState, LossState
@@ -56,13 +56,29 @@ class Stopped(Exception):
     """The run stopped on request, after a snapshot."""
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions of the job that the loop calls.
+
+    Attributes:
+        emit: receives events.
+        save: writes a snapshot.
+        save_best: writes the best validated state, for use while the run continues.
+        test: measures the present network on held-out parts.
+    """
+
+    emit: Emit
+    save: Callable[[Snapshot], None]
+    save_best: Callable[[Best], None]
+    test: Callable[[], Accuracy]
+
+
 class Loop:
     """Training of one task. Call `train` once; call `resume` first to continue from a snapshot.
 
     Args:
-        save: writes a snapshot.
-        save_best: writes the best validated state, for use while the run continues.
-        test: measures the present network on held-out parts.
+        control: requests from the worker, granted between steps.
+        callbacks: functions of the job.
         ranks: the processes that share the batches of a recipe with `shards`.
     """
 
@@ -71,25 +87,21 @@ class Loop:
         ctx: Context,
         method: Method,
         data: Dataset,
-        emit: Emit,
         control: Control,
-        save: Callable[[Snapshot], None],
-        save_best: Callable[[Best], None],
-        test: Callable[[], Accuracy],
+        callbacks: Callbacks,
         ranks: Ranks = ALONE,
     ) -> None:
         check_shards(ctx)
         self.ctx = ctx
         self.method = method
         self.position = Position()
-        self._emit = emit
+        self._emit = callbacks.emit
         shared = SharedControl(control) if ranks.count > 1 else None
         self._control: Control = control if shared is None else shared
         self._sharded = (
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
-        self._save = save
-        self._save_best = save_best
+        self._callbacks = callbacks
         classes = ctx.network.classes_of(ctx.head_task)
         ctx.examples = self._iter_shuffled
         ctx.in_order = self._in_order
@@ -102,9 +114,9 @@ class Loop:
         self._feed = self._feed_of_images()
         self.stage_steps = schedule.training_steps(ctx.recipe.depth)
         self.olor = resolve_olor(ctx.recipe, self.stage_steps)
-        images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
+        part = HeldBack(data.images.index_select(0, held_back), self._source.labels[held_back])
         steps = schedule.steps_before(schedule.training)
-        self.validation = Validation(ctx, method, images, targets, steps, emit, test)
+        self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
@@ -378,13 +390,13 @@ class Loop:
     def _grant_request(self) -> None:
         request = self._control.take_request()
         if request is ControlRequest.ANYTIME and self.validation.anytime:
-            self._save_best(self.validation.best)
+            self._callbacks.save_best(self.validation.best)
         if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report_progress()
-        self._save(self.take_snapshot())
+        self._callbacks.save(self.take_snapshot())
         if request is ControlRequest.STOP:
             raise Stopped
 

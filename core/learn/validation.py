@@ -46,14 +46,26 @@ class Best:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class HeldBack:
+    """The validation part of a task's images.
+
+    Attributes:
+        images: uint8 [N, S, S, C]; if it is empty, no state is ever chosen.
+        targets: int64 [N], rows of the head in use.
+    """
+
+    images: Tensor
+    targets: Tensor
+
+
 class Validation:
     """Validation of a run's network, with its best state and its ADP curve.
 
     Args:
         ctx: the training context.
         method: the method that is trained.
-        images: uint8 [N, S, S, C], the validation part; if it is empty, no state is ever chosen.
-        wanted: int64 [N], rows of the head in use.
+        part: the validation part.
         steps: of the whole run; the state after the last one is validated too.
         emit: receives events.
         test: measures the present network on the held-out parts of the new task and of earlier
@@ -64,20 +76,18 @@ class Validation:
         self,
         ctx: Context,
         method: Method,
-        images: Tensor,
-        wanted: Tensor,
+        part: HeldBack,
         steps: int,
         emit: Emit,
         test: Callable[[], Accuracy],
     ) -> None:
-        self.total = wanted.numel()
+        self.total = part.targets.numel()
         self.best = Best(self.total)
         self.curve = Curve()
         self.anytime = ctx.recipe.anytime and self.total > 0
         self._ctx = ctx
         self._method = method
-        self._images = images
-        self._wanted = wanted
+        self._part = part
         self._steps = steps
         self._emit = emit
         self._test = test
@@ -178,8 +188,8 @@ class Validation:
         ctx = self._ctx
         right = correct_predictions(
             ctx.network,
-            self._images,
-            self._wanted,
+            self._part.images,
+            self._part.targets,
             ctx.head_task,
             self._method.predict_logits,
             ctx.inputs,

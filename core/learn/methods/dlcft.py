@@ -24,7 +24,7 @@ from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
 from core.learn.memory.reservoir import Reservoir, open_reservoir
 from core.learn.method import Accepts, Footprint, Method
-from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
+from core.learn.methods.dlcft_memory import CurvatureMemory, Measurement, match_shape, measure_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.norms import BatchNorm, estimate_statistics
@@ -245,18 +245,21 @@ class Dlcft(Method):
             if network.fixed_head:
                 rows = network.head_rows(ctx.head_task).detach().clone()
                 network.set_reference(network.reference_name(ctx.head_task), rows)
+        measurement = Measurement(
+            hyper.curvature,
+            hyper.alpha,
+            self._count_probes(ctx),
+            hyper.max_factor_bytes,
+            diagonal=hyper.keep_task_curvature == "diagonal",
+        )
         with ctx.evaluation_mode():
             fresh = measure_task(
                 network,
                 ((batch.x, batch.y) for batch in batches),
                 ctx.head_task,
-                kind=hyper.curvature,
-                alpha=hyper.alpha,
-                probes=self._count_probes(ctx),
+                measurement,
                 generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
-                max_factor_bytes=hyper.max_factor_bytes,
-                diagonal=hyper.keep_task_curvature == "diagonal",
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})

@@ -58,18 +58,33 @@ class TaskStatistics:
     health: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """Choice of the statistics of a task, and of their form.
+
+    Attributes:
+        kind: form of the blocks.
+        alpha: scale of the targets, see `target_residuals`.
+        probes: sign vectors per image; None: every output by itself.
+        max_factor_bytes: limit of each factor's size; None for no limit.
+        diagonal: measure the task's own diagonal as well.
+    """
+
+    kind: Kind
+    alpha: float
+    probes: int | None
+    max_factor_bytes: int | None = None
+    diagonal: bool = False
+
+
 def measure_task(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
+    measurement: Measurement,
     *,
-    kind: Kind,
-    alpha: float,
-    probes: int | None,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
-    max_factor_bytes: int | None = None,
-    diagonal: bool = False,
 ) -> TaskStatistics:
     """Measure a task in one pass over its unaugmented examples.
 
@@ -78,34 +93,31 @@ def measure_task(
         examples: batches (x [B, C, S, S], y int64 [B]).
         task: names the head in the task scenario; such heads have no curvature, since they never
             move again.
-        kind: form of the blocks.
-        alpha: scale of the targets, see `target_residuals`.
-        probes: sign vectors per image; None: every output by itself.
+        measurement: statistics to measure, and their form.
         generator: on the CPU, for the sign vectors.
         deltas: the displacement of this task, by parameter.
-        max_factor_bytes: limit of each factor's size; None for no limit.
-        diagonal: measure the task's own diagonal as well.
 
     Raises:
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _create_estimator(network, task, kind),
-        _create_estimator(network, task, "diagonal") if diagonal else None,
+        _create_estimator(network, task, measurement.kind),
+        _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
-    first_order, change = _FirstOrder(network, task, alpha), _OutputChange(network, task, deltas)
+    first_order = _FirstOrder(network, task, measurement.alpha)
+    change = _OutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
-        cotangents = _make_cotangents(network, x, task, probes, generator)
+        cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
         main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
             diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
-            ratio = _trace_ratio(network, x, task, kind, cotangents)
+            ratio = _trace_ratio(network, x, task, measurement.kind, cotangents)
         change.add(x, first_order.add(x, y))
     gram, gradient = first_order.mean_gram(), first_order.mean_gradient()
-    curvature = _build_curvature(main, gram, max_factor_bytes)
+    curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
     health = _compute_health(curvature, gradient, ratio, coupling)
     diagonals = (

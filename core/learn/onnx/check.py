@@ -21,7 +21,6 @@ from core.learn import predicting
 from core.learn.networks import Network
 from core.learn.onnx.answers import Answers
 from core.learn.onnx.graph import ExportFailed
-from core.protocol.architecture import Normalisation
 from core.protocol.export_job import INPUT, output_name, sure_name
 
 BATCHES = (1, 3, 17)
@@ -67,7 +66,6 @@ class Checked:
 def compare_graph(
     path: Path,
     answers: Answers,
-    normalise: Normalisation | None,
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
@@ -78,7 +76,6 @@ def compare_graph(
     Args:
         path: the graph.
         answers: the version.
-        normalise: mean and standard deviation of its images.
         image: size and channels.
         held_out: task to images [N, size, size, channels] that the version knows.
         threads: for ONNX Runtime.
@@ -98,7 +95,7 @@ def compare_graph(
     for batch, tasks in _iter_batches(answers, noise, held_out, most):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _predict_expected(answers, batch, task, normalise)
+            ours, may = _predict_expected(answers, batch, task)
             theirs = outputs[output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
@@ -130,7 +127,7 @@ def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _predict_expected(
-    answers: Answers, batch: Images, task: int | None, normalise: Normalisation | None
+    answers: Answers, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
@@ -143,7 +140,7 @@ def _predict_expected(
         answers.network,
         batch,
         task,
-        normalise,
+        answers.normalise,
         scores=compute_scores,
         temperature=answers.temperature,
     )

@@ -50,9 +50,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
-    checked = compare_graph(
-        spec.out / files[0], module, manifest.normalise, size, held_out, spec.threads
-    )
+    checked = compare_graph(spec.out / files[0], module, size, held_out, spec.threads)
     result = ExportResult(
         opset=OPSET,
         files=files,
