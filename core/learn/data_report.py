@@ -33,6 +33,7 @@ from core.protocol.job_spec import EarlierTask, JobSpec
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
+# A person looks through some pictures; the counts cover all.
 SHOWN = 100
 _EARLIER = 4 * MOST
 """Most held-out images of earlier tasks that are looked at, over all tasks."""
@@ -66,6 +67,7 @@ class Looker:
         """Return the report of the task's training part, with the findings from all that is known
         of the batch."""
         spec = self.spec
+        # A generator of its own: a report must not move the draws of the training.
         seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
         rows = evenly_spaced(len(data), MOST_IMAGES)
@@ -77,6 +79,7 @@ class Looker:
             "suspects_count": 0,
             "examined": 0,
         }
+        # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
             report |= self._find_suspects(data, rows, seen_features, generator)
             earlier = self._collect_earlier()
@@ -90,6 +93,7 @@ class Looker:
                 report["shift"] = measure_shift(
                     new, earlier, by_class=by_class, generator=generator
                 )
+        # Features save a second pass, but only where those of all images are known.
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
@@ -153,6 +157,7 @@ class Looker:
         report["mislabelled"] = doubts.classes[:SHOWN]
         if not doubts.classes:
             return
+        # By index, so that an image that both checks accuse is listed once.
         accused = {one["index"]: one for one in report["suspects"]}
         paths = _read_paths(self.spec)
         for index, suggested, score in zip(
@@ -174,6 +179,8 @@ class Looker:
         and the classes of the batch."""
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
+        # The same class in earlier and new images shows a shift; other classes look different
+        # anyway.
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in with_held_out):
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
@@ -209,6 +216,7 @@ class Looker:
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
         """Yield number, held-out part and selected rows of each task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
+        # Each task gives one image at least, so beyond so many tasks only the newest count.
         for task in tasks[-_EARLIER:]:
             data = self._held_out(task)
             assert data is not None, "only tasks that keep it"

@@ -26,6 +26,7 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
         parts: number of images of each part and their hashes uint64 [N, 2]; without hashes, each
             image is a group of its own.
     """
+    # Grouped over all parts at once: duplicates may lie in different tasks.
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
     numbers = (
         torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes)))
@@ -33,6 +34,7 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
         else None
     )
     groups: list[Tensor] = []
+    # Images without hashes get numbers behind all groups, so that none joins another.
     at, next_number = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:
         if hashes is None or numbers is None:
@@ -55,6 +57,7 @@ def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
         part: train or held_out.
     """
     stored = None if traces is None else _read_stored_hashes(traces, part)
+    # Hashes of other images would make groups of rows that have nothing in common.
     if stored is not None and len(stored) == len(data):
         return stored
     return near.hash_images(data.images.numpy()) if data.images.dtype == torch.uint8 else None

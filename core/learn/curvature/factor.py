@@ -110,6 +110,7 @@ class Dense(Factor):
         """Return the matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
+        # The lower half mirrors the upper one.
         triangle = self.matrix.masked_select(_upper_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
@@ -183,6 +184,8 @@ class LowRank(Factor):
         # The left singular vectors of all roots side by side are the eigenvectors of the merged
         # sum, without forming a matrix [w, w].
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
+        # The diagonal is merged exactly, so trace and diagonal lose nothing, however often factors
+        # merge.
         return _build_low_rank(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
@@ -256,7 +259,9 @@ def make_dense(matrix: Tensor, tier: Tier = "full") -> Factor:
 
 def low_rank(matrix: Tensor, rank: int) -> LowRank:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
+    # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
+    # An eigenvalue below zero is rounding.
     return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
 
 
@@ -288,6 +293,7 @@ def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Facto
         kernel: pixels of a convolution's kernel, for the factor of its inputs.
     """
     w, each = matrix.shape[0], matrix.element_size()
+    # Tiers in the order of their loss: the first two lose nothing.
     triangle = w * (w + 1) // 2
     if limit is None or w * w * each <= limit:
         return make_dense(matrix)
@@ -345,4 +351,5 @@ def _unpack_triangle(triangle: Tensor) -> Tensor:
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
     upper.masked_scatter_(_upper_mask(upper), values)
+    # Without the diagonal, which would be added twice.
     return upper + upper.triu(1).T
