@@ -36,6 +36,7 @@ RIGHT = 0.7
 share of the batch predicted as the own or the most frequent class of its label."""
 _MOST_ALIKE = 2
 """Classes of a batch that may be predicted as one and the same class: that class, and one more."""
+# Keeps the ratio finite where the own label has a probability of zero.
 _LEAST_PROBABILITY = 1e-12
 
 Earlier = Callable[[], Iterable[tuple[Dataset, Tensor]]]
@@ -66,6 +67,7 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
         earlier: called only if classes are doubted.
     """
     row_of_label = _known_rows(parent, data)
+    # Of classes that it does not know, the version can only be wrong.
     rows = rows[row_of_label[data.labels[rows]] >= 0]
     doubted = _find_doubted(parent, data, _some_of_each(data, rows), row_of_label)
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
@@ -74,9 +76,11 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
     )
     for label, suggested in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
+        # A version that is weak in this class proves nothing about its labels.
         if held_out < FEWEST or correct < RIGHT * held_out:
             continue
         mine = rows[data.labels[rows] == label]
+        # Now all images of the class: the first look was at a sample.
         predicted, scores = _score_predictions(parent, data, mine, row_of_label)
         is_other = predicted == suggested
         count = int(is_other.sum())
@@ -92,6 +96,7 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
             "version": parent.version,
         }
         confirmed.append((entry, mine[is_other], scores[is_other]))
+    # The report shows only the first ones.
     confirmed.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
     return Doubts(
         [entry for entry, _, _ in confirmed],
@@ -111,6 +116,7 @@ def _some_of_each(data: Dataset, rows: Tensor) -> Tensor:
     """Return rows of each class that has `FEWEST` images, evenly spaced."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
+    # A bounded look costs little in a batch whose labels are right, which most are.
     share = max(FEWEST_OF_A_CLASS, MOST_IMAGES // max(1, len(present)))
     of_each = [rows[labels == label] for label in present]
     parts = [mine[evenly_spaced(len(mine), share)] for mine in of_each]
@@ -138,6 +144,7 @@ def _find_doubted(
             favourites[label] = favourite
             fits |= mine == favourite
         explained += int(fits.sum())
+    # Scattered predictions mean images of another kind, not swapped labels.
     if explained < RIGHT * len(rows):
         return {}
     alike = Counter(favourites.values())

@@ -140,6 +140,7 @@ class Der(Method):
                 with ctx.extra_forward() if len(x) > 1 else ctx.evaluation_mode():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
+        # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_draw else number
@@ -154,6 +155,7 @@ class Der(Method):
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch with the logits that it was trained on."""
+        # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
         self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
 
     def erase_tasks(self, tasks: set[int]) -> None:
@@ -179,6 +181,7 @@ class Der(Method):
                     places = send_tensor(part, ctx.device)
                     computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
+        # Heads of tasks differ in size, but the buffer is one tensor: it is as wide as the widest.
         wider = (
             max((logits.shape[1] for _, logits in computed), default=0) - tensors["logits"].shape[1]
         )

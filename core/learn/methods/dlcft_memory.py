@@ -238,6 +238,8 @@ class CurvatureMemory:
                 match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms
             ]
             # The earlier tasks' gradient at the present weights is q + c H Δ.
+            # `sum` begins at a tensor of zeros, so that a parameter without earlier terms keeps its
+            # shape.
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 
@@ -249,6 +251,7 @@ class CurvatureMemory:
 
 def match_shape(held: Tensor, now: Tensor) -> Tensor:
     """Return `held` with rows of zeros appended, up to the rows of `now`."""
+    # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
@@ -300,6 +303,7 @@ class _FirstOrder:
             u = target_residuals(outputs, y, self._alpha)
             self._add_to_sums(network.vjp(x, u @ network.readout_rows(self._task)))
             if self._task is None:
+                # The head of a fixed readout reads the value alone.
                 z = append_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
@@ -345,6 +349,7 @@ class _OutputChange:
         if self._before:
             with full_precision(x.device):
                 before = functional_call(self._network, self._before, (x, self._task))
+            # In float64 and by image: changes of an update are small beside the outputs.
             self._sum += float((outputs - before).double().square().sum()) / 2
         self._n += x.shape[0]
 
@@ -353,6 +358,7 @@ class _OutputChange:
 
         Returns 1 where one of the two is 0.
         """
+        # Without a displacement the ratio is 0 / 0: the model is taken as it is.
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
@@ -360,6 +366,7 @@ def _compute_health(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
+    # In float64: squares of small gradients would vanish in float32.
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
     return {
         "end_gradient_norm": float(norm),
@@ -414,6 +421,7 @@ def _trace_ratio(
         estimate = _create_estimator(network, task, of)
         estimate.add(x, lambda _: cotangents)
         traces.append(float(Curvature(estimate.build_blocks()).trace()))
+    # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
@@ -433,6 +441,8 @@ def _build_curvature(
             raise ValueError(
                 f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"
             )
+        # One factor for all rows: the Hessian of half the squared error is the same for each
+        # output.
         blocks[HEAD] = Gram(factor)
     return Curvature(blocks)
 
@@ -447,6 +457,7 @@ def _extract_diagonals(
     curvature = _build_curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
     diagonals = curvature.evaluate_penalty(
+        # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}
     )[0]
     if gram is not None:
