@@ -73,6 +73,7 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tenso
     pack_parts: list[Part] = []
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
+        # A pack for each task, so that deleting a task's data deletes whole files.
         pack, rows[items] = _build_pack(images, items, packs.get(task))
         pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
@@ -83,6 +84,7 @@ def parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[P
     """Return the parts of one task's state among that of all tasks: the one that later jobs read,
     and the remainder if any."""
     of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
+    # A part of its own, so that later jobs do not fetch it.
     remainder = {n: t for n, t in of_this_task.items() if n.startswith(f"{task}.{REST}.")}
     read = {name: t for name, t in of_this_task.items() if name not in remainder}
     parts: list[Part] = [(f"{kind}.{task}", kind, read)]
@@ -94,6 +96,7 @@ def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[T
     digests = [_digest_image(images[item]) for item in items.tolist()]
     used = len(set(digests))
     if stored is not None:
+        # By content: an item has no other identity that survives several versions.
         row = {_digest_image(image): at for at, image in enumerate(stored)}
         # The stored pack serves if it has all images, and not too many unused rows.
         if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:

@@ -103,6 +103,7 @@ def place_network(network: nn.Module, device: torch.device) -> None:
     """Move a network to its device, in channels_last when it has a convolution."""
     network.to(device)
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):
+        # A memory format is no shape: values and stored bytes stay the same.
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -122,6 +123,7 @@ class Inputs:
             raise ValueError(f"normalise needs {channels} means and {channels} positive deviations")
         self.device = device
         self.normalise = Normalisation(mean=mean, std=std)
+        # One number for all channels is a scalar, which needs no tensor on the device.
         self._uniform = len(set(mean)) == 1 and len(set(std)) == 1
         self._shift: float | Tensor = mean[0] * 255
         self._scale: float | Tensor = 1 / (std[0] * 255)
@@ -138,6 +140,8 @@ class Inputs:
         """Return inputs of images; features [N, D] in place of images unchanged, on the device."""
         if images.dim() == 2:
             return images.to(self.device)
+        # Sent as uint8 and converted there: a quarter of the bytes cross the bus.
         x = images.to(self.device, torch.float32, non_blocking=True)
+        # In place on the converted copy; float32 images were not copied, and belong to the caller.
         x = x.sub_(self._shift) if images.dtype != torch.float32 else x - self._shift
         return x.mul_(self._scale).permute(0, 3, 1, 2)

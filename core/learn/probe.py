@@ -150,9 +150,12 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
         for start in range(0, unit.shape[0], _ROWS):
             rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
             near = unit[rows] @ unit.T
+            # The image itself is in its group, so this leaves it out as well.
             near[group[rows, None] == group] = -torch.inf
             best, neighbours = near.topk(k, dim=1)
+            # Of a large group fewer than k others remain: infinitely distant ones have no vote.
             count = (votes[neighbours] * best.isfinite()[..., None]).sum(1)
+            # Without any vote the answer is wrong, not class 0.
             right.append(torch.where(count.amax(1) > 0, count.argmax(1), -1).cpu())
     return torch.cat(right) == labels
 
@@ -161,6 +164,7 @@ def evenly_spaced(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
     count = min(n, most)
+    # In integers, so that every machine picks the same rows.
     return torch.arange(count) * n // max(1, count)
 
 

@@ -42,6 +42,7 @@ def check_same_run(
 ) -> None:
     """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
     defaults."""
+    # Validated, so that a snapshot from before a field existed compares by that field's default.
     stored = Recipe.model_validate(document.recipe.to_json())
     same = (
         document.task == task
