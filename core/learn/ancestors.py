@@ -33,6 +33,7 @@ class Ancestors:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
+        # In a first task: nothing has to be loaded or measured twice.
         self.same = spec.base.version == spec.parent.version
 
     def resolve_label_names(self, classes: list[str]) -> list[str]:
@@ -40,6 +41,7 @@ class Ancestors:
 
         They are the model's classes in the data scenario, else the task's.
         """
+        # In the data scenario a file may label a subset of the classes, by their place among all.
         fixed = self._spec.classes
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
@@ -86,6 +88,7 @@ class Ancestors:
         manifest = self.get_manifest(which)
         if manifest.scenario == "task":
             return manifest.head_of(task) is not None
+        # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
     def _get_version(self, which: Which) -> SpecVersion:
@@ -99,6 +102,7 @@ def check_fit(network: Network, method: Method, spec: JobSpec) -> None:
     """Raise DataError when the method cannot train a network of this architecture or family."""
     name, version = spec.architecture.name, spec.parent.version
     accepted = method.accepts.architectures
+    # Checked here and not in the method, whose first error would be about a missing layer.
     if accepted is not None and get_architectures()[name].family not in accepted:
         raise DataError(
             f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}"
@@ -120,6 +124,7 @@ def inherit_state(
     """
     # features only evaluate the classifier, so their deletion loses no protection
     before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
+    # JSON values of a deleted type describe tensors that are gone.
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
     parts = image_packs.state_of(parent.parts)
     if before is not None and before.name != method.name:

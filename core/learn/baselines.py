@@ -103,6 +103,7 @@ def evaluate_baselines(
         duplicates = group_samples(parts)
         usable_images = find_usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
+        # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat(
@@ -174,6 +175,7 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
     if groups is None:
         return alone, alone
     pairs = torch.stack([groups, labels], 1)
+    # By group and class: near duplicates under two labels are a conflict, and both count.
     kinds, kind = torch.unique(pairs, dim=0, return_inverse=True)
     first = torch.full((len(kinds),), len(labels)).scatter_reduce_(0, kind, alone, "amin")
     order = first.argsort()
@@ -183,6 +185,7 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
 
 
 def _deal_folds(labels: Tensor) -> Tensor:
+    # Stable, so that the images of a class are dealt in their order.
     order = labels.argsort(stable=True)
     turn_of = torch.empty_like(labels)
     turn_of[order] = torch.arange(len(labels))
@@ -206,12 +209,15 @@ def five_fold(
     fold = assign_folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
+    # In float64: sums without a fold are differences of sums.
     h = features.double()
     whole = sums_of(h, label, len(number), wide)
     of_head = (number if rows is None else rows[number]).to(features.device)
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
+        # Subtracted from the whole, so that each image is summed twice, and not once for each other
+        # fold.
         made_of = subtract_sums(whole, sums_of(h[out], label[out], len(number), wide))
         ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
         if not wide:
@@ -237,6 +243,7 @@ def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     own_scores = scores.gather(1, labels[:, None])
     columns = torch.arange(scores.shape[1], device=scores.device)
     better = (scores > own_scores) | ((scores == own_scores) & (columns < labels[:, None]))
+    # The earliest row that wins: from there on the image is classified wrongly.
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 

@@ -63,6 +63,7 @@ def build_catalogue() -> dict[str, Any]:
                 "source": info.source,
                 "family": info.family,
                 "min_size": info.min_size,
+                # The only architecture with too many variants to choose from by a schema.
                 **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
             for name, info in sorted(get_architectures().items())
@@ -75,6 +76,8 @@ def build_catalogue() -> dict[str, Any]:
         "presets": PRESETS,
         "recipe": {
             "schema": Recipe.model_json_schema(),
+            # With the method's own defaults filled in, since readers of the catalogue import no
+            # method.
             "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # defaults within `optimizer.olor`
             "merge": dict.fromkeys(MergeRecipe.model_fields),
@@ -139,6 +142,7 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
 def main(out: str) -> None:
     """Write the catalogue to a file."""
     Path(out).write_text(
+        # Sorted, so that the same code writes the same bytes.
         json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     )
 

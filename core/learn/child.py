@@ -29,10 +29,12 @@ def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> 
     Every failure becomes an `error` event, see `failures.kind_of`. `before` receives each event
     first.
     """
+    # Line by line: the worker reads each event while the job runs.
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
 
         def emit(event: JobEvent) -> None:
             before(event)
+            # NaN is no JSON: an event with one must fail here, where its cause is known.
             out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
             out.flush()
 
@@ -44,6 +46,7 @@ def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> 
         except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
             message = (
                 str(error)
+                # These two are sentences for a person already, without the name of a class.
                 if isinstance(error, ExportFailed | DataHeld)
                 else f"{type(error).__name__}: {error}"
             )
@@ -78,6 +81,7 @@ class Pulse:
 
     def __init__(self, emit: Callable[[JobEvent], None]) -> None:
         self._emit = emit
+        # The first call reports at once: a long loop may follow a long silence.
         self._next_at = 0.0
 
     def __call__(self) -> None:

@@ -38,6 +38,7 @@ def build_findings(
     candidates = [
         _find_mislabelled(data),
         _find_conflicts(data, train + held_out),
+        # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspects(data),
         _find_shift(data),
         _would_say(data),
@@ -54,6 +55,7 @@ def build_findings(
         for one in candidates
         if one is not None
     ]
+    # A stable sort: within both groups the order of the checks stays.
     return sorted(findings, key=lambda one: not one["holds"])
 
 
@@ -164,9 +166,11 @@ def _find_suspects(data: DataReport) -> Finding | None:
 
 def _find_shift(data: DataReport) -> Finding | None:
     shift = data.get("shift")
+    # Images of other classes differ anyway.
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
     worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
+    # Five of a hundred images lie outside by definition: a tenth is twice that.
     far = [
         f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1
     ]
@@ -183,6 +187,7 @@ def _find_shift(data: DataReport) -> Finding | None:
 
 
 def _would_say(data: DataReport) -> Finding | None:
+    # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])
     ]
@@ -212,4 +217,5 @@ def _format_images(count: int) -> str:
 
 def _format_share(count: int, of: int) -> str:
     share = count / max(1, of)
+    # Rounding to 0.0% would say that there are none.
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

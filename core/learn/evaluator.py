@@ -82,6 +82,7 @@ class Evaluator:
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
+            # By the manifest: no network is loaded only to find that it cannot answer.
             if not self._ancestors.may_answer(version, self._number, names) or not len(held_out):
                 continue
             measured = network if version == "parent" else self._ancestors.load_network("base")
@@ -96,6 +97,8 @@ class Evaluator:
             )
             self._record_cell(version, self._number, held_out, predictions)
         if same:
+            # In a first task base and parent are one version: its cells are copied, not measured
+            # again.
             self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
             self.answers |= {
                 ("base", task): predictions for (_, task), predictions in self.answers.items()
@@ -113,6 +116,7 @@ class Evaluator:
         if self._features.is_on and self._spec.held_out_stays:
             self._features.collect_new(measured_parts, self._number)
         right, calibration = self._measure_cells(network, method, ctx, measured_parts)
+        # Loaded again: the one that the task started from has been trained.
         older = {"parent": self._ancestors.load_network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.load_network("base")
@@ -131,6 +135,7 @@ class Evaluator:
             self._read_answers(older["parent"], parts),
         )
         for task, predictions in parent_predictions.items():
+            # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), predictions)
         probe = Probe(network, len(parts), self._inputs)
         new_part = parts.get(self._number)
@@ -178,6 +183,7 @@ class Evaluator:
             if not can_answer(parent, task.number, classes_present(data)):
                 continue
             stored = kept_answers.read_file(task.answers)
+            # Images may have been deleted since the predictions were stored.
             if len(stored.rows) == len(data):
                 right_by_task[task.number] = stored.mask_correct(
                     data.to_targets(parent.classes_of(head))
@@ -229,6 +235,7 @@ class Evaluator:
                 mean_loss(n, data, task, method.example_losses, self._inputs)
                 for n in (parent, network)
             )
+            # A diverged loss is no number for a manifest.
             if not (math.isfinite(before) and math.isfinite(after)):
                 continue
             rise = LossRise(predicted=by_task.get(task), before=before, after=after)
@@ -271,6 +278,7 @@ class Evaluator:
             (len(data), len(network.classes_of(self._get_head(task))))
             for task, data in answerable.items()
         ]
+        # Some of the images are enough for a temperature; predictions need all of them.
         stride, predict = stride_of(sizes), method.predict_logits
         logits: dict[int, Logits] = {}
         for task, data in answerable.items():

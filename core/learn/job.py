@@ -79,6 +79,8 @@ EvaluationHook = Callable[[Network, Method, Inputs], None]
 """Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
+# All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
+# the job.
 _UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
 """Errors raised by reading a snapshot whose content does not fit this code."""
 
@@ -132,6 +134,7 @@ class Job:
         ranks: Ranks = ALONE,
         inputs: KnownFeatures | None = None,
     ) -> None:
+        # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
         self._spec = spec
         self._emit = emit
@@ -142,6 +145,8 @@ class Job:
         self._device = open_device(spec.device, spec.gpu_memory_share)
         self._devices = [self._device.type]
         self.numerics = Numerics(self._recipe, self._device)
+        # A model keeps the statistics of its first version: its weights expect inputs scaled by
+        # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
@@ -159,6 +164,7 @@ class Job:
 
     def run(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
+        # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = Dataset.read(
             self._spec.task.train, self._ancestors.resolve_label_names(self._classes)
         )
@@ -180,7 +186,10 @@ class Job:
             return
         if not self._ranks.writes:
             return
+        # Before `end_task`, which may change weights and drop the parameters that only training
+        # needs.
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = self._forecast_loss_rise(run)
         self._emit_phase("consolidate")
         self._log(log_lines.describe_consolidation(run.loop))
@@ -210,6 +219,7 @@ class Job:
 
     def _begin_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
+        # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_network("parent"), self._build_method()
         check_fit(network, method, self._spec)
@@ -218,10 +228,12 @@ class Job:
         if self._spec.task.held_out:
             self._log(log_lines.describe_measuring(self._spec.parent.version))
         if self._ranks.writes:
+            # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             self._evaluator.measure_ancestors(network)
             self._inspect_images(network, data)
         run = self._build_run(network, method, data)
         self._inherit_state(method)
+        # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
@@ -267,6 +279,7 @@ class Job:
             self._features.kept,
         )
         report = looker.build_report(data)
+        # `_build_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
         for one in report["findings"]:
@@ -297,6 +310,7 @@ class Job:
         except _UNFIT as error:
             if isinstance(error, DataError) or kind_of(error) != "code":
                 raise
+            # The run that begins instead gives its own warnings.
             self._warnings.clear()
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
@@ -304,6 +318,7 @@ class Job:
         self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
         self._warnings = list(document.warnings)
         self._continue_on_device(document.devices)
+        # Numbers go on, so that a new snapshot never takes the place of the one that was resumed.
         self._numbers = itertools.count(document.number + 1)
         return run
 
@@ -321,6 +336,7 @@ class Job:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_network("parent", without_classes=True)
+        # On the CPU and copied: training changes the parameters in place.
         self._start = {
             name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()
         }
@@ -328,6 +344,7 @@ class Job:
         for name, p in network.named_parameters():
             if name not in self._start:  # parameters that the method added
                 self._start[name] = p.detach().cpu().contiguous().clone()
+        # A generator of its own: new head rows do not depend on what else was drawn.
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(
             self._number,
@@ -424,6 +441,7 @@ class Job:
             warnings=self._warnings,
             devices=self._devices,
         )
+        # Only reported: nothing that is learned depends on a clock.
         begun_at = time.monotonic()
         tensors = {**snapshot.tensors, **kept_answers.to_tensors(self._evaluator.answers)}
         path = write_snapshot(self._spec.out, tensors, document)
@@ -446,6 +464,7 @@ class Job:
                 parts += image_packs.parts_of_task(kind, self._number, tensors)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
+        # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(

@@ -82,5 +82,6 @@ def _parse_names(names: list[str]) -> Iterator[tuple[Measured, int]]:
     """Yield the version and task of predictions among tensor names."""
     for version in get_args(Measured):
         for name in names:
+            # Every stored prediction has rows, so each pair is found once.
             if name.startswith(f"{_PREFIX}.{version}.") and name.endswith(".rows"):
                 yield version, int(name.split(".")[2])

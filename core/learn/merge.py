@@ -92,6 +92,8 @@ class Line:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        # Copied, since each point of the grid is computed from the trained weights, not from the
+        # last point.
         self._trained = {name: p.detach().clone() for name, p in ctx.trainable.items()}
         start = ctx.weights_at("update_start")
         # A head without rows at the start has no starting point.
@@ -100,6 +102,7 @@ class Line:
             for name, p in self._trained.items()
             if name in start and start[name].numel()
         }
+        # Norms that did not train keep statistics that fit their weights.
         moved = {id(p) for p in ctx.trainable.values()}
         self._norms = [
             module

@@ -43,6 +43,7 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     """Write a snapshot to a folder in `out`; return the folder."""
     final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
+    # A resumed attempt may write the same number again.
     shutil.rmtree(final, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
@@ -83,6 +84,7 @@ def write_parts(
     fields: dict[str, object] = {"parts": listed}
     fields |= write_beside(folder)
     _write_json(folder / "result.json", document.model_copy(update=fields))
+    # A file's name is an entry of its folder, which needs a sync of its own.
     sync_to_disk(folder / "parts")
     sync_to_disk(folder)
     return folder
@@ -139,6 +141,7 @@ def describe_environment(device: torch.device, numerics: Numerics) -> Environmen
 def _write_json(path: Path, document: Document) -> None:
     """Write a document as JSON and wait until it is on disk."""
     with path.open("w", encoding="utf-8") as file:
+        # NaN is no JSON, and other readers would refuse the document.
         json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())

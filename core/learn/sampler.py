@@ -68,6 +68,7 @@ def stratify_batches(
         chosen.append(
             _draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1]))
         )
+        # The batch of each pick: the difference of running counts is what a batch takes.
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
     # A stable sort keeps the classes' order within a batch.
     in_order = torch.cat(places).argsort(stable=True)
@@ -77,6 +78,7 @@ def stratify_batches(
 def batches_per_epoch(sampler: str, n: int, size: int) -> int:
     """Return the number of batches in an epoch of n training rows."""
     full = -(-n // size)
+    # A last batch of one image joins the one before it, as in `shuffle_batches`.
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
@@ -93,6 +95,7 @@ def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
     """
     if not (ctx.recipe.balanced_batches and method.replays) or ctx.first or ctx.scenario == "task":
         return 1.0
+    # Rows that the parent had are known classes; new classes need all of the batch.
     before = ctx.weights_at("update_start").get(HEAD)
     present: Tensor = labels.unique()  # type: ignore[no-untyped-call]
     if before is None or int(present.max()) >= before.shape[0]:
@@ -106,6 +109,8 @@ def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tenso
     first, last = start // n, -(-stop // n)
     passes = [torch.zeros(0, dtype=torch.int64)]
     for number in range(first, last):
+        # A pass of a class depends on its number alone, so that any epoch can be drawn without
+        # those before.
         generator = torch.Generator().manual_seed(epoch_seed(seed, number))
         passes.append(members[torch.randperm(n, generator=generator)])
     return torch.cat(passes)[start - first * n : stop - first * n]

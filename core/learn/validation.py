@@ -203,12 +203,14 @@ class Validation:
         # Of equal states the earliest stays.
         if correct > self.best.correct and self._is_affordable():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
+            # A copy: training goes on in the same tensors.
             self.best = Best(self.total, correct, step, epoch, tensors)
             self.announce_best()
 
     def _is_affordable(self) -> bool:
         """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
         budget = self._method.max_forecast()
+        # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True
         predicted = self._method.forecast_loss_rise(self._ctx)
@@ -230,6 +232,7 @@ class Validation:
     def _with_best_state(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
+        # Buffers too: BatchNorm's statistics belong to the weights.
         present = {name: t.detach().clone() for name, t in network.state_dict().items()}
         network.load_state_dict(self.best.tensors, strict=True)
         try:

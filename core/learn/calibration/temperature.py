@@ -57,6 +57,7 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
         targets: int64 [n], columns.
     """
     z = logits.double()
+    # A softmax does not change by it, and no exponential overflows.
     z = z - z.amax(1, keepdim=True)
     possible = torch.isfinite(z)
     own_possible = possible.gather(1, targets[:, None]).squeeze(1)
@@ -64,10 +65,12 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
     if not len(usable):
         return 1.0
     limit = min(MOST, max(LEAST, MOST_LOGITS // z.shape[1]))
+    # Evenly spaced: images often come class by class.
     usable = usable[:: -(-len(usable) // limit)]
     z, possible, targets = z[usable], possible[usable], targets[usable]
     z = torch.where(possible, z, torch.full_like(z, _FAR))
     gap = float(-z.topk(2).values[:, 1].mean())
+    # All classes score the same: no temperature changes a probability.
     if gap <= 0:
         return 1.0
     target_logit = _mean_target_logit(z, possible, targets)
@@ -108,6 +111,7 @@ def choose_temperature(
     if len(held_out.targets) >= LEAST_IMAGES:
         value = fit_temperature(held_out.values, held_out.targets)
         return Temperature(value=value, source="held-out", images=len(held_out.targets))
+    # Only now: most versions have enough held-out images.
     scores = left_out()
     if scores is not None and len(scores[1]) >= LEAST_IMAGES:
         value = fit_temperature(*scores)

@@ -201,8 +201,8 @@ class Reservoir:
         slots = choose_slots_evenly(
             draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
         )
+        # Sorted, so that a resumed run writes the same JSON.
         self._section.json[SEEN] = {
-            # Sorted, so that a resumed run writes the same JSON.
             str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)
         }
         return slots

@@ -23,6 +23,7 @@ from core.learn.onnx.answers import Answers
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.export_job import INPUT, output_name, sure_name
 
+# One image, and two sizes that differ from the traced one: a fixed dimension shows at once.
 BATCHES = (1, 3, 17)
 MAX_HELD_OUT = 64
 """Maximum number of held-out images, of all tasks together."""
@@ -86,6 +87,7 @@ def compare_graph(
             differ.
     """
     size, channels = image
+    # The same noise each time, so that a failed check can be repeated.
     rng = np.random.default_rng(_SEED)
     noise = [
         rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
@@ -123,6 +125,7 @@ def allowed_differences(
 
 
 def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Never overflows, where 1 / (1 + exp(−x)) would.
     return np.exp(-np.logaddexp(0, -lead))
 
 
@@ -171,6 +174,7 @@ def _compare_sure(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
+    # In float32, in which the graph compares.
     if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
         raise ExportFailed(
             "The graph calls other answers sure than the version does. Nothing was stored."
@@ -202,6 +206,7 @@ def open_graph(path: Path, threads: int) -> Run:
     options.intra_op_num_threads = threads
     # A thread that spins while it waits for work would occupy the core of a decoder or of the API.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Fatal alone: its warnings would go to a protocol's stderr or a job's log.
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -87,6 +87,7 @@ def _end_when_asked(control_fd: int, out_fd: int) -> None:
     def listen_for_stop() -> None:
         while request := os.read(control_fd, 64):
             if ControlRequest.STOP.value.encode() in request:
+                # Written past the stream's buffer, which the other thread may hold.
                 os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
                 os._exit(0)
         os._exit(EXIT_ORPHANED)
