@@ -65,6 +65,14 @@ class Ancestors:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_network(manifest, self._map_part_paths(which))
 
+    def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
+        """Return the parameters of a version's backbone on the CPU, by name."""
+        return {
+            name: p.detach()
+            for name, p in self.load_network(which).named_parameters()
+            if name.startswith("backbone.")
+        }
+
     def answers_of(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
         made_by = predicting.method_of(

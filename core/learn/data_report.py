@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -248,6 +249,32 @@ def join_holding_texts(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
+
+
+def announce_findings(
+    report: DataReport,
+    response: Literal["warn", "hold"],
+    log: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Log the findings of a report, and warn of those that may hold a job.
+
+    Args:
+        report: the report.
+        response: the recipe's response to findings that may hold a job.
+        log: called with each finding that holds nothing.
+        warn: called with each finding that may hold a job, where the recipe only warns.
+
+    Raises:
+        DataHeld: the recipe holds the batch because of the findings.
+    """
+    for one in report["findings"]:
+        if not one["holds"]:
+            log(one["text"])
+        elif response == "warn":
+            warn(one["text"])
+    if response == "hold" and (why := join_holding_texts(report)):
+        raise DataHeld(why)
 
 
 def _read_paths(spec: JobSpec) -> list[str] | None:

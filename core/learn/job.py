@@ -15,7 +15,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from core.learn.child import Emit, Pulse, run_with_events
 from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
-from core.learn.data_report import DataHeld, Looker, join_holding_texts
+from core.learn.data_report import Looker, announce_findings
 from core.learn.dataset import DataError, Dataset
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
@@ -282,13 +282,7 @@ class Job:
         # `_build_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
-        for one in report["findings"]:
-            if not one["holds"]:
-                self._log(one["text"])
-            elif self._recipe.data_report == "warn":
-                self._warn(one["text"])
-        if self._recipe.data_report == "hold" and (why := join_holding_texts(report)):
-            raise DataHeld(why)
+        announce_findings(report, self._recipe.data_report, self._log, self._warn)
 
     def _resume_run(self, data: Dataset) -> _Run | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
@@ -336,14 +330,10 @@ class Job:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_network("parent", without_classes=True)
-        # On the CPU and copied: training changes the parameters in place.
-        self._start = {
-            name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()
-        }
+        self._start = _copy_parameters(network)
         network = method.build_network(network)
-        for name, p in network.named_parameters():
-            if name not in self._start:  # parameters that the method added
-                self._start[name] = p.detach().cpu().contiguous().clone()
+        # Parameters that the method added start here; it may have edited the others already.
+        self._start |= _copy_parameters(network, without=self._start)
         # A generator of its own: new head rows do not depend on what else was drawn.
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(
@@ -413,12 +403,7 @@ class Job:
         """
         if point == "update_start":
             return self._start
-        network = self._ancestors.load_network("base")
-        return {
-            name: p.detach()
-            for name, p in network.named_parameters()
-            if name.startswith("backbone.")
-        }
+        return self._ancestors.load_backbone_parameters("base")
 
     def _inherit_state(self, method: Method) -> None:
         inherit_state(method, self._spec.parent, self._device, self._warn)
@@ -514,17 +499,9 @@ class Job:
         self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        numbers_depend_on = describe_environment(self._device, self.numerics)
-        if len(self._devices) > 1:
-            numbers_depend_on = numbers_depend_on.model_copy(update={"devices": self._devices})
-        return describe_network(
-            network,
-            method,
-            self._recipe.get_hyper(),
-            self._inputs.normalise,
-            numbers_depend_on,
-            steps,
-        )
+        environment = describe_environment(self._device, self.numerics, self._devices)
+        hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
+        return describe_network(network, method, hyper, normalise, environment, steps)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:  # a resumed run warns again
@@ -536,6 +513,15 @@ class Job:
 
     def _emit_phase(self, name: str) -> None:
         self._emit(PhaseEvent(phase=name))
+
+
+def _copy_parameters(network: Network, without: Collection[str] = ()) -> dict[str, Tensor]:
+    return {
+        # Copied and on the CPU: training changes the parameters in place.
+        name: p.detach().cpu().contiguous().clone()
+        for name, p in network.named_parameters()
+        if name not in without
+    }
 
 
 def read_spec(path: str) -> JobSpec:

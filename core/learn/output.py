@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -125,9 +125,17 @@ def describe_network(
     )
 
 
-def describe_environment(device: torch.device, numerics: Numerics) -> Environment:
-    """Return the software and hardware that the numbers of a run depend on besides its inputs."""
-    return Environment(
+def describe_environment(
+    device: torch.device, numerics: Numerics, devices: Sequence[str]
+) -> Environment:
+    """Return the software and hardware that the numbers of a run depend on besides its inputs.
+
+    Args:
+        device: of the run.
+        numerics: of the run.
+        devices: kinds of devices that it has run on, in their order.
+    """
+    environment = Environment(
         torch=torch.__version__,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         threads=torch.get_num_threads(),
@@ -136,6 +144,10 @@ def describe_environment(device: torch.device, numerics: Numerics) -> Environmen
         deterministic=numerics.deterministic,
         nondeterministic=list(numerics.operations),
     )
+    # Named only after a move: manifests of other runs stay as they are.
+    if len(devices) < 2:
+        return environment
+    return environment.model_copy(update={"devices": list(devices)})
 
 
 def _write_json(path: Path, document: Document) -> None:
