@@ -78,7 +78,6 @@ class Curve:
         points = [point.accuracy for point in self.points if point.step >= 1]
         tasks = set(points[0]).intersection(*points) if points else set()
         return {
-            # `fsum` rounds once.
             task: math.fsum(accuracy[task] for accuracy in points) / len(points)
             for task in sorted(tasks, key=int)
         }

@@ -141,7 +141,6 @@ def _moved_by_window(
     moved = picked.view(count, size, size, channels)
     if flips is not None:
         flipped = flips.nonzero().squeeze(1)
-        # Only the flipped ones are copied.
         moved[flipped] = moved[flipped].flip(2)
     return moved
 

@@ -101,8 +101,7 @@ class KnownFeatures(Inputs):
         place_network(parent, self.device)
         for images in parts:
             self.remember_images(parent, images, alive)
-        # Back on the CPU: the caller measures and trains it from there, and a GPU holds one network
-        # less.
+        # Back on the CPU, where the caller expects it.
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 

@@ -50,8 +50,7 @@ class LeftOut:
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
         self._unit = int((counts > 0).sum()) / (sums.examples - 1)
-        # One decomposition serves all λ: the grid search below costs no further matrix of size [K,
-        # K].
+        # One decomposition serves all λ: trying another one costs no further matrix.
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only
         self._h, self._mu, self._labels = h @ basis, mu @ basis, labels

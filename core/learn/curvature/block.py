@@ -177,7 +177,7 @@ class Kfac(Block):
             factor.compress_matrix(self.g.to_dense(), limit),
         )
         if a is None or g is None:
-            # A diagonal always fits: it is as large as the weight itself.
+            # The smallest form there is, as large as the weight itself.
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
         return Kfac(a, g)
 
