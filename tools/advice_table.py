@@ -108,7 +108,7 @@ ENTRIES = (
           "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/job.py:_inspect_images"),
+    Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/data_report.py:announce_findings"),
           "the recipe holds doubts about the images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
