@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from core.learn.catalogue import PRESETS
 from core.learn.methods.registry import METHODS
-from core.learn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

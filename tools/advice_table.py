@@ -108,7 +108,7 @@ ENTRIES = (
           "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/job.py:_inspect_images"),
+    Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/data_report.py:announce_findings"),
           "the recipe holds doubts about the images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
@@ -152,7 +152,7 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    Entry("memory-lost", (_learn_path("inherited_state.py:inherit_state"),),
+    Entry("memory-lost", (_learn_path("ancestors.py:inherit_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
     Entry("one-class", (_learn_path("job.py:_begin_run"),), "a model knows one class alone",
           "Send a batch with another class.",

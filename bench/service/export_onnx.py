@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
-from bench.service.exported_networks import CHANNELS, MORE, NORMALISE, QUICK, Case
+from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
 from core.learn.onnx import graph
 from core.learn.onnx.check import compare_graph
 from core.learn.onnx.graph import ExportFailed
@@ -96,7 +96,7 @@ def _measured(name: str, case: Case) -> Line:
             (file, *_) = graph.write(answers, CHANNELS, case.size, Path(folder))
             exported = time.perf_counter()
             path = Path(folder, file)
-            found = compare_graph(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+            found = compare_graph(path, answers, (case.size, CHANNELS), {}, threads=1)
         except ExportFailed as error:
             return Line(name, refused=str(error))
         end = time.perf_counter()

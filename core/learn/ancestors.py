@@ -1,19 +1,25 @@
-"""The versions that a job starts from, read from files and manifests that its spec names."""
+"""The versions that a job starts from, and how its method starts from the parent.
+
+They are read from files and manifests that the spec names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from core.learn import predicting
+from core.learn import image_packs, predicting
+from core.learn.dataset import DataError
 from core.learn.evaluate import Predict
-from core.learn.networks import Network
+from core.learn.method import Method
+from core.learn.networks import Network, get_architectures
 from core.learn.state import load_tensors
 from core.protocol.job_spec import JobSpec, SpecVersion
-from core.protocol.manifest import Manifest
+from core.protocol.manifest import FEATURES, Manifest
 
 Which = Literal["parent", "base"]
 
@@ -27,6 +33,7 @@ class Ancestors:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
+        # In a first task: nothing has to be loaded or measured twice.
         self.same = spec.base.version == spec.parent.version
 
     def resolve_label_names(self, classes: list[str]) -> list[str]:
@@ -34,6 +41,7 @@ class Ancestors:
 
         They are the model's classes in the data scenario, else the task's.
         """
+        # In the data scenario a file may label a subset of the classes, by their place among all.
         fixed = self._spec.classes
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
@@ -56,6 +64,14 @@ class Ancestors:
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_network(manifest, self._map_part_paths(which))
+
+    def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
+        """Return the parameters of a version's backbone on the CPU, by name."""
+        return {
+            name: p.detach()
+            for name, p in self.load_network(which).named_parameters()
+            if name.startswith("backbone.")
+        }
 
     def answers_of(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
@@ -80,6 +96,7 @@ class Ancestors:
         manifest = self.get_manifest(which)
         if manifest.scenario == "task":
             return manifest.head_of(task) is not None
+        # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
     def _get_version(self, which: Which) -> SpecVersion:
@@ -87,3 +104,52 @@ class Ancestors:
 
     def _map_part_paths(self, which: Which) -> dict[str, Path]:
         return {part.name: part.path for part in self._get_version(which).parts}
+
+
+def check_fit(network: Network, method: Method, spec: JobSpec) -> None:
+    """Raise DataError when the method cannot train a network of this architecture or family."""
+    name, version = spec.architecture.name, spec.parent.version
+    accepted = method.accepts.architectures
+    # Checked here and not in the method, whose first error would be about a missing layer.
+    if accepted is not None and get_architectures()[name].family not in accepted:
+        raise DataError(
+            f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}"
+        )
+    if version != 0 and network.family != method.family:
+        raise DataError(
+            f"version {version} is a {network.family} network, and {method.name} trains "
+            f"{method.family} ones: "
+            "use a method of that family, or start a new model"
+        )
+
+
+def inherit_state(
+    method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
+) -> None:
+    """Load the parent's state: all of it for the same method, else the types that can be inherited.
+
+    Warns if earlier tasks are unprotected because state could not be used.
+    """
+    # features only evaluate the classifier, so their deletion loses no protection
+    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
+    # JSON values of a deleted type describe tensors that are gone.
+    values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
+    parts = image_packs.state_of(parent.parts)
+    if before is not None and before.name != method.name:
+        left = sorted((set(parts) | set(values)) - set(method.inherited_state))
+        parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}
+        values = {kind: named for kind, named in values.items() if kind in method.inherited_state}
+        if left or (method.inherited_state and not parts):
+            unused = f" ({', '.join(left)} not used)" if left else ""
+            warn(
+                f"the method changed from {before.name} to {method.name}{unused}: "
+                "earlier tasks are unprotected where nothing was taken over"
+            )
+        gone &= set(method.inherited_state)
+    if gone:
+        warn(
+            f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: "
+            f"{method.name} "
+            "starts with an empty memory, and earlier tasks are unprotected"
+        )
+    method.state.load(parts, values, device)

@@ -63,6 +63,7 @@ class Curve:
         """
         last = self.points[-1] if self.points else None
         same = last is not None and last.best_step == best_step
+        # The same state was tested at the last checkpoint: a test passes over all held-out images.
         accuracy = dict(last.accuracy) if last is not None and same else test()
         point = Checkpoint(accuracy=accuracy, best_step=best_step, step=step, validation=validation)
         self.points.append(point)
@@ -83,4 +84,5 @@ class Curve:
 
 
 def _is_square(n: int) -> bool:
+    # In integers: a float root is wrong for large numbers.
     return n >= 0 and math.isqrt(n) ** 2 == n

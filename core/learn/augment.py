@@ -31,7 +31,9 @@ def epoch_seed(*parts: int) -> int:
 
     It is the same on every machine.
     """
+    # A hash and no arithmetic: sums of small integers would repeat seeds.
     digest = hashlib.sha256(",".join(str(p) for p in parts).encode()).digest()
+    # 63 bits fit a signed integer, in which seeds are stored.
     return int.from_bytes(digest[:8], "big") >> 1
 
 
@@ -41,6 +43,7 @@ def epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS
     Column 0 orders the epoch, the others drive augmentation.
     """
     generator = torch.Generator().manual_seed(epoch_seed(seed, task, epoch))
+    # float64, so that ties in the order of an epoch are practically impossible.
     return torch.rand(n, 1 + columns, generator=generator, dtype=torch.float64)
 
 
@@ -125,6 +128,7 @@ def _moved_by_window(
     padded[:, inner, inner] = images.index_select(0, index)
     padded[:, inner, :shift] = padded[:, inner, shift : shift + 1]
     padded[:, inner, shift + size :] = padded[:, inner, shift + size - 1 : shift + size]
+    # Rows after columns, so that the corners are filled as well.
     padded[:, :shift] = padded[:, shift : shift + 1]
     padded[:, shift + size :] = padded[:, shift + size - 1 : shift + size]
     row_stride, places = wide * channels, 2 * shift + 1

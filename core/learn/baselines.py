@@ -93,7 +93,7 @@ def evaluate_baselines(
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
     ncm: dict[str, Counts] = {}
     lda: dict[str, Counts] = {}
-    own: list[Tensor] = []
+    right_parts: list[Tensor] = []
     grows = network.scenario == "class"
     later: dict[str, dict[str, int]] = {}
     for group in filter(None, groups):
@@ -103,31 +103,36 @@ def evaluate_baselines(
         duplicates = group_samples(parts)
         usable_images = find_usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
+        # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat(
             [torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)]
         )
-        own.append(torch.cat([right[task][samples[task].rows] for task in group])[usable_images])
-        answers = five_fold(
+        right_parts.append(
+            torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
+        )
+        results = five_fold(
             phi[usable_images.to(phi.device)],
             labels[usable_images],
             rows,
             duplicates[usable_images],
         )
-        ncm |= _by_task(answers.ncm, of[usable_images], group)
-        lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
-        if grows and answers.first is not None:
+        ncm |= _by_task(results.ncm, of[usable_images], group)
+        lda |= {} if results.lda is None else _by_task(results.lda, of[usable_images], group)
+        if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
             later |= _count_later_confusions(
-                answers.first, own_rows[usable_images], of[usable_images], group
+                results.first, own_rows[usable_images], of[usable_images], group
             )
-    itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
+    itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
-    found = _build_baseline(lda, itself)
+    lda_baseline = _build_baseline(lda, itself)
     return Baselines(
-        _build_baseline(ncm, itself), found, later if grows and found is not None else None
+        _build_baseline(ncm, itself),
+        lda_baseline,
+        later if grows and lda_baseline is not None else None,
     )
 
 
@@ -170,6 +175,7 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
     if groups is None:
         return alone, alone
     pairs = torch.stack([groups, labels], 1)
+    # By group and class: near duplicates under two labels are a conflict, and both count.
     kinds, kind = torch.unique(pairs, dim=0, return_inverse=True)
     first = torch.full((len(kinds),), len(labels)).scatter_reduce_(0, kind, alone, "amin")
     order = first.argsort()
@@ -179,6 +185,7 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
 
 
 def _deal_folds(labels: Tensor) -> Tensor:
+    # Stable, so that the images of a class are dealt in their order.
     order = labels.argsort(stable=True)
     turn_of = torch.empty_like(labels)
     turn_of[order] = torch.arange(len(labels))
@@ -202,12 +209,15 @@ def five_fold(
     fold = assign_folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
+    # In float64: sums without a fold are differences of sums.
     h = features.double()
     whole = sums_of(h, label, len(number), wide)
     of_head = (number if rows is None else rows[number]).to(features.device)
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
+        # Subtracted from the whole, so that each image is summed twice, and not once for each other
+        # fold.
         made_of = subtract_sums(whole, sums_of(h[out], label[out], len(number), wide))
         ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
         if not wide:
@@ -233,6 +243,7 @@ def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     own_scores = scores.gather(1, labels[:, None])
     columns = torch.arange(scores.shape[1], device=scores.device)
     better = (scores > own_scores) | ((scores == own_scores) & (columns < labels[:, None]))
+    # The earliest row that wins: from there on the image is classified wrongly.
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
@@ -267,8 +278,8 @@ def _count_later_confusions(
         mine = of == task
         if not bool(mine.any()):
             continue
-        taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
-        values, counts = torch.unique(taken, return_counts=True)
+        preferred = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
+        values, counts = torch.unique(preferred, return_counts=True)
         rows_by_task[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
         }

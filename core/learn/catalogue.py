@@ -18,8 +18,36 @@ from core.learn.methods.registry import METHODS
 from core.learn.networks import get_architectures
 from core.learn.networks.timm_names import RECOMMENDED, load_table
 from core.learn.optim.build import DESCRIPTIONS
-from core.learn.presets import PRESETS
 from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
+
+_OLOR = {"iota1": 0.01, "iota2": 0.0, "gamma": 2.0}
+PRESETS: dict[str, dict[str, Any]] = {
+    # For models that start from random weights: see each method's `from_random`.
+    "from-random": {},
+    # Only the head is trained; the whole backbone stays in eval mode.
+    "linear-probe": {"method": {"name": "finetune"}, "depth": 1},
+    # OLOR with the rates at which its authors fine-tune ConvNeXt and ViT.
+    "olor-sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "olor": _OLOR}},
+    "olor-adam": {"optimizer": {"name": "adam", "lr": 0.0001, "olor": _OLOR}},
+    # FAST: in the first step a zero head gives the backbone no gradient. The head's larger rate
+    # lets it catch up. Adam's second step is as long as any other: take lr 0.0001, head_lr 0.001,
+    # warmup_steps 10 or more.
+    "fast": {
+        "method": {"name": "finetune"},
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.001,
+            "head_lr": 0.01,
+            "momentum": 0.9,
+            "schedule": "constant",
+        },
+        "head": {"init": "zero"},
+        "sampler": "stratified",
+        "validation": 0.05,
+        "anytime": True,
+    },
+}
+"""Recipes by name, each a patch of the defaults."""
 
 
 def build_catalogue() -> dict[str, Any]:
@@ -35,6 +63,7 @@ def build_catalogue() -> dict[str, Any]:
                 "source": info.source,
                 "family": info.family,
                 "min_size": info.min_size,
+                # The only architecture with too many variants to choose from by a schema.
                 **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
             for name, info in sorted(get_architectures().items())
@@ -47,6 +76,8 @@ def build_catalogue() -> dict[str, Any]:
         "presets": PRESETS,
         "recipe": {
             "schema": Recipe.model_json_schema(),
+            # With the method's own defaults filled in, since readers of the catalogue import no
+            # method.
             "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # defaults within `optimizer.olor`
             "merge": dict.fromkeys(MergeRecipe.model_fields),
@@ -111,6 +142,7 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
 def main(out: str) -> None:
     """Write the catalogue to a file."""
     Path(out).write_text(
+        # Sorted, so that the same code writes the same bytes.
         json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     )
 

@@ -51,6 +51,7 @@ def changed_predictions(
     predictions: dict[int, Answers] = {}
     for task, after in right.items():
         data = parts[task]
+        # A task with a class that the parent lacks has no prediction to compare with.
         if not can_answer(parent, task, classes_present(data)):
             continue
         before = (known or {}).get(task)
@@ -128,10 +129,12 @@ def update_norm(
     moved = {"backbone": 0.0, "head": 0.0}
     norm = 0.0
     for name, parameter in network.named_parameters():
+        # New parameters have no start: their length is no distance.
         if name not in names or name not in start:
             continue
         group = "head" if is_head(name) else "backbone"
         moved[group] += _squared_distance(parameter, start[name])
+        # In float64: millions of small squares are added.
         norm += float(start[name].double().square().sum())
     total = moved["backbone"] + moved["head"]
     return {

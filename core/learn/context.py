@@ -126,9 +126,11 @@ class Context:
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy of the current task's data under the recipe's
         `train_ce`."""
+        # In bfloat16 the softmax would lose digits that the loss needs.
         logits = logits.float()
         if self.masked:
             logits = logits.index_select(1, self.class_rows)
+            # `class_rows` is ascending, so the position of a row is its class within the task.
             y = torch.searchsorted(self.class_rows, y)
         return functional.cross_entropy(logits, y)
 
@@ -137,6 +139,8 @@ class Context:
 
         Rows and parameters that were added since the task began have θ_start = 0.
         """
+        # Cached, since copying the starting weights to a GPU in each step would make it wait for
+        # the host.
         anchors: dict[str, Tensor] = self.cache.setdefault("start", {})
         displacements: dict[str, Tensor] = {}
         for name in names:
@@ -162,6 +166,7 @@ class Context:
         change."""
         norms = self._training_norms()
         for module in norms:
+            # Not momentum 0: a layer that tracks nothing also leaves `num_batches_tracked` alone.
             module.track_running_stats = False
         try:
             yield
@@ -189,6 +194,7 @@ class Context:
 
 def _pad_start(start: Tensor | None, now: Tensor) -> Tensor:
     """Return a parameter's starting value in its present shape and layout; added rows are zero."""
+    # `zeros_like` copies the memory layout too: arithmetic on two layouts is slow.
     anchor = torch.zeros_like(now, requires_grad=False)
     if start is not None:
         anchor[: start.shape[0]] = start.to(now.device)

@@ -48,6 +48,7 @@ class PipeControl:
             threading.Lock()
         )  # the reading thread and `take_request` change the same fields
         self._fd = fd
+        # A daemon thread does not hold up the exit of the process.
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
     def take_request(self) -> ControlRequest | None:
@@ -56,6 +57,7 @@ class PipeControl:
             if not self.pending:
                 return None
             if self._stop:
+                # The stop takes a snapshot anyway, and a best state would delay it.
                 self._wanted.clear()
                 next_request = ControlRequest.STOP
             else:
@@ -66,8 +68,10 @@ class PipeControl:
 
     def _read_requests(self) -> None:
         while True:
+            # Blocks until a request comes; several may arrive in one read.
             data = os.read(self._fd, 64)
             if not data:
+                # Not `sys.exit`, which would end this thread alone.
                 os._exit(EXIT_ORPHANED)
             with self._lock:
                 self._stop = self._stop or ControlRequest.STOP.value.encode() in data

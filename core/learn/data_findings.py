@@ -35,26 +35,28 @@ def build_findings(
         settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")
-    found = [
+    candidates = [
         _find_mislabelled(data),
         _find_conflicts(data, train + held_out),
+        # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspects(data),
         _find_shift(data),
         _would_say(data),
         _find_small_classes(data),
     ]
     if near is not None:
-        found += [
+        candidates += [
             _find_leak(near, held_out),
             _held_out_before(near, train),
             _find_repeats(near, train + held_out),
         ]
-    told: list[Finding] = [
+    findings: list[Finding] = [
         {**one, "holds": one["holds"] and one["kind"] not in settled}
-        for one in found
+        for one in candidates
         if one is not None
     ]
-    return sorted(told, key=lambda one: not one["holds"])
+    # A stable sort: within both groups the order of the checks stays.
+    return sorted(findings, key=lambda one: not one["holds"])
 
 
 def _find_conflicts(data: DataReport, images: int) -> Finding | None:
@@ -77,9 +79,11 @@ def _find_mislabelled(data: DataReport) -> Finding | None:
         f"{one['said']} for {one['images']:,} of {one['of']:,} images labelled {one['label']}"
         for one in doubted[:5]
     ]
-    others = len(doubted) - 5
+    num_others = len(doubted) - 5
     more = (
-        "" if others < 1 else f", and others for {others} more class{'' if others == 1 else 'es'}"
+        ""
+        if num_others < 1
+        else f", and others for {num_others} more class{'' if num_others == 1 else 'es'}"
     )
     right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
     these = "this class" if len(doubted) == 1 else "these classes"
@@ -162,18 +166,20 @@ def _find_suspects(data: DataReport) -> Finding | None:
 
 def _find_shift(data: DataReport) -> Finding | None:
     shift = data.get("shift")
+    # Images of other classes differ anyway.
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
     worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
+    # Five of a hundred images lie outside by definition: a tenth is twice that.
     far = [
         f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1
     ]
-    most = f", most of all {', '.join(far)}" if far else ""
+    worst_classes = f", most of all {', '.join(far)}" if far else ""
     by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: "
+        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){worst_classes}: "
         f"{cause}, "
         "perhaps. Look at them; if they are right, the model needs them."
     )
@@ -181,6 +187,7 @@ def _find_shift(data: DataReport) -> Finding | None:
 
 
 def _would_say(data: DataReport) -> Finding | None:
+    # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])
     ]
@@ -210,4 +217,5 @@ def _format_images(count: int) -> str:
 
 def _format_share(count: int, of: int) -> str:
     share = count / max(1, of)
+    # Rounding to 0.0% would say that there are none.
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

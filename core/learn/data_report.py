@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from core.protocol.job_spec import EarlierTask, JobSpec
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
+# A person looks through some pictures; the counts cover all.
 SHOWN = 100
 _EARLIER = 4 * MOST
 """Most held-out images of earlier tasks that are looked at, over all tasks."""
@@ -51,7 +53,8 @@ class Looker:
 
     Attributes:
         alive: called during long passes.
-        kept: task → features float32 [N, D] of held-out images by this network, which save a pass.
+        stored_features: task → features float32 [N, D] of held-out images by this network, which
+            save a pass.
     """
 
     network: Network
@@ -59,12 +62,13 @@ class Looker:
     spec: JobSpec
     ancestors: Ancestors
     alive: Callable[[], None]
-    kept: Mapping[int, Tensor] = field(default_factory=dict)
+    stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
     def build_report(self, data: Dataset) -> DataReport:
         """Return the report of the task's training part, with the findings from all that is known
         of the batch."""
         spec = self.spec
+        # A generator of its own: a report must not move the draws of the training.
         seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
         rows = evenly_spaced(len(data), MOST_IMAGES)
@@ -76,6 +80,7 @@ class Looker:
             "suspects_count": 0,
             "examined": 0,
         }
+        # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
             report |= self._find_suspects(data, rows, seen_features, generator)
             earlier = self._collect_earlier()
@@ -89,13 +94,14 @@ class Looker:
                 report["shift"] = measure_shift(
                     new, earlier, by_class=by_class, generator=generator
                 )
+        # Features save a second pass, but only where those of all images are known.
         is_whole = self.network.takes_features and len(rows) == len(data)
-        seen = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
+        inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = would_say(self._build_parent(), seen)
+            report["would_say"] = would_say(self._build_parent(), inspected)
             self.alive()
         if spec.scenario != "task" and self.network.classes:
-            self._add_mislabelled(report, seen, rows)
+            self._add_mislabelled(report, inspected, rows)
             self.alive()
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._held_out(spec.task)
@@ -152,6 +158,7 @@ class Looker:
         report["mislabelled"] = doubts.classes[:SHOWN]
         if not doubts.classes:
             return
+        # By index, so that an image that both checks accuse is listed once.
         accused = {one["index"]: one for one in report["suspects"]}
         paths = _read_paths(self.spec)
         for index, suggested, score in zip(
@@ -173,6 +180,8 @@ class Looker:
         and the classes of the batch."""
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
+        # The same class in earlier and new images shows a shift; other classes look different
+        # anyway.
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in with_held_out):
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
@@ -186,7 +195,7 @@ class Looker:
         with_held_out, mine = self._earlier_tasks()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
         for task, data, rows in self._of_tasks(with_held_out, mine):
-            known_features = self.kept.get(task)
+            known_features = self.stored_features.get(task)
             parts.append(
                 self._compute_features(data.images, rows)
                 if known_features is None
@@ -208,6 +217,7 @@ class Looker:
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
         """Yield number, held-out part and selected rows of each task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
+        # Each task gives one image at least, so beyond so many tasks only the newest count.
         for task in tasks[-_EARLIER:]:
             data = self._held_out(task)
             assert data is not None, "only tasks that keep it"
@@ -239,6 +249,32 @@ def join_holding_texts(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
+
+
+def announce_findings(
+    report: DataReport,
+    response: Literal["warn", "hold"],
+    log: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Log the findings of a report, and warn of those that may hold a job.
+
+    Args:
+        report: the report.
+        response: the recipe's response to findings that may hold a job.
+        log: called with each finding that holds nothing.
+        warn: called with each finding that may hold a job, where the recipe only warns.
+
+    Raises:
+        DataHeld: the recipe holds the batch because of the findings.
+    """
+    for one in report["findings"]:
+        if not one["holds"]:
+            log(one["text"])
+        elif response == "warn":
+            warn(one["text"])
+    if response == "hold" and (why := join_holding_texts(report)):
+        raise DataHeld(why)
 
 
 def _read_paths(spec: JobSpec) -> list[str] | None:

@@ -40,6 +40,7 @@ class Dataset:
             )
         if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
             raise DataError("labels must be int64, one for each image")
+        # Checked here once: on a GPU a wrong index is an assertion that names no label.
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
             raise DataError(f"labels must lie between 0 and {len(names) - 1}")
         self.images = images
@@ -75,6 +76,7 @@ class Dataset:
         missing = [name for i, name in enumerate(self.names) if i in present and name not in row]
         if missing:
             raise DataError(f"the network does not know {', '.join(missing[:5])}")
+        # Names without a row have no image, as was checked: -1 is never read.
         return torch.tensor([row.get(name, -1) for name in self.names])[self.labels]
 
 
@@ -99,6 +101,7 @@ class BatchSource:
         if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
             images = images.to(device)
         self._images = images
+        # Labels are small: on the device once, they are never sent again.
         self._y = self.labels.to(device)
         self._scaled: Tensor | None = None
         if not augment.active and not inputs.has_features and 4 * images.nbytes <= CACHE_BYTES:
@@ -132,6 +135,7 @@ class BatchSource:
             self._y.index_select(0, at),
             index,
             self._task,
+            # Raw images are fetched only when a method asks for them: most steps do not.
             lambda rows: self._select_images(index[rows]),
         )
 
@@ -162,6 +166,7 @@ def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tenso
     for c in labels.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
         members = (labels == c).nonzero().squeeze(1)
         members = members[order[members].argsort(stable=True)]
+        # Rounded half up, and one image of each class is left to train on.
         n = min(int(members.numel() * share + 0.5), members.numel() - 1)
         validation.append(members[:n])
     validation_rows = torch.cat(validation).sort().values

@@ -26,22 +26,24 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
         parts: number of images of each part and their hashes uint64 [N, 2]; without hashes, each
             image is a group of its own.
     """
+    # Grouped over all parts at once: duplicates may lie in different tasks.
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
     numbers = (
         torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes)))
         if known_hashes
         else None
     )
-    found: list[Tensor] = []
-    at, other = 0, 0 if numbers is None else len(numbers)
+    groups: list[Tensor] = []
+    # Images without hashes get numbers behind all groups, so that none joins another.
+    at, next_number = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:
         if hashes is None or numbers is None:
-            found.append(torch.arange(other, other + count))
-            other += count
+            groups.append(torch.arange(next_number, next_number + count))
+            next_number += count
         else:
-            found.append(numbers[at : at + count])
+            groups.append(numbers[at : at + count])
             at += count
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
+    return torch.cat(groups) if groups else torch.zeros(0, dtype=torch.int64)
 
 
 def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
@@ -54,19 +56,20 @@ def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
         traces: the task's file of traces, as `core.ingest.traces` writes it.
         part: train or held_out.
     """
-    found = None if traces is None else _read_stored_hashes(traces, part)
-    if found is not None and len(found) == len(data):
-        return found
+    stored = None if traces is None else _read_stored_hashes(traces, part)
+    # Hashes of other images would make groups of rows that have nothing in common.
+    if stored is not None and len(stored) == len(data):
+        return stored
     return near.hash_images(data.images.numpy()) if data.images.dtype == torch.uint8 else None
 
 
 def _read_stored_hashes(traces: Path, part: str) -> Hashes | None:
     try:
         with safe_open(traces, "numpy") as file:
-            found: Hashes = file.get_tensor(part)
+            hashes: Hashes = file.get_tensor(part)
     except (
         OSError,
         SafetensorError,
     ):  # the file is damaged: near duplicates are found from the images, if they are there
         return None
-    return found if found.dtype == np.uint64 and found.shape[1:] == (2,) else None
+    return hashes if hashes.dtype == np.uint64 and hashes.shape[1:] == (2,) else None

@@ -108,8 +108,8 @@ def answers_on_task(
     for logits in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(answers_of(logits, targets[start : start + len(logits)], temperature))
         start += len(logits)
-    answers = _join_answers(parts, len(network.classes_of(head)))
-    return answers, answers.mask_correct(targets)
+    predictions = _join_answers(parts, len(network.classes_of(head)))
+    return predictions, predictions.mask_correct(targets)
 
 
 def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
@@ -134,11 +134,13 @@ def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """
     row = logits.argmax(1, keepdim=True)
     probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
+    # Half precision is enough to show a probability, and a quarter of the bytes is stored.
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
 def _join_answers(parts: list[Answers], classes: int) -> Answers:
     """Concatenate predictions of one head with `classes` classes."""
+    # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=smallest_integers(classes))
     empty = Answers(
         torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
@@ -175,6 +177,7 @@ def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
     scores = scores.nan_to_num(
         nan=math.inf, posinf=math.inf, neginf=-math.inf
     )  # argmax treats nan as the greatest value
+    # The first column has none before it, so it always leads.
     leads = torch.ones_like(scores, dtype=torch.bool)
     leads[:, 1:] = scores[:, 1:] > scores.cummax(1).values[:, :-1]
     return leads.nonzero()[:, 1], leads.sum(1)
@@ -182,6 +185,7 @@ def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def smallest_integers(classes: int) -> torch.dtype:
     """Choose the smallest integer type that holds a head's rows and their number."""
+    # At most 255: the number of leaders, up to the number of rows, must fit as well.
     if classes <= torch.iinfo(torch.uint8).max:
         return torch.uint8
     return torch.int16 if classes <= torch.iinfo(torch.int16).max else torch.int32
@@ -191,6 +195,7 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
     """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
     targets = data.to_targets(network.classes_of(head))
+    # In float64 on the CPU: the sum does not depend on the device.
     total = torch.zeros((), dtype=torch.float64)
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         size = batch_size(data.images)

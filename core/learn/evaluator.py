@@ -13,9 +13,9 @@ from core.learn import kept_answers, log_lines
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, evaluate_baselines
-from core.learn.calibration.choice import choose_temperature
 from core.learn.calibration.error import measure_calibration
 from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learn.calibration.temperature import choose_temperature
 from core.learn.comparison import changed_predictions, classes_present, knn_probe, measure_drift
 from core.learn.context import Context
 from core.learn.dataset import Dataset
@@ -82,11 +82,12 @@ class Evaluator:
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
+            # By the manifest: no network is loaded only to find that it cannot answer.
             if not self._ancestors.may_answer(version, self._number, names) or not len(held_out):
                 continue
             measured = network if version == "parent" else self._ancestors.load_network("base")
             place_network(measured, self._inputs.device)
-            answers = answers_on_task(
+            predictions = answers_on_task(
                 measured,
                 held_out,
                 self._number,
@@ -94,29 +95,36 @@ class Evaluator:
                 self._inputs,
                 self._ancestors.temperature_of(version),
             )
-            self._record_cell(version, self._number, held_out, answers)
+            self._record_cell(version, self._number, held_out, predictions)
         if same:
+            # In a first task base and parent are one version: its cells are copied, not measured
+            # again.
             self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
-            self.answers |= {("base", task): said for (_, task), said in self.answers.items()}
+            self.answers |= {
+                ("base", task): predictions for (_, task), predictions in self.answers.items()
+            }
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
         parts = self.held_out()
-        kept = self._features.kept
-        seen = replace_images(network, parts, self._inputs, kept, lambda: self._emit(AliveEvent()))
+        stored_features = self._features.kept
+        measured_parts = replace_images(
+            network, parts, self._inputs, stored_features, lambda: self._emit(AliveEvent())
+        )
         if self._features.is_on and self._spec.held_out_stays:
-            self._features.collect_new(seen, self._number)
-        right, calibration = self._measure_cells(network, method, ctx, seen)
+            self._features.collect_new(measured_parts, self._number)
+        right, calibration = self._measure_cells(network, method, ctx, measured_parts)
+        # Loaded again: the one that the task started from has been trained.
         older = {"parent": self._ancestors.load_network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.load_network("base")
-        for other in older.values():
-            place_network(other, self._inputs.device)
+        for ancestor in older.values():
+            place_network(ancestor, self._inputs.device)
         base = dict(older.get("base", older["parent"]).named_parameters())
         predict = self._ancestors.answers_of("parent")
-        changes, said = changed_predictions(
+        changes, parent_predictions = changed_predictions(
             older["parent"],
             predict,
             parts,
@@ -126,28 +134,29 @@ class Evaluator:
             self._ancestors.temperature_of("parent"),
             self._read_answers(older["parent"], parts),
         )
-        for task, known in said.items():
-            self.answers.setdefault(("parent", task), known)
+        for task, predictions in parent_predictions.items():
+            # Those of the new task were measured before training, and stay.
+            self.answers.setdefault(("parent", task), predictions)
         probe = Probe(network, len(parts), self._inputs)
-        own = parts.get(self._number)
+        new_part = parts.get(self._number)
         neighbours = knn_probe(
             probe,
             older,
-            seen,
+            measured_parts,
             self._number,
-            own,
+            new_part,
             self._inputs,
             self._emit_metric,
             self._collect_hashes(parts),
         )
-        beside = self._evaluate_baselines(network, probe, right)
+        baselines = self._evaluate_baselines(network, probe, right)
         return Figures(
             drift=measure_drift(network, base),
             changes={task: Change(**counts) for task, counts in changes.items()},
             knn_probe=KnnProbe.from_json(neighbours),
-            baseline_ncm=beside.ncm,
-            baseline_lda=beside.lda,
-            baseline_later=beside.later,
+            baseline_ncm=baselines.ncm,
+            baseline_lda=baselines.lda,
+            baseline_later=baselines.later,
             calibration=calibration,
         )
 
@@ -173,9 +182,10 @@ class Evaluator:
             head = self._get_head(task.number)
             if not can_answer(parent, task.number, classes_present(data)):
                 continue
-            answers = kept_answers.read_file(task.answers)
-            if len(answers.rows) == len(data):
-                right_by_task[task.number] = answers.mask_correct(
+            stored = kept_answers.read_file(task.answers)
+            # Images may have been deleted since the predictions were stored.
+            if len(stored.rows) == len(data):
+                right_by_task[task.number] = stored.mask_correct(
                     data.to_targets(parent.classes_of(head))
                 )
         return right_by_task
@@ -195,14 +205,14 @@ class Evaluator:
             rows = torch.tensor(
                 [row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64
             )
-        found = evaluate_baselines(network, probe.samples, right, rows)
-        for name, baseline in (("ncm", found.ncm), ("lda", found.lda)):
+        baselines = evaluate_baselines(network, probe.samples, right, rows)
+        for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
             if baseline is not None:
                 correct, total = baseline.all
                 self._emit_metric(
                     f"baseline_{name}", {"correct": correct, "total": total}, correct / total
                 )
-        return found
+        return baselines
 
     def compare_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
@@ -225,6 +235,7 @@ class Evaluator:
                 mean_loss(n, data, task, method.example_losses, self._inputs)
                 for n in (parent, network)
             )
+            # A diverged loss is no number for a manifest.
             if not (math.isfinite(before) and math.isfinite(after)):
                 continue
             rise = LossRise(predicted=by_task.get(task), before=before, after=after)
@@ -238,13 +249,13 @@ class Evaluator:
     def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
         """Return the accuracy of the present network on each task that it can answer, the new one
         included."""
-        found: Accuracy = {}
+        accuracies: Accuracy = {}
         for task, data in self.held_out().items():
             if len(data) and can_answer(network, task, classes_present(data)):
                 right = correct_on_task(network, data, task, method.predict_logits, self._inputs)
-                found[str(task)] = int(right.sum()) / len(data)
+                accuracies[str(task)] = int(right.sum()) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
-        return found
+        return accuracies
 
     def _emit_metric(
         self, name: str, data: Mapping[str, JsonValue], value: float | None = None
@@ -260,16 +271,17 @@ class Evaluator:
         retained if they fit into memory; else those of some, and a second pass computes the
         predictions.
         """
-        known = {
+        answerable = {
             t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))
         }
         sizes = [
             (len(data), len(network.classes_of(self._get_head(task))))
-            for task, data in known.items()
+            for task, data in answerable.items()
         ]
+        # Some of the images are enough for a temperature; predictions need all of them.
         stride, predict = stride_of(sizes), method.predict_logits
         logits: dict[int, Logits] = {}
-        for task, data in known.items():
+        for task, data in answerable.items():
             logits[task] = logits_on_task(
                 network, data.take_every(stride), task, predict, self._inputs
             )
@@ -289,7 +301,7 @@ class Evaluator:
             )
         )
         right: dict[int, Tensor] = {}
-        for task, data in known.items():
+        for task, data in answerable.items():
             if stride == 1:
                 predictions = answers_of(logits[task].values, logits[task].targets, value)
                 result = predictions, predictions.mask_correct(logits[task].targets)

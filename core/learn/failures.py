@@ -41,6 +41,7 @@ class MemoryFigures(NamedTuple):
 
 def kind_of(error: Exception) -> str:
     """Return "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code"."""
+    # First: DataError is a ValueError, and would pass for others below.
     if isinstance(error, DataError):
         return "data"
     if isinstance(error, DataHeld):
@@ -49,6 +50,7 @@ def kind_of(error: Exception) -> str:
         return "non-finite"
     if isinstance(error, ExportFailed):
         return "export"
+    # Before the device: CUDA's memory errors name the device as well.
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         t in str(error) for t in OUT_OF_MEMORY
     ):
@@ -69,6 +71,7 @@ def measure_memory() -> MemoryFigures:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:
             free, _ = torch.cuda.mem_get_info()
+            # The allocator keeps freed memory for itself, which another job could have.
             unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
             return MemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
         except RuntimeError:
@@ -80,8 +83,9 @@ def measure_memory() -> MemoryFigures:
 def _free_host_memory() -> int:
     """Return the bytes that the machine could still give to processes; 0 where it does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        # MemAvailable counts caches that the kernel can drop; MemFree does not.
+        entries = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
-    kib = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    kib = [int(entry.split()[1]) for entry in entries if entry.startswith("MemAvailable:")]
     return 1024 * kib[0] if kib else 0

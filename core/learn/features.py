@@ -55,6 +55,8 @@ class CachedSource:
         with frozen_context(ctx):
             for part in parts:
                 features = ctx.network.features(source.make_batch(part, None).x, ctx.head_task)
+                # One table for all rows of the dataset, so that a batch reads by the dataset's own
+                # numbers.
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
     def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
@@ -90,6 +92,7 @@ class StoredFeatures:
         if key in self._known:
             return self._known[key]
         features = self._ctx.network.features(self._ctx.inputs(image), self._ctx.head_task).float()
+        # Beyond the limit features are computed again: the result is the same, only slower.
         if self._bytes + features.nbytes <= MEMORY_BYTES:
             self._known[key] = features
             self._bytes += features.nbytes
@@ -114,6 +117,7 @@ def new_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tens
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         # The space is allocated now: a mapped page that the disk cannot hold would end the process.
         os.posix_fallocate(file.fileno(), 0, table_bytes(*size))
+        # Shared, so that the system can write pages back to the file in place of swapping.
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)
 
@@ -160,6 +164,7 @@ def cached_source(
     The log records the decision. From then on `ctx.inputs_of` also returns features for remembered
     images, or again inputs where None is returned.
     """
+    # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None
     why_not = find_obstacle(ctx, method)
     if ctx.recipe.features != "cached":

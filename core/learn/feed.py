@@ -53,6 +53,7 @@ class Epoch:
         """Return a batch by its number, from 0."""
         index, at, table = self.rows[number], self.placed[number], self.table
         if table is not None:
+            # RandAugment's table stays on the CPU, others are on the device.
             table = table.index_select(0, index if table.device == index.device else at)
         return self.source.make_batch(index, table, at)
 
@@ -83,6 +84,7 @@ class Feed:
         n = self.source.labels.numel()
         table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
+        # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
         placed = send_tensor(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
         numbers = ctx.augment.place_table(table[:, 1:], ctx.device) if self.augmented else None
         return Epoch(self.source, rows, placed, numbers)

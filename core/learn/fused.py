@@ -24,6 +24,7 @@ def fuse_network(network: Network, image: Tensor, task: int | None) -> Network |
         task: the head's task; None for a single head.
     """
     fused = copy.deepcopy(network).eval()
+    # By a pass and not by the order of declaration, which need not be that of the calls.
     pairs = _find_pairs(fused, image, task)
     for conv_name, norm_name in pairs:
         conv, norm = fused.get_submodule(conv_name), fused.get_submodule(norm_name)
@@ -44,6 +45,8 @@ def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple
         def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
+            # By identity: the norm must read the convolution's own output, not something computed
+            # from it.
             elif id(given[0]) in outputs:
                 pairs.append((outputs[id(given[0])][0], name))
 

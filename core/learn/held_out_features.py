@@ -81,6 +81,7 @@ class HeldOutFeatures:
             for task, data in seen.items()
             if isinstance(data, FeatureDataset) and task not in self.kept and task != own
         ]
+        # The new task does not count: the limit is on missing features of earlier tasks.
         for task in (own, *computed[:MOST_FILLED]):
             data = seen.get(task)
             if isinstance(data, FeatureDataset):
@@ -122,6 +123,7 @@ def replace_images(
     room = MEMORY_BYTES
     for task, data in parts.items():
         rows = kept.get(task)
+        # Checked before the pass: one part may exceed the limit, but no further one is computed.
         if rows is None and room > 0 and len(data):
             head = task if network.scenario == "task" else None
             rows = compute_features(network, data.images, inputs, head).cpu()

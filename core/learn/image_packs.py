@@ -24,7 +24,7 @@ from torch import Tensor
 from core.learn.output import Part
 from core.learn.state import TYPES, load_tensors
 from core.protocol.job_spec import LocalPart
-from core.protocol.manifest import PER_TASK
+from core.protocol.manifest import PER_TASK, REST
 
 UNUSED_ROWS = 20
 """Maximum number of unused rows in a pack for each used one."""
@@ -73,10 +73,22 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tenso
     pack_parts: list[Part] = []
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
+        # A pack for each task, so that deleting a task's data deletes whole files.
         pack, rows[items] = _build_pack(images, items, packs.get(task))
         pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
+
+
+def parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+    """Return the parts of one task's state among that of all tasks: the one that later jobs read,
+    and the remainder if any."""
+    of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
+    # A part of its own, so that later jobs do not fetch it.
+    remainder = {n: t for n, t in of_this_task.items() if n.startswith(f"{task}.{REST}.")}
+    read = {name: t for name, t in of_this_task.items() if name not in remainder}
+    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
+    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
 def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -84,6 +96,7 @@ def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[T
     digests = [_digest_image(images[item]) for item in items.tolist()]
     used = len(set(digests))
     if stored is not None:
+        # By content: an item has no other identity that survives several versions.
         row = {_digest_image(image): at for at, image in enumerate(stored)}
         # The stored pack serves if it has all images, and not too many unused rows.
         if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:

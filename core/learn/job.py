@@ -15,7 +15,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,35 +24,37 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn import image_packs, kept_answers, log_lines
-from core.learn.ancestors import Ancestors
+from core.learn.ancestors import Ancestors, check_fit, inherit_state
 from core.learn.augment import Augmentation, epoch_seed
-from core.learn.child import Emit, run_with_events
+from core.learn.child import Emit, Pulse, run_with_events
 from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
-from core.learn.data_report import DataHeld, Looker, join_holding_texts
+from core.learn.data_report import Looker, announce_findings
 from core.learn.dataset import DataError, Dataset
-from core.learn.described import describe_network
-from core.learn.device import open_device
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
-from core.learn.fit import check_fit
 from core.learn.held_out_features import HeldOutFeatures
-from core.learn.inherited_state import inherit_state
 from core.learn.known_features import KnownFeatures
-from core.learn.loop import Loop, NonFinite, Stopped
+from core.learn.loop import Callbacks, Loop, NonFinite, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
 from core.learn.networks.network import part_type
 from core.learn.numerics import Numerics
 from core.learn.optim import rollback
-from core.learn.output import Part, describe_environment, read_snapshot, write_parts, write_snapshot
-from core.learn.precision import Inputs, place_network
-from core.learn.pulse import Pulse
+from core.learn.output import (
+    Part,
+    describe_environment,
+    describe_network,
+    read_snapshot,
+    write_parts,
+    write_snapshot,
+)
+from core.learn.precision import Inputs, open_device, place_network
 from core.learn.recipe import Recipe, StartingPoint
-from core.learn.snapshot import Snapshot
+from core.learn.snapshot import Snapshot, check_same_run
 from core.learn.state import TYPES, State, save_tensors
 from core.learn.validation import Best
 from core.protocol.figures import Figures, UpdateNorm
@@ -69,7 +71,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import PER_TASK, REST, TOTALS, Validated
+from core.protocol.manifest import PER_TASK, TOTALS, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -77,6 +79,8 @@ EvaluationHook = Callable[[Network, Method, Inputs], None]
 """Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
+# All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
+# the job.
 _UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
 """Errors raised by reading a snapshot whose content does not fit this code."""
 
@@ -130,6 +134,7 @@ class Job:
         ranks: Ranks = ALONE,
         inputs: KnownFeatures | None = None,
     ) -> None:
+        # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
         self._spec = spec
         self._emit = emit
@@ -140,6 +145,8 @@ class Job:
         self._device = open_device(spec.device, spec.gpu_memory_share)
         self._devices = [self._device.type]
         self.numerics = Numerics(self._recipe, self._device)
+        # A model keeps the statistics of its first version: its weights expect inputs scaled by
+        # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
@@ -157,6 +164,7 @@ class Job:
 
     def run(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
+        # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = Dataset.read(
             self._spec.task.train, self._ancestors.resolve_label_names(self._classes)
         )
@@ -178,7 +186,10 @@ class Job:
             return
         if not self._ranks.writes:
             return
+        # Before `end_task`, which may change weights and drop the parameters that only training
+        # needs.
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = self._forecast_loss_rise(run)
         self._emit_phase("consolidate")
         self._log(log_lines.describe_consolidation(run.loop))
@@ -187,27 +198,28 @@ class Job:
         self._log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
-        found = {
+        fields = {
             **figures.get_given_fields(),
             "update_norm": moved,
             "adp": run.loop.validation.build_adp(),
         }
         if predicted is not None:
-            found["forecast"] = self._evaluator.compare_loss_rise(
+            fields["forecast"] = self._evaluator.compare_loss_rise(
                 run.network, run.method, predicted, by_task
             )
         if (
             pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         ) is not None:
-            found["rollback"] = pulled
+            fields["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
             self._log(log_lines.describe_nondeterminism(self.numerics.operations))
-        self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
+        self._emit(DoneEvent(path=self._write_result(run, Figures(**fields))))
 
     def _begin_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
+        # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_network("parent"), self._build_method()
         check_fit(network, method, self._spec)
@@ -216,10 +228,12 @@ class Job:
         if self._spec.task.held_out:
             self._log(log_lines.describe_measuring(self._spec.parent.version))
         if self._ranks.writes:
+            # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             self._evaluator.measure_ancestors(network)
             self._inspect_images(network, data)
         run = self._build_run(network, method, data)
         self._inherit_state(method)
+        # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
@@ -265,15 +279,10 @@ class Job:
             self._features.kept,
         )
         report = looker.build_report(data)
+        # `_build_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
-        for one in report["findings"]:
-            if not one["holds"]:
-                self._log(one["text"])
-            elif self._recipe.data_report == "warn":
-                self._warn(one["text"])
-        if self._recipe.data_report == "hold" and (why := join_holding_texts(report)):
-            raise DataHeld(why)
+        announce_findings(report, self._recipe.data_report, self._log, self._warn)
 
     def _resume_run(self, data: Dataset) -> _Run | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
@@ -282,8 +291,8 @@ class Job:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
-            answers = kept_answers.taken_from(tensors)
-            self._check_same(document)
+            predictions = kept_answers.taken_from(tensors)
+            check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
             check_fit(network, method, self._spec)
@@ -295,13 +304,15 @@ class Job:
         except _UNFIT as error:
             if isinstance(error, DataError) or kind_of(error) != "code":
                 raise
+            # The run that begins instead gives its own warnings.
             self._warnings.clear()
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
         self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
-        self._evaluator.rows, self._evaluator.answers = list(document.results), answers
+        self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
         self._warnings = list(document.warnings)
         self._continue_on_device(document.devices)
+        # Numbers go on, so that a new snapshot never takes the place of the one that was resumed.
         self._numbers = itertools.count(document.number + 1)
         return run
 
@@ -319,13 +330,11 @@ class Job:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_network("parent", without_classes=True)
-        self._start = {
-            name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()
-        }
+        self._start = _copy_parameters(network)
         network = method.build_network(network)
-        for name, p in network.named_parameters():
-            if name not in self._start:  # parameters that the method added
-                self._start[name] = p.detach().cpu().contiguous().clone()
+        # Parameters that the method added start here; it may have edited the others already.
+        self._start |= _copy_parameters(network, without=self._start)
+        # A generator of its own: new head rows do not depend on what else was drawn.
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(
             self._number,
@@ -335,44 +344,20 @@ class Job:
         )
         place_network(network, self._device)
         ctx = self._build_context(network)
-        loop = Loop(
-            ctx,
-            method,
-            data,
+        callbacks = Callbacks(
             self._emit,
-            self._control,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
             test=lambda: self._evaluator.measure_accuracy(network, method),
-            ranks=self._ranks,
         )
+        loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
             loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
         return _Run(network, method, ctx, loop)
 
     def _build_method(self) -> Method:
         method_type = registry.get(self._recipe.method["name"])
-        return method_type(method_type.Hyper.model_validate(_get_hyper(self._recipe)), State())
-
-    def _check_same(self, document: SnapshotDocument) -> None:
-        """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
-        defaults."""
-        stored = Recipe.model_validate(document.recipe.to_json())
-        hyper_type = type(self._build_method().hyper)
-        same = (
-            document.task == self._number
-            and stored.method["name"] == self._recipe.method["name"]
-            and hyper_type.model_validate(_get_hyper(stored))
-            == hyper_type.model_validate(_get_hyper(self._recipe))
-            # Placement changes nothing of what is learned. The worker decides whether a run may
-            # resume elsewhere.
-            and stored.model_copy(
-                update={"method": self._recipe.method, "resources": self._recipe.resources}
-            )
-            == self._recipe
-        )
-        if not same:
-            raise ValueError("the snapshot belongs to another task or recipe")
+        return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
 
     def _forecast_loss_rise(self, run: _Run) -> tuple[float | None, dict[int, float]]:
         """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None
@@ -387,8 +372,8 @@ class Job:
         return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
     def _build_context(self, network: Network) -> Context:
-        known = network.classes_of(self._number if network.scenario == "task" else None)
-        row = {name: i for i, name in enumerate(known)}
+        known_classes = network.classes_of(self._number if network.scenario == "task" else None)
+        row = {name: i for i, name in enumerate(known_classes)}
         class_rows = sorted(row[name] for name in self._classes)
         return Context(
             network=network,
@@ -418,12 +403,7 @@ class Job:
         """
         if point == "update_start":
             return self._start
-        network = self._ancestors.load_network("base")
-        return {
-            name: p.detach()
-            for name, p in network.named_parameters()
-            if name.startswith("backbone.")
-        }
+        return self._ancestors.load_backbone_parameters("base")
 
     def _inherit_state(self, method: Method) -> None:
         inherit_state(method, self._spec.parent, self._device, self._warn)
@@ -446,6 +426,7 @@ class Job:
             warnings=self._warnings,
             devices=self._devices,
         )
+        # Only reported: nothing that is learned depends on a clock.
         begun_at = time.monotonic()
         tensors = {**snapshot.tensors, **kept_answers.to_tensors(self._evaluator.answers)}
         path = write_snapshot(self._spec.out, tensors, document)
@@ -465,12 +446,10 @@ class Job:
         for kind, tensors in state.parts(without=(TOTALS,)).items():
             # parts of earlier tasks are stored with the versions that learned them
             if kind in PER_TASK:
-                own = {
-                    name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")
-                }
-                parts += _split_rest(kind, self._number, own)
+                parts += image_packs.parts_of_task(kind, self._number, tensors)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
+        # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
@@ -520,17 +499,9 @@ class Job:
         self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        numbers_depend_on = describe_environment(self._device, self.numerics)
-        if len(self._devices) > 1:
-            numbers_depend_on = numbers_depend_on.model_copy(update={"devices": self._devices})
-        return describe_network(
-            network,
-            method,
-            _get_hyper(self._recipe),
-            self._inputs.normalise,
-            numbers_depend_on,
-            steps,
-        )
+        environment = describe_environment(self._device, self.numerics, self._devices)
+        hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
+        return describe_network(network, method, hyper, normalise, environment, steps)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:  # a resumed run warns again
@@ -544,19 +515,13 @@ class Job:
         self._emit(PhaseEvent(phase=name))
 
 
-def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
-    """Return the parts of one task's state: the one that later jobs read, and the remainder if
-    any."""
-    remainder = {
-        name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")
+def _copy_parameters(network: Network, without: Collection[str] = ()) -> dict[str, Tensor]:
+    return {
+        # Copied and on the CPU: training changes the parameters in place.
+        name: p.detach().cpu().contiguous().clone()
+        for name, p in network.named_parameters()
+        if name not in without
     }
-    read = {name: tensor for name, tensor in tensors.items() if name not in remainder}
-    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
-    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
-
-
-def _get_hyper(recipe: Recipe) -> dict[str, object]:
-    return {name: value for name, value in recipe.method.items() if name != "name"}
 
 
 def read_spec(path: str) -> JobSpec:

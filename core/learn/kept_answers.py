@@ -30,9 +30,9 @@ def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
     """
     (folder / _PREFIX).mkdir(parents=True, exist_ok=True)
     described = []
-    for (version, task), answers in sorted(kept.items(), key=lambda one: one[0]):
+    for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
         name = f"{_PREFIX}/{version}.{task}.safetensors"
-        save_file(_select_tensors(answers), folder / name)
+        save_file(_select_tensors(predictions), folder / name)
         described.append(AnswersFile(version=version, task=task, file=name))
     return described
 
@@ -48,10 +48,10 @@ def read_file(path: Path) -> Answers:
 def to_tensors(kept: Kept) -> dict[str, Tensor]:
     """Return predictions as tensors of a snapshot, by name."""
     tensors: dict[str, Tensor] = {}
-    for (version, task), answers in kept.items():
+    for (version, task), predictions in kept.items():
         tensors |= {
             f"{_PREFIX}.{version}.{task}.{name}": tensor
-            for name, tensor in _select_tensors(answers).items()
+            for name, tensor in _select_tensors(predictions).items()
         }
     return tensors
 
@@ -61,16 +61,16 @@ def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers
 
     Snapshots from before predictions were stored have none.
     """
-    answers: dict[tuple[Measured, int], Answers] = {}
+    predictions: dict[tuple[Measured, int], Answers] = {}
     # A copy of the names: the loop removes entries.
     for version, task in _parse_names(list(tensors)):
         key = f"{_PREFIX}.{version}.{task}"
-        answers[version, task] = Answers(
+        predictions[version, task] = Answers(
             tensors.pop(f"{key}.rows"),
             tensors.pop(f"{key}.probabilities"),
             *(tensors.pop(f"{key}.{name}", None) for name in _LATER),
         )
-    return answers
+    return predictions
 
 
 def _select_tensors(answers: Answers) -> dict[str, Tensor]:
@@ -82,5 +82,6 @@ def _parse_names(names: list[str]) -> Iterator[tuple[Measured, int]]:
     """Yield the version and task of predictions among tensor names."""
     for version in get_args(Measured):
         for name in names:
+            # Every stored prediction has rows, so each pair is found once.
             if name.startswith(f"{_PREFIX}.{version}.") and name.endswith(".rows"):
                 yield version, int(name.split(".")[2])

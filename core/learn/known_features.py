@@ -46,9 +46,11 @@ class KnownFeatures(Inputs):
         return bool(self._known)
 
     def __call__(self, images: Tensor) -> Tensor:
+        # Inputs that are features already have no digest.
         if self._known and images.dtype == torch.uint8:
             features = [self._known.get(key) for key in _hash_images(images)]
             if features and all(row is not None for row in features):
+                # All or none: a batch cannot mix images and features.
                 return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
@@ -60,6 +62,7 @@ class KnownFeatures(Inputs):
         """
         with in_eval(network), full_precision(self.device), torch.no_grad():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+                # Images beyond the limit pass through the network at each read.
                 if self._bytes >= MEMORY_BYTES:
                     return
                 self.add(part, network.features(super().__call__(part), None).float().cpu())
@@ -92,11 +95,13 @@ class KnownFeatures(Inputs):
             type(each).features is not Network.features for each in networks
         ):
             return
+        # Known features would be mistaken for those of the other version.
         if base is not None and not _are_equal(parent.backbone, base.backbone):
             return
         place_network(parent, self.device)
         for images in parts:
             self.remember_images(parent, images, alive)
+        # Back on the CPU, where the caller expects it.
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 

@@ -77,6 +77,7 @@ def describe_training(ctx: Context, loop: Loop) -> str:
 
 def unfit_snapshot(error: Exception) -> str:
     """Return the line with the reason why a snapshot cannot be used."""
+    # torch's messages list all tensors that do not fit, one a line.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return (
         f"This version of the code cannot go on from the snapshot, so the task is learned anew: "
@@ -102,6 +103,7 @@ def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
             "known."
         )
     by_task = [f"task {number} {_format_share(row)}" for number, row in sorted(new.items())]
+    # A line of a hundred accuracies is not read: beyond a dozen, mean and worst say more.
     if len(by_task) <= MAX_TASKS:
         return f"Accuracy of the new version: {', '.join(by_task)}."
     shares = {number: row.correct / row.total for number, row in new.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from torch import Tensor
 from core.learn import features, rebalance
 from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_table
-from core.learn.balanced_batches import batch_share
 from core.learn.context import Batch, Context
 from core.learn.control import Control
 from core.learn.dataset import BatchSource, Dataset, split_validation
@@ -30,10 +29,11 @@ from core.learn.networks.norms import set_modes
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import find_anchored
 from core.learn.optim.rollback import resolve_olor
+from core.learn.sampler import batch_share
 from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
-from core.learn.validation import Best, Validation
+from core.learn.validation import Best, HeldBack, Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
 from core.protocol.snapshot import LoopState, LossState
@@ -56,13 +56,29 @@ class Stopped(Exception):
     """The run stopped on request, after a snapshot."""
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions of the job that the loop calls.
+
+    Attributes:
+        emit: receives events.
+        save: writes a snapshot.
+        save_best: writes the best validated state, for use while the run continues.
+        test: measures the present network on held-out parts.
+    """
+
+    emit: Emit
+    save: Callable[[Snapshot], None]
+    save_best: Callable[[Best], None]
+    test: Callable[[], Accuracy]
+
+
 class Loop:
     """Training of one task. Call `train` once; call `resume` first to continue from a snapshot.
 
     Args:
-        save: writes a snapshot.
-        save_best: writes the best validated state, for use while the run continues.
-        test: measures the present network on held-out parts.
+        control: requests from the worker, granted between steps.
+        callbacks: functions of the job.
         ranks: the processes that share the batches of a recipe with `shards`.
     """
 
@@ -71,43 +87,41 @@ class Loop:
         ctx: Context,
         method: Method,
         data: Dataset,
-        emit: Emit,
         control: Control,
-        save: Callable[[Snapshot], None],
-        save_best: Callable[[Best], None],
-        test: Callable[[], Accuracy],
+        callbacks: Callbacks,
         ranks: Ranks = ALONE,
     ) -> None:
         check_shards(ctx)
         self.ctx = ctx
         self.method = method
         self.position = Position()
-        self._emit = emit
+        self._emit = callbacks.emit
         shared = SharedControl(control) if ranks.count > 1 else None
         self._control: Control = control if shared is None else shared
         self._sharded = (
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
-        self._save = save
-        self._save_best = save_best
+        self._callbacks = callbacks
         classes = ctx.network.classes_of(ctx.head_task)
         ctx.examples = self._iter_shuffled
         ctx.in_order = self._in_order
         self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
         self._rows, held_back = self._split_rows()
         ctx.num_images = self._rows.numel()
+        # Before the feed, whose batches it shortens.
         ctx.share = batch_share(ctx, method, self._source.labels[self._rows])
         self.schedule = schedule = Schedule.of(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._feed_of_images()
         self.stage_steps = schedule.training_steps(ctx.recipe.depth)
         self.olor = resolve_olor(ctx.recipe, self.stage_steps)
-        images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
+        part = HeldBack(data.images.index_select(0, held_back), self._source.labels[held_back])
         steps = schedule.steps_before(schedule.training)
-        self.validation = Validation(ctx, method, images, targets, steps, emit, test)
+        self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
+        # Summed on the device: reading the loss in every step would make a GPU wait.
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
         self._select_trainable(ctx.recipe.depth)
@@ -138,14 +152,18 @@ class Loop:
         for key, tensor in snapshot.tensors.items():
             group, _, name = key.partition("/")
             groups[group][self.ctx.network.current_name(name)] = tensor
+        # A network that grew during the task has other tensors than the one that this run has
+        # built.
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
+        # The optimizer exists only once its stage has selected the parameters.
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
         self.method.state.load(
             by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
         )
         self.validation.resume(state.validation, groups["best"])
+        # Only now: building network and method may have drawn from it.
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
             torch.get_device_module(device).set_rng_state(groups["rng"][device.type], device)
@@ -170,15 +188,18 @@ class Loop:
         else:
             validation.begin()
         for stage in range(position.stage, len(schedule.stages)):
+            # A resumed run keeps its epoch and batch in the stage that it was interrupted in.
             if stage != position.stage:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
             if stage == schedule.training and begins:
                 self._deploy_and_merge()
             self._run_stage(stage, begins)
+        # Without a rebalancing stage, before which it happens otherwise.
         if len(schedule.stages) == schedule.training:
             self._deploy_and_merge()
         self._select_trainable(self.ctx.recipe.depth)
+        # Measuring and `end_task` read images again.
         self.ctx.cached = None
 
     def _run_stage(self, stage: int, begins: bool) -> None:
@@ -196,6 +217,7 @@ class Loop:
             if source := features.cached_source(ctx, self.method, self._source, self._rows):
                 self._feed = replace(self._feed, source=source, augmented=False)
         else:
+            # Built again after a resume: the backbone, which decides the features, no longer moves.
             pool = rebalance.build_pool(ctx, self.method, self._source, self._rows)
             if pool is None:
                 return
@@ -232,6 +254,8 @@ class Loop:
         Raises NonFinite if they are not finite.
         """
         for name, tensor in self.ctx.network.state_dict().items():
+            # Once per task, after the last step: between the reports a weight may have diverged
+            # unnoticed.
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise NonFinite(
                     f"{name} is no longer finite after the last step: lower lr or set "
@@ -269,6 +293,7 @@ class Loop:
         ctx.batches = len(epoch)
         validated = stage < self.schedule.training
         first_step = self.schedule.steps_before(stage)
+        # Reading the loss makes a GPU wait, so it is read only for a report.
         report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
         self._set_modes(True)
         while position.batch < len(epoch):
@@ -279,6 +304,7 @@ class Loop:
                 self._report_progress()
             if validated:
                 self.validation.after_step(position.step, number)
+            # Between two steps, where the state is whole.
             if self._control.pending:
                 self._grant_request()
         if validated:
@@ -303,10 +329,12 @@ class Loop:
         for parameter in ctx.trainable.values():
             parameter.grad = None
         loss = self._compute_gradients(method, batch)
+        # After the backward pass, since a penalty in closed form needs no graph.
         method.penalty_grads(ctx)
         if report and not ctx.first and (predicted := method.forecast_loss_rise(ctx)) is not None:
             value = predicted if math.isfinite(predicted) else None
             self._emit(MetricEvent(name="predicted_loss_rise", step=position.step, value=value))
+        # After the penalties: what is projected is the whole gradient of the step.
         method.project_gradient(ctx)
         optimizer.step()
         with torch.no_grad():
@@ -332,6 +360,7 @@ class Loop:
 
     def _report_progress(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
+        # Checked where the loss is read anyway.
         if not math.isfinite(loss):
             raise NonFinite(
                 f"the loss is {loss} at step {self.position.step}: lower lr (now "
@@ -378,13 +407,13 @@ class Loop:
     def _grant_request(self) -> None:
         request = self._control.take_request()
         if request is ControlRequest.ANYTIME and self.validation.anytime:
-            self._save_best(self.validation.best)
+            self._callbacks.save_best(self.validation.best)
         if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report_progress()
-        self._save(self.take_snapshot())
+        self._callbacks.save(self.take_snapshot())
         if request is ControlRequest.STOP:
             raise Stopped
 
@@ -395,6 +424,7 @@ class Loop:
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
             return torch.arange(labels.numel()), torch.zeros(0, dtype=torch.int64)
+        # From the seed alone, so that a resumed run holds back the same images.
         order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, labels.numel())[:, 0]
         return split_validation(labels, recipe.validation, order)
 
@@ -412,6 +442,7 @@ class Loop:
         names = self.method.trainable_names(ctx.network, depth)
         ctx.trainable = {}
         for name, parameter in ctx.network.named_parameters():
+            # Autograd then skips frozen layers, which saves their activations.
             parameter.requires_grad_(name in names)
             parameter.grad = None
             if name in names:
@@ -420,6 +451,7 @@ class Loop:
     def _set_modes(self, training: bool) -> None:
         """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
         single images."""
+        # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
         set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)

@@ -53,20 +53,20 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
             "nothing is merged: there is no validation image by which merge.within could choose"
         )
         return
-    line = Line(ctx)
+    weight_line = Line(ctx)
     grid: list[tuple[float, float]] = []
     if rule.within is None:
         assert rule.weight is not None
         weight, reason = rule.weight, "as the recipe says"
     else:
-        counts = [line.count_at(a, correct) for a in GRID]
+        counts = [weight_line.count_at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[choose_index(counts, total, rule.within)]
         reason = (
             f"the least whose validation accuracy is within {rule.within:g} of the best, "
             f"{max(counts) / total:.3f}"
         )
-    line.move_to(weight)
+    weight_line.move_to(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
@@ -92,6 +92,8 @@ class Line:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        # Copied, since each point of the grid is computed from the trained weights, not from the
+        # last point.
         self._trained = {name: p.detach().clone() for name, p in ctx.trainable.items()}
         start = ctx.weights_at("update_start")
         # A head without rows at the start has no starting point.
@@ -100,6 +102,7 @@ class Line:
             for name, p in self._trained.items()
             if name in start and start[name].numel()
         }
+        # Norms that did not train keep statistics that fit their weights.
         moved = {id(p) for p in ctx.trainable.values()}
         self._norms = [
             module

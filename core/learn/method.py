@@ -96,6 +96,7 @@ class Stage:
         """Return the recipe's optimizer with the stage's rates."""
         if self.backbone_rate is None:
             return recipe
+        # Of the head's rate, so that a recipe with one rate gives both.
         head = recipe.head_lr or recipe.lr
         return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
@@ -172,6 +173,8 @@ class Method:
     )
     no_merge: ClassVar[str] = ""
     no_feature_cache: ClassVar[str] = ""
+    # Refused unless a method says otherwise: a loss that cannot be cut would give other bits on
+    # several devices.
     no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
     gathered: ClassVar[tuple[str, ...]] = ()
     keeps_backbone: bool = False
@@ -186,6 +189,8 @@ class Method:
         return x.new_zeros(len(x))
 
     def __setattr__(self, name: str, value: object) -> None:
+        # Checked at assignment: a tensor outside the state works until the first resume, and then
+        # is missing.
         if _holds_tensors(value):
             raise AttributeError(
                 f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and "

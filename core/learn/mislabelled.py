@@ -36,6 +36,7 @@ RIGHT = 0.7
 share of the batch predicted as the own or the most frequent class of its label."""
 _MOST_ALIKE = 2
 """Classes of a batch that may be predicted as one and the same class: that class, and one more."""
+# Keeps the ratio finite where the own label has a probability of zero.
 _LEAST_PROBABILITY = 1e-12
 
 Earlier = Callable[[], Iterable[tuple[Dataset, Tensor]]]
@@ -65,39 +66,43 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
         rows: int64 [n], images of `data` to examine.
         earlier: called only if classes are doubted.
     """
-    known = _known_rows(parent, data)
-    rows = rows[known[data.labels[rows]] >= 0]
-    doubted = _find_doubted(parent, data, _some_of_each(data, rows), known)
-    found: list[tuple[Mislabelled, Tensor, Tensor]] = []
+    row_of_label = _known_rows(parent, data)
+    # Of classes that it does not know, the version can only be wrong.
+    rows = rows[row_of_label[data.labels[rows]] >= 0]
+    doubted = _find_doubted(parent, data, _some_of_each(data, rows), row_of_label)
+    confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
         _count_right(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
     )
-    for label, other in doubted.items():
+    for label, suggested in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
+        # A version that is weak in this class proves nothing about its labels.
         if held_out < FEWEST or correct < RIGHT * held_out:
             continue
         mine = rows[data.labels[rows] == label]
-        predicted, scores = _score_predictions(parent, data, mine, known)
-        is_other = predicted == other
+        # Now all images of the class: the first look was at a sample.
+        predicted, scores = _score_predictions(parent, data, mine, row_of_label)
+        is_other = predicted == suggested
         count = int(is_other.sum())
         if count < max(FEWEST, TAKEN * len(mine)):
             continue
         entry: Mislabelled = {
             "label": data.names[label],
-            "said": parent.network.classes[other],
+            "said": parent.network.classes[suggested],
             "images": count,
             "of": len(mine),
             "right": correct,
             "held_out": held_out,
             "version": parent.version,
         }
-        found.append((entry, mine[is_other], scores[is_other]))
-    found.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
+        confirmed.append((entry, mine[is_other], scores[is_other]))
+    # The report shows only the first ones.
+    confirmed.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
     return Doubts(
-        [entry for entry, _, _ in found],
-        torch.cat([torch.zeros(0, dtype=torch.int64), *(part for _, part, _ in found)]),
-        [entry["said"] for entry, part, _ in found for _ in range(len(part))],
-        torch.cat([torch.zeros(0, dtype=torch.float64), *(part for _, _, part in found)]),
+        [entry for entry, _, _ in confirmed],
+        torch.cat([torch.zeros(0, dtype=torch.int64), *(part for _, part, _ in confirmed)]),
+        [entry["said"] for entry, part, _ in confirmed for _ in range(len(part))],
+        torch.cat([torch.zeros(0, dtype=torch.float64), *(part for _, _, part in confirmed)]),
     )
 
 
@@ -111,18 +116,21 @@ def _some_of_each(data: Dataset, rows: Tensor) -> Tensor:
     """Return rows of each class that has `FEWEST` images, evenly spaced."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
+    # A bounded look costs little in a batch whose labels are right, which most are.
     share = max(FEWEST_OF_A_CLASS, MOST_IMAGES // max(1, len(present)))
     of_each = [rows[labels == label] for label in present]
     parts = [mine[evenly_spaced(len(mine), share)] for mine in of_each]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
-def _find_doubted(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) -> dict[int, int]:
+def _find_doubted(
+    parent: Parent, data: Dataset, rows: Tensor, row_of_label: Tensor
+) -> dict[int, int]:
     """Return, by label, another class that the version predicts for at least `TAKEN` of its images.
 
     The dictionary is empty if predictions are scattered.
     """
-    predicted, _ = _score_predictions(parent, data, rows, known)
+    predicted, _ = _score_predictions(parent, data, rows, row_of_label)
     labels = data.labels[rows].unique().tolist()  # type: ignore[no-untyped-call]
     if len(labels) > 1 and len(predicted.unique()) == 1:  # type: ignore[no-untyped-call]
         return {}  # as for images of another camera; swapped labels leave different predictions
@@ -131,18 +139,19 @@ def _find_doubted(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) ->
     for label in labels:
         mine = predicted[data.labels[rows] == label]
         favourite = int(mine.mode().values)
-        fits = mine == known[label]
+        fits = mine == row_of_label[label]
         if int((mine == favourite).sum()) >= TAKEN * len(mine):
             favourites[label] = favourite
             fits |= mine == favourite
         explained += int(fits.sum())
+    # Scattered predictions mean images of another kind, not swapped labels.
     if explained < RIGHT * len(rows):
         return {}
     alike = Counter(favourites.values())
     return {
-        label: other
-        for label, other in favourites.items()
-        if other != int(known[label]) and alike[other] <= _MOST_ALIKE
+        label: favourite
+        for label, favourite in favourites.items()
+        if favourite != int(row_of_label[label]) and alike[favourite] <= _MOST_ALIKE
     }
 
 
@@ -150,20 +159,20 @@ def _count_right(parent: Parent, names: set[str], earlier: Earlier) -> dict[str,
     """Return, by class, its correct and all held-out images in earlier tasks."""
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
-        known = _known_rows(parent, data)
-        is_asked = torch.tensor([name in names for name in data.names], dtype=torch.bool)
-        asked = rows[is_asked[data.labels[rows]]]
-        predicted, _ = _score_predictions(parent, data, asked, known)
-        is_right = predicted == known[data.labels[asked]]
-        for label in data.labels[asked].unique().tolist():  # type: ignore[no-untyped-call]
-            mine = is_right[data.labels[asked] == label]
+        row_of_label = _known_rows(parent, data)
+        is_selected = torch.tensor([name in names for name in data.names], dtype=torch.bool)
+        selected = rows[is_selected[data.labels[rows]]]
+        predicted, _ = _score_predictions(parent, data, selected, row_of_label)
+        is_right = predicted == row_of_label[data.labels[selected]]
+        for label in data.labels[selected].unique().tolist():  # type: ignore[no-untyped-call]
+            mine = is_right[data.labels[selected] == label]
             correct, total = counts.get(data.names[label], (0, 0))
             counts[data.names[label]] = (correct + int(mine.sum()), total + len(mine))
     return counts
 
 
 def _score_predictions(
-    parent: Parent, data: Dataset, rows: Tensor, known: Tensor
+    parent: Parent, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the predicted rows of the head, int64 [n], and how many times more probable they are
     than the images' own labels, float64 [n]."""
@@ -180,9 +189,9 @@ def _score_predictions(
                 .softmax(1)
                 .clamp(min=_LEAST_PROBABILITY)
             )
-            own = known[data.labels[indices]]
+            own_rows = row_of_label[data.labels[indices]]
             predicted.append(picked)
             scores.append(
-                (likely.gather(1, picked[:, None]) / likely.gather(1, own[:, None])).squeeze(1)
+                (likely.gather(1, picked[:, None]) / likely.gather(1, own_rows[:, None])).squeeze(1)
             )
     return torch.cat(predicted), torch.cat(scores)

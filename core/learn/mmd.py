@@ -34,16 +34,19 @@ def measure_discrepancy(
         generator: on the CPU; draws the permutations.
         permutations: number of random splits.
     """
+    # In float64 on the CPU: the same p-value on every machine.
     pooled = torch.cat([x, y]).double().cpu()
     kernel = gaussian_kernel(pooled)
     m, total = len(x), len(pooled)
     first = torch.zeros(total, permutations + 1, dtype=torch.float64)
     first[:m, 0] = 1
     for column in range(1, permutations + 1):
+        # Splits as columns of one matrix: a single product gives the estimates of all permutations.
         first[torch.randperm(total, generator=generator)[:m], column] = 1
     estimates = _estimate_mmd(kernel, first, m)
     # A difference by rounding alone counts as equally large.
     as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
+    # The split at hand counts as one of the permutations, or p could be 0.
     return Discrepancy(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 

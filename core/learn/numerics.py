@@ -111,6 +111,7 @@ def operation_of(warning: str) -> str | None:
 
     Returns None for any other warning.
     """
+    # By the text, since torch gives these warnings no class of their own.
     match = _NO_FIXED_ORDER.fullmatch(warning)
     if match is not None:
         return match["name"]
@@ -130,6 +131,8 @@ def _use_deterministic_kernels() -> Iterator[None]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    # Warnings and no errors: a job with one such operation is worth more than none, and the
+    # manifest names it.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
@@ -145,6 +148,7 @@ def _configure_cudnn(deterministic: bool) -> Iterator[None]:
     """Choose convolution kernels that give the same bits each time, or the fastest ones tried."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
+    # `benchmark` times the kernels and takes the fastest, which may be another one each time.
     cudnn.deterministic, cudnn.benchmark = deterministic, not deterministic
     try:
         yield

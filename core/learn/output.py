@@ -10,17 +10,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from core.learn.method import Method
+from core.learn.networks import Network
 from core.learn.numerics import Numerics
 from core.learn.state import load_tensors, save_tensors, sync_to_disk
+from core.protocol.architecture import Head, NetworkDescription, Normalisation
 from core.protocol.document import Document
 from core.protocol.job_result import LearnedNetwork, ResultPart
-from core.protocol.manifest import Environment
+from core.protocol.manifest import Environment, MadeBy
 from core.protocol.snapshot import SnapshotDocument
 
 SNAPSHOT_JSON = "snapshot.json"
@@ -40,6 +43,7 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     """Write a snapshot to a folder in `out`; return the folder."""
     final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
+    # A resumed attempt may write the same number again.
     shutil.rmtree(final, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
@@ -80,14 +84,58 @@ def write_parts(
     fields: dict[str, object] = {"parts": listed}
     fields |= write_beside(folder)
     _write_json(folder / "result.json", document.model_copy(update=fields))
+    # A file's name is an entry of its folder, which needs a sync of its own.
     sync_to_disk(folder / "parts")
     sync_to_disk(folder)
     return folder
 
 
-def describe_environment(device: torch.device, numerics: Numerics) -> Environment:
-    """Return the software and hardware that the numbers of a run depend on besides its inputs."""
-    return Environment(
+def describe_network(
+    network: Network,
+    method: Method,
+    hyper: Mapping[str, object],
+    normalise: Normalisation,
+    environment: Environment,
+    steps: int,
+) -> LearnedNetwork:
+    """Describe a learned network without its tensors.
+
+    Args:
+        network: the network.
+        method: the method that trained it.
+        hyper: of the method, without its name.
+        normalise: mean and standard deviation of its images.
+        environment: software and hardware that its numbers depend on besides its inputs.
+        steps: of the optimizer, so far.
+    """
+    description = network.describe()
+    return LearnedNetwork(
+        classes=network.classes,
+        heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
+        network=None if description is None else NetworkDescription.from_json(description),
+        method=MadeBy(
+            name=method.name,
+            hyper=dict(hyper),
+            state=method.state.json(),
+            predicts_with=list(method.predicts_with),
+        ),
+        normalise=normalise,
+        environment=environment,
+        steps=steps,
+    )
+
+
+def describe_environment(
+    device: torch.device, numerics: Numerics, devices: Sequence[str]
+) -> Environment:
+    """Return the software and hardware that the numbers of a run depend on besides its inputs.
+
+    Args:
+        device: of the run.
+        numerics: of the run.
+        devices: kinds of devices that it has run on, in their order.
+    """
+    environment = Environment(
         torch=torch.__version__,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         threads=torch.get_num_threads(),
@@ -96,11 +144,16 @@ def describe_environment(device: torch.device, numerics: Numerics) -> Environmen
         deterministic=numerics.deterministic,
         nondeterministic=list(numerics.operations),
     )
+    # Named only after a move: manifests of other runs stay as they are.
+    if len(devices) < 2:
+        return environment
+    return environment.model_copy(update={"devices": list(devices)})
 
 
 def _write_json(path: Path, document: Document) -> None:
     """Write a document as JSON and wait until it is on disk."""
     with path.open("w", encoding="utf-8") as file:
+        # NaN is no JSON, and other readers would refuse the document.
         json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())

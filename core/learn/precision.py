@@ -38,6 +38,25 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def open_device(name: str, memory_share: float = 1.0) -> torch.device:
+    """Return the device of that name; limit this process to a share of a GPU's memory.
+
+    Later allocations beyond the share fail.
+
+    Args:
+        name: `auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
+        memory_share: in (0, 1]; two workers on one GPU take half each.
+
+    Raises:
+        ValueError: a CUDA device is requested by name and there is none.
+    """
+    device = choose_device(name)
+    if device.type == "cuda" and memory_share < 1:
+        # torch requires a device index; cuda without one is the current device.
+        torch.cuda.set_per_process_memory_fraction(memory_share, device.index or 0)
+    return device
+
+
 def choose_format(precision: Precision, device: torch.device) -> Format:
     """Return the format of training that a precision means on a device."""
     if precision == "auto":
@@ -84,6 +103,7 @@ def place_network(network: nn.Module, device: torch.device) -> None:
     """Move a network to its device, in channels_last when it has a convolution."""
     network.to(device)
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):
+        # A memory format is no shape: values and stored bytes stay the same.
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -103,6 +123,7 @@ class Inputs:
             raise ValueError(f"normalise needs {channels} means and {channels} positive deviations")
         self.device = device
         self.normalise = Normalisation(mean=mean, std=std)
+        # One number for all channels is a scalar, which needs no tensor on the device.
         self._uniform = len(set(mean)) == 1 and len(set(std)) == 1
         self._shift: float | Tensor = mean[0] * 255
         self._scale: float | Tensor = 1 / (std[0] * 255)
@@ -119,6 +140,8 @@ class Inputs:
         """Return inputs of images; features [N, D] in place of images unchanged, on the device."""
         if images.dim() == 2:
             return images.to(self.device)
+        # Sent as uint8 and converted there: a quarter of the bytes cross the bus.
         x = images.to(self.device, torch.float32, non_blocking=True)
+        # In place on the converted copy; float32 images were not copied, and belong to the caller.
         x = x.sub_(self._shift) if images.dtype != torch.float32 else x - self._shift
         return x.mul_(self._scale).permute(0, 3, 1, 2)

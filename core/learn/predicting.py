@@ -59,6 +59,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_network(empty_network(architecture, image, scenario, heads), description)
+        # By type: the parts of a method's state lie in the same folder.
         types = {part_type(part) for part in network.part_names()}
         parts = {
             name: load_file(path) for name, path in part_paths.items() if part_type(name) in types
@@ -72,6 +73,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         if manifest.init is None or manifest.init.kind != "random":
             raise ValueError("the manifest names neither parts nor a random first version")
         network = build_network(architecture, image, scenario, heads, seed=manifest.init.seed)
+        # Known only here: the tensors of a random start look like any other weights.
         network.pretrained = False
     return network.eval()
 
@@ -90,6 +92,7 @@ def method_of(
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
     method = method_type(method_type.Hyper.model_validate(made.hyper), State())
+    # A replay buffer may be large, and no prediction reads it.
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
     values = {kind: json for kind, json in made.state.items() if kind in kinds}
@@ -134,11 +137,13 @@ def predict_images(
     if not classes:
         raise ValueError("this version knows no classes yet")
     inputs = Inputs(normalise, images.shape[3], next(network.parameters()).device)
+    # Restored below: callers predict with networks that they train.
     mode = network.training
     network.eval()
     outputs: list[Tensor] = []
     try:
         with full_precision(inputs.device), torch.inference_mode():
+            # In batches, so that a large request does not multiply the memory for activations.
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))
                 outputs.append((scores(network, x, task).float() / temperature).softmax(1).cpu())

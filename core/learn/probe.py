@@ -81,17 +81,21 @@ class Probe:
         """
         at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
-        found, labels = (
+        features, labels = (
             compute_features(self._network, data.images[at], self._inputs, head),
             data.labels[at],
         )
-        known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
-        some = evenly_spaced(len(at), self._share)
-        classes = torch.tensor(known)[labels[some]]
+        class_numbers = [
+            self._classes.setdefault((head, name), len(self._classes)) for name in data.names
+        ]
+        sampled = evenly_spaced(len(at), self._share)
+        classes = torch.tensor(class_numbers)[labels[sampled]]
         looks = None if hashes is None else hashes[at.numpy()]
-        few = None if looks is None else looks[some.numpy()]
-        self.samples[task] = Sample(at[some], found[some.to(found.device)], classes, few)
-        return _count_correct(found, labels, group_alike([(len(labels), looks)]))
+        few = None if looks is None else looks[sampled.numpy()]
+        self.samples[task] = Sample(
+            at[sampled], features[sampled.to(features.device)], classes, few
+        )
+        return _count_correct(features, labels, group_alike([(len(labels), looks)]))
 
     def measure_all(self) -> list[int]:
         """Return [correct, total] among the images of all tasks measured so far.
@@ -146,12 +150,15 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
         for start in range(0, unit.shape[0], _ROWS):
             rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
             near = unit[rows] @ unit.T
+            # The image itself is in its group, so this leaves it out as well.
             near[group[rows, None] == group] = -torch.inf
             best, neighbours = near.topk(k, dim=1)
+            # Of a large group fewer than k others remain: infinitely distant ones have no vote.
             # Votes are added up by class, on the CPU: one row of all classes for each neighbour
             # would take much memory, and a GPU has no deterministic way to add them.
             votes = torch.zeros(len(rows), classes)
             votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
+            # Without any vote the prediction is wrong, not class 0.
             right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))
     return torch.cat(right) == labels
 
@@ -160,6 +167,7 @@ def evenly_spaced(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
     count = min(n, most)
+    # In integers, so that every machine picks the same rows.
     return torch.arange(count) * n // max(1, count)
 
 

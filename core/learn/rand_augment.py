@@ -43,11 +43,14 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
     names = list(OPERATIONS)
     for draw in table.reshape(-1, DRAWS, 4).unbind(1):
         chosen = (draw[:, 0] * len(names)).long()
+        # Normal numbers from the table's uniform ones, so that the table alone decides.
         level = (MEAN + DEVIATION * torch.special.ndtri(draw[:, 2])).clamp(0, 1)
         sign = torch.where(draw[:, 3] < 0.5, -1.0, 1.0)
         # the last index: not applied
         chosen = torch.where(draw[:, 1] < APPLIED, chosen, len(names))
         order = chosen.argsort(stable=True)
+        # On the CPU, where the table is: the host loops over operations without waiting for the
+        # device.
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
         # One copy to the device for all three; rows are exact in float64.
         placed = send_tensor(
@@ -67,6 +70,7 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
 def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Stretch each channel to 0 … 255."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    # A channel of one value has nothing to stretch.
     return torch.where(high > low, (x - low) * 255 / (high - low).clamp_min(1), x)
 
 
@@ -172,6 +176,7 @@ OPERATIONS: dict[str, Operation] = {
 
 def _to_grey(x: Tensor) -> Tensor:
     """Return the luminance [n, 1, S, S], in whole numbers."""
+    # Luminance is defined for red, green and blue alone.
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True).floor()
     return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
@@ -202,5 +207,6 @@ def _warp_affine(
         torch.stack([a, b, zero if dx is None else 2 * dx], 1),
         torch.stack([c, d, zero if dy is None else 2 * dy], 1),
     ]
+    # Around grey: what comes in from outside is 0 here, and grey after the shift back.
     grid = functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
     return functional.grid_sample(x - GREY, grid, align_corners=False) + GREY

@@ -67,6 +67,7 @@ def optimizer_of(ctx: Context) -> OptimizerRecipe:
     optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
     assert rebalance is not None
     rate = rebalance.lr or optimizer.head_lr or optimizer.lr
+    # Without OLOR: the head alone moves, and nothing pulls it back.
     return optimizer.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
 
 
@@ -79,6 +80,7 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     assert method.remembers is not None, "the recipe was checked"
     remembered = method.state[method.remembers].tensors
     old = (
+        # The memory may have images of this task already, which the training rows contain.
         (remembered["tasks"] != ctx.task).nonzero().squeeze(1)
         if "tasks" in remembered
         else torch.zeros(0)
@@ -86,10 +88,12 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     if old.numel() == 0:
         ctx.warn("the head is not rebalanced: the method remembers no image of an earlier task")
         return None
+    # At least one image of each new class.
     count = max(old.numel(), ctx.class_rows.numel())
     seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
     new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
     with frozen_context(ctx):
+        # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [
             ctx.network.features(ctx.inputs(remembered["images"][part])).float()
             for part in _split_rows(old)

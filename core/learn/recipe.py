@@ -175,3 +175,7 @@ class Recipe(Strict):
         """Order of images in batches: stratified if batches are to be balanced, else as `sampler`
         says."""
         return "stratified" if self.balanced_batches else self.sampler
+
+    def get_hyper(self) -> dict[str, object]:
+        """Return the hyper-parameters of the method, without its name."""
+        return {name: value for name, value in self.method.items() if name != "name"}

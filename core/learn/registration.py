@@ -18,8 +18,11 @@ def register(method: type[_Method]) -> type[_Method]:
     Raises:
         ValueError: the name is taken, or the class is incomplete.
     """
+    # A second one would silently replace the first, and stored versions name their method.
     if method.name in METHODS:
         raise ValueError(f"a method named {method.name!r} is registered already")
+    # The conformance kit compares each method at strength 0 with fine-tuning; an exception needs a
+    # reason.
     if method.neutral is None and not method.no_neutral:
         raise ValueError(f"{method.name}: without neutral hyper-parameters it must say why")
     METHODS[method.name] = method

@@ -4,6 +4,11 @@
 batch, from an endless cycle per class that continues from epoch to epoch; rare classes repeat
 within an epoch. In Varno et al. 2020 (arXiv 2007.01388) batches have k examples of each class;
 shares and rotation for other sizes are this project's.
+
+With `balanced_batches`, the replay buffer is filled and drawn evenly over classes as well
+(`core/learn/memory/evenly.py`). Even so, a task of one known class would get half of each step. So
+a task of known classes alone takes its classes' share of the recipe's batch: replayed images supply
+the other classes.
 """
 
 from __future__ import annotations
@@ -12,6 +17,10 @@ import torch
 from torch import Tensor
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Context
+from core.learn.method import Method
+
+HEAD = "head.weight"
 
 
 def shuffle_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
@@ -59,6 +68,7 @@ def stratify_batches(
         chosen.append(
             _draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1]))
         )
+        # The batch of each pick: the difference of running counts is what a batch takes.
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
     # A stable sort keeps the classes' order within a batch.
     in_order = torch.cat(places).argsort(stable=True)
@@ -68,7 +78,29 @@ def stratify_batches(
 def batches_per_epoch(sampler: str, n: int, size: int) -> int:
     """Return the number of batches in an epoch of n training rows."""
     full = -(-n // size)
+    # A last batch of one image joins the one before it, as in `shuffle_batches`.
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
+
+
+def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
+    """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
+    1].
+
+    Less than 1 only for known classes alone, under a head that they share with others whose images
+    are replayed. With the shares of the classes in replay, each of the task's then has about twice
+    that of another, not the half of all.
+
+    Args:
+        labels: int64 [n], rows of the head, of the training images.
+    """
+    if not (ctx.recipe.balanced_batches and method.replays) or ctx.first or ctx.scenario == "task":
+        return 1.0
+    # Rows that the parent had are known classes; new classes need all of the batch.
+    before = ctx.weights_at("update_start").get(HEAD)
+    present: Tensor = labels.unique()  # type: ignore[no-untyped-call]
+    if before is None or int(present.max()) >= before.shape[0]:
+        return 1.0
+    return present.numel() / len(ctx.network.classes)
 
 
 def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
@@ -77,6 +109,8 @@ def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tenso
     first, last = start // n, -(-stop // n)
     passes = [torch.zeros(0, dtype=torch.int64)]
     for number in range(first, last):
+        # A pass of a class depends on its number alone, so that any epoch can be drawn without
+        # those before.
         generator = torch.Generator().manual_seed(epoch_seed(seed, number))
         passes.append(members[torch.randperm(n, generator=generator)])
     return torch.cat(passes)[start - first * n : stop - first * n]

@@ -32,6 +32,7 @@ class Schedule:
         """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
         part."""
         recipe, training = ctx.recipe, method.plan_stages(ctx)
+        # Last, since it trains the head on the features of the finished backbone.
         stages = [*training, *rebalance.plan_stages(ctx)]
         return cls(
             stages=stages,
@@ -62,5 +63,6 @@ class Schedule:
         """
         return [
             StageSteps(stage.depth or depth, self.per_epoch * epochs)
+            # Not strict: the epochs of a rebalancing stage come last, and are left out.
             for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)
         ]

@@ -115,6 +115,7 @@ def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[Cl
     outside in about 5 % of cases.
     """
     mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
+    # A share of fewer than ten images would be mostly chance.
     listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
         :MAX_CLASSES
     ]
@@ -143,6 +144,7 @@ class _Distance(NamedTuple):
 
     def __call__(self, features: Tensor, label: int) -> Tensor:
         away = (features.double() - self.means[label]).T
+        # By the factor and not an inverse, which would lose digits.
         whitened: Tensor = torch.linalg.solve_triangular(self.factor, away, upper=False)
         return whitened.square().sum(0)
 
@@ -179,6 +181,7 @@ def _balance_rows(
     """Return as many rows of each known class on both sides, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
+    # The same number on both sides: other shares of classes would look like a shift.
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
     sides = (
         torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known])

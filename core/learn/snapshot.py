@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from core.protocol.snapshot import LoopState
+from core.learn.recipe import Recipe, Strict
+from core.protocol.snapshot import LoopState, SnapshotDocument
 
 
 @dataclass
@@ -34,3 +35,24 @@ class Snapshot:
 
     tensors: dict[str, Tensor]
     state: LoopState
+
+
+def check_same_run(
+    document: SnapshotDocument, task: int, recipe: Recipe, hyper_type: type[Strict]
+) -> None:
+    """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
+    defaults."""
+    # Validated, so that a snapshot from before a field existed compares by that field's default.
+    stored = Recipe.model_validate(document.recipe.to_json())
+    same = (
+        document.task == task
+        and stored.method["name"] == recipe.method["name"]
+        and hyper_type.model_validate(stored.get_hyper())
+        == hyper_type.model_validate(recipe.get_hyper())
+        # Placement changes nothing of what is learned. The worker decides whether a run may
+        # resume elsewhere.
+        and stored.model_copy(update={"method": recipe.method, "resources": recipe.resources})
+        == recipe
+    )
+    if not same:
+        raise ValueError("the snapshot belongs to another task or recipe")

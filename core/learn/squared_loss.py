@@ -25,6 +25,7 @@ def target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
 
     It is in at least float32. y: int64 [B].
     """
+    # Under autocast logits are bfloat16: α would outweigh the digits that are left.
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     return outputs - alpha * functional.one_hot(y, outputs.shape[1])
 
@@ -59,6 +60,7 @@ def ridge_head(
     cross: Tensor | None = None
     n = 0
     for features, y in batches:
+        # In float64: the normal equations square the condition number.
         z = append_ones(features.double())
         targets = alpha * functional.one_hot(y, classes).double()
         batch_gram, batch_cross = z.T @ z, z.T @ targets
@@ -72,5 +74,6 @@ def ridge_head(
     penalty = torch.full((gram.shape[0],), float(pull), dtype=gram.dtype, device=gram.device)
     # The bias is not penalised.
     penalty[-1] = 0
+    # Solved and not inverted, for all classes at once.
     solution = torch.linalg.solve(gram + penalty.diag(), cross).T
     return solution[:, :-1].contiguous(), solution[:, -1].contiguous()

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from core.protocol.manifest import FEATURES, STATISTICS, TOTALS
 
+# Stored versions name their parts by these types: rename none.
 TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "projection", "own")
 _GENERATOR = "generator."
 
@@ -33,6 +34,7 @@ class Section:
         self._host_copies: dict[str, tuple[Tensor, int, Tensor]] = {}
 
     def __bool__(self) -> bool:
+        # A generator counts: its position is state even while the section has no tensor.
         return bool(self.tensors or self.json or self._generators)
 
     def get_generator(self, name: str, seed: int) -> torch.Generator:
@@ -175,6 +177,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 def sync_to_disk(path: Path) -> None:
     """Wait until a file or a folder's entries are on disk."""
+    # `fsync` takes folders too where they are opened for reading: a new name is safe only then.
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -71,6 +71,7 @@ def find_suspects(
     threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
     suspect_rows = ((best - own_log) > threshold).nonzero().squeeze(1)
     suspect_rows = suspect_rows[
+        # Stable: equal scores stay in the order of the images.
         (best - own_log)[suspect_rows].argsort(descending=True, stable=True)
     ]
     return Suspects(
@@ -102,6 +103,7 @@ def estimate_probabilities(
     return (
         (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows]))
         .softmax(1)
+        # A probability of 0 would make its logarithm infinite.
         .clamp(min=1e-12)
     )
 
@@ -112,6 +114,7 @@ def reduce_width(features: Tensor, generator: torch.Generator) -> Tensor:
     width = features.shape[1]
     if width <= WIDEST:
         return features
+    # A covariance of all features would take their square in memory and the cube in time.
     drawn: Tensor = torch.randn(width, WIDEST, generator=generator, dtype=features.dtype)
     combined: Tensor = features @ drawn / WIDEST**0.5
     return combined

@@ -23,6 +23,8 @@ def get_teacher(ctx: Context) -> Network:
     """
     network: Network | None = ctx.cache.get("teacher")
     if network is None:
+        # A copy of the student has rows for new classes as well, which a version from the start
+        # would lack.
         network = copy.deepcopy(ctx.network).eval().requires_grad_(False)
         with torch.no_grad():
             for name, old in ctx.weights_at("update_start").items():

@@ -24,6 +24,7 @@ def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
     """Return the rows int64 [B] of a tensor [N, …] on a device; rows and tensor are on the CPU."""
     if device.type != "cuda":
         return send_tensor(source.index_select(0, rows), device)
+    # Gathered straight into pinned memory: a second copy would cost as much as the gathering.
     picked = source.new_empty((rows.numel(), *source.shape[1:]), pin_memory=True)
     torch.index_select(source, 0, rows, out=picked)
     return picked.to(device, non_blocking=True)
@@ -31,4 +32,5 @@ def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
 
 def free_bytes(device: torch.device) -> int:
     """Return an accelerator's unused memory, in bytes."""
+    # Of the device and not of this process: others may use it too.
     return int(torch.get_device_module(device).mem_get_info(device)[0])

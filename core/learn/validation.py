@@ -46,14 +46,26 @@ class Best:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class HeldBack:
+    """The validation part of a task's images.
+
+    Attributes:
+        images: uint8 [N, S, S, C]; if it is empty, no state is ever chosen.
+        targets: int64 [N], rows of the head in use.
+    """
+
+    images: Tensor
+    targets: Tensor
+
+
 class Validation:
     """Validation of a run's network, with its best state and its ADP curve.
 
     Args:
         ctx: the training context.
         method: the method that is trained.
-        images: uint8 [N, S, S, C], the validation part; if it is empty, no state is ever chosen.
-        wanted: int64 [N], rows of the head in use.
+        part: the validation part.
         steps: of the whole run; the state after the last one is validated too.
         emit: receives events.
         test: measures the present network on the held-out parts of the new task and of earlier
@@ -64,20 +76,18 @@ class Validation:
         self,
         ctx: Context,
         method: Method,
-        images: Tensor,
-        wanted: Tensor,
+        part: HeldBack,
         steps: int,
         emit: Emit,
         test: Callable[[], Accuracy],
     ) -> None:
-        self.total = wanted.numel()
+        self.total = part.targets.numel()
         self.best = Best(self.total)
         self.curve = Curve()
         self.anytime = ctx.recipe.anytime and self.total > 0
         self._ctx = ctx
         self._method = method
-        self._images = images
-        self._wanted = wanted
+        self._part = part
         self._steps = steps
         self._emit = emit
         self._test = test
@@ -178,8 +188,8 @@ class Validation:
         ctx = self._ctx
         right = correct_predictions(
             ctx.network,
-            self._images,
-            self._wanted,
+            self._part.images,
+            self._part.targets,
             ctx.head_task,
             self._method.predict_logits,
             ctx.inputs,
@@ -193,12 +203,14 @@ class Validation:
         # Of equal states the earliest stays.
         if correct > self.best.correct and self._is_affordable():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
+            # A copy: training goes on in the same tensors.
             self.best = Best(self.total, correct, step, epoch, tensors)
             self.announce_best()
 
     def _is_affordable(self) -> bool:
         """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
         budget = self._method.max_forecast()
+        # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True
         predicted = self._method.forecast_loss_rise(self._ctx)
@@ -220,6 +232,7 @@ class Validation:
     def _with_best_state(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
+        # Buffers too: BatchNorm's statistics belong to the weights.
         present = {name: t.detach().clone() for name, t in network.state_dict().items()}
         network.load_state_dict(self.best.tensors, strict=True)
         try:

@@ -46,8 +46,10 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
     rows = is_new[data.labels].nonzero().squeeze(1)
     if not known_classes or not len(rows):
         return []
+    # A share needs no more images, and each costs a pass.
     rows = rows[evenly_spaced(len(rows), MOST_IMAGES)]
     predicted, probabilities = _predict_rows(parent, data, rows)
+    # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
     results: list[WouldSay] = []
     for label in data.labels[rows].unique().tolist():  # type: ignore[no-untyped-call]

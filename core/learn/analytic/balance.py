@@ -45,10 +45,12 @@ class LeftOut:
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
         mu = discriminant.class_means(sums)
+        # G less the part between classes: what is left is the scatter within them.
         within = sums.gram - sums.cross @ mu
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
         self._unit = int((counts > 0).sum()) / (sums.examples - 1)
+        # One decomposition serves all λ: trying another one costs no further matrix.
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only
         self._h, self._mu, self._labels = h @ basis, mu @ basis, labels
@@ -87,6 +89,8 @@ class LeftOut:
         def weighted_error(strength: float) -> float:
             return float((self.measure_errors(strength) * weights).sum())
 
+        # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
+        # smoother.
         strengths = ridge.strength_grid(float(balanced.gram.diagonal().mean()))
         return min(strengths, key=lambda strength: (weighted_error(strength), -strength))
 
@@ -105,6 +109,7 @@ class LeftOut:
         sum needs no single scores.
         """
         towards, own_scores = self._compute_score_vectors(strength)
+        # Both ways give the same sum; the shorter of C and K decides the cost.
         if len(self._mu) <= self._mu.shape[1]:
             all_squares = (towards @ self._mu.T).square().sum(1)
         else:
@@ -132,6 +137,8 @@ class LeftOut:
         # UᵀB⁻¹U, [n, 2, 2].
         inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)
         identity = torch.eye(2, dtype=h.dtype, device=h.device)
+        # Woodbury: I + change · inner is solved, not inner inverted, since `inner` is singular
+        # where h and μ_c are parallel.
         middle = torch.linalg.solve(identity + self._change @ inner, self._change)
         left = (torch.stack([hh, hm], 1)[:, None, :] @ middle)[:, 0]  # [n, 2]
         towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse

@@ -76,6 +76,7 @@ def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
     squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[
         present
     ]
+    # Rounding may leave a variance just below zero, whose root would be NaN.
     variance = (squares - n * means.square()).clamp(min=0) / (n - 1).clamp(min=1) / n
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
 

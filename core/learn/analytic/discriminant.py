@@ -31,6 +31,7 @@ def class_means(sums: Sums) -> Tensor:
 def shared_covariance(sums: Sums) -> Tensor:
     """Return the shared covariance Σ about the class means, float64 [K, K]."""
     between = sums.cross @ class_means(sums)
+    # Each class mean costs a degree of freedom; with one image of each class none is left.
     freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
@@ -53,6 +54,8 @@ def oas_shrinkage(sigma: Tensor, examples: int) -> float:
 
 def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
     """Return the shrunk covariance (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
+    # Features that are all constant have no variance: any positive scale keeps the matrix
+    # invertible.
     scale = float(sigma.trace()) / len(sigma) or 1.0
     return (1 - share) * sigma + share * scale * torch.eye(
         len(sigma), dtype=sigma.dtype, device=sigma.device
@@ -76,6 +79,7 @@ def factor_covariance(sigma: Tensor, size: float) -> Tensor:
         lower, wrong = torch.linalg.cholesky_ex(sigma + added * identity)
         if not int(wrong):
             return lower
+        # Powers of ten: at most a few more factorisations, and at most ten times the noise needed.
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
@@ -99,6 +103,7 @@ def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None =
     present = sums.counts > 0
     if prior == "empirical":
         bias = bias + (sums.counts / sums.examples).log()
+    # Classes without examples are left out of the mean: their zero rows would shift all others.
     weight, bias = weight - weight[present].mean(0), bias - bias[present].mean()
     return Linear(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
 
@@ -130,10 +135,13 @@ class LeftOut:
         # The share of r rᵀ removed from Σ.
         self._lost = self._n / (self._n - 1).clamp(min=1) / max(freedom - 1, 1)
         rescale = freedom / max(freedom - 1, 1)
+        # Eigenvalues below zero are rounding: Σ is a sum of squares.
         self._values = rescale * values.clamp(min=0)
         self._mean = (
             float(sigma.trace()) * rescale - self._lost * self._residual.square().sum(1)
         ) / len(sigma)
+        # Below the rounding of G a variance means nothing, and dividing by it would let noise
+        # decide.
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
@@ -178,5 +186,6 @@ class LeftOut:
         scores: Tensor = (
             h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
         )
+        # Of a class without images the mean is zero, which is no evidence: it must never win.
         scores = scores.masked_fill(self._sums.counts == 0, -torch.inf)
         return scores.masked_fill((self._n < 2)[:, None], torch.nan)

@@ -38,8 +38,11 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     impossible = scores.isinf()
     centred = scores.masked_fill(impossible, 0.0)
     centred = centred - centred.mean(1, keepdim=True)
+    # Each class weighs the same: with plain cross-entropy the large classes would hold their
+    # advantage.
     weights = 1 / torch.bincount(labels, minlength=len(counts)).double()[labels]
     weights = weights / weights.sum()
+    # The scale is fitted in its logarithm, so that no step can make it negative.
     scale = torch.tensor(START, dtype=torch.float64, device=scores.device, requires_grad=True)
     slope = torch.zeros((), dtype=torch.float64, device=scores.device, requires_grad=True)
     search = torch.optim.LBFGS([scale, slope], max_iter=STEPS, line_search_fn="strong_wolfe")
@@ -51,7 +54,9 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
+    # The caller runs without gradients, but this small fit needs them.
     with torch.enable_grad():
         search.step(compute_loss)  # type: ignore[no-untyped-call]
     beta = (slope / scale.exp()).detach()
+    # A β below zero would favour the large classes even more, which no left-out score supports.
     return none if not bool(torch.isfinite(beta)) or float(beta) <= 0 else -beta * sizes

@@ -46,6 +46,7 @@ def choose_strength(sums: Sums) -> tuple[float, Tensor]:
     scale = float(sums.gram.diagonal().mean())
     best = min(
         strength_grid(scale),
+        # Of equal scores the larger λ wins: its solution is the smoother.
         key=lambda strength: (_gcv_score(strength, values, energy, sums.examples), -strength),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
@@ -53,6 +54,7 @@ def choose_strength(sums: Sums) -> tuple[float, Tensor]:
 
 def strength_grid(scale: float) -> list[float]:
     """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
+    # Features that are all zero have no scale; any positive λ will do.
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 

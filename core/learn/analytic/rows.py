@@ -59,6 +59,7 @@ def digest_images(images: Tensor, seed: int) -> Tensor:
 
     The key is the recipe's seed.
     """
+    # Keyed by the seed, so that another seed draws other examples.
     key = seed.to_bytes(8, "little", signed=True)
     digests = [
         hashlib.blake2b(image.numpy().tobytes(), digest_size=KEY_BYTES, key=key).digest()
@@ -83,6 +84,7 @@ def draw_rows(rows: Rows, per_class: int) -> Tensor:
         return drawn
     order = order_by_key(rows.keys)
     classes = rows.classes.cpu()
+    # The stable sort keeps the order of keys within a class.
     order = order[torch.sort(classes[order], stable=True).indices]  # by class, then by key
     classes, keys = classes[order], rows.keys.cpu()[order]
     begins = torch.ones(len(order), dtype=torch.bool)
@@ -101,5 +103,6 @@ def order_by_key(keys: Tensor) -> Tensor:
 
     Equal keys stay in their given order.
     """
+    # torch cannot sort rows of bytes lexicographically.
     listed = [bytes(key) for key in keys.cpu().numpy()]
     return torch.tensor(sorted(range(len(listed)), key=lambda row: listed[row]), dtype=torch.int64)

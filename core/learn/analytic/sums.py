@@ -53,9 +53,12 @@ class Sums:
             h: features [B, K], any float type.
             labels: columns of Q, int64 [B].
         """
+        # In pieces: a copy of all features in float64 would double their memory.
         for rows, classes in zip(torch.split(h, CHUNK), torch.split(labels, CHUNK), strict=True):
             wide = rows.double()
             self.gram.addmm_(wide.T, wide)
+            # `index_add_` by class in place of a product with one-hot labels, which are nearly all
+            # zeros.
             self.cross.index_add_(1, classes, wide.T.contiguous())
             self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
 
@@ -76,6 +79,7 @@ class Sums:
         gram = cross.new_zeros(len(cross), len(cross))
         rows, columns = torch.tril_indices(*gram.shape)
         gram[rows, columns] = tensors["gram"]
+        # Mirrored, not recomputed: the restored matrix has the stored bits.
         gram[columns, rows] = tensors["gram"]
         return Sums(gram, cross, tensors["counts"])
 
@@ -91,6 +95,7 @@ def sum_tasks(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums
     result: Sums | None = None
     for sums, columns in parts:
         result = result or Sums.zero(len(sums.gram), classes, sums.gram.device)
+        # Tasks may share classes, so their columns are added, not set.
         index = torch.tensor(list(columns), device=sums.gram.device)
         # The result is a new object: the sums of single tasks stay unchanged.
         result.gram.add_(sums.gram)

@@ -68,6 +68,7 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
     n = len(logits.targets)
     if n < LEAST_OF_BIN:
         return None
+    # A fixed seed: two versions measured on the same images are split alike.
     order = torch.randperm(n, generator=torch.Generator().manual_seed(_SEED))
     halves = order[: n // 2], order[n // 2 :]
     probabilities, right = np.empty(n), np.empty(n, bool)
@@ -105,6 +106,7 @@ def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
     descending, rights = probabilities[order], np.cumsum(right[order])
     following = np.append(descending[1:], 0.0)
     ends = np.flatnonzero(following < descending)  # the last image of each probability
+    # Rounded up in integers, so that the last point always covers all images.
     spaced = -(-np.arange(1, POINTS + 1) * n // POINTS) - 1
     chosen = np.unique(ends[np.searchsorted(ends, spaced)])
     middle = np.where(
@@ -136,6 +138,7 @@ def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Cal
     resampled = [
         bins.error_of(gaps * np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(DRAWS)
     ]
+    # The larger of both: draws vary the outcomes, resamples the images.
     error, spread = raw - float(np.mean(drawn)), max(float(np.std(drawn)), float(np.std(resampled)))
     # Where bins are far off, chance adds nothing, and the subtracted bias is too large. Resamples
     # estimate how much chance added.

@@ -32,6 +32,7 @@ def stride_of(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
         sizes: images and classes of each task.
         most: maximum number of logits.
     """
+    # Rounded up, so that the limit is never exceeded.
     return max(1, -(-sum(images * classes for images, classes in sizes) // most))
 
 
@@ -39,6 +40,8 @@ def concatenate_tasks(tasks: Mapping[int, Logits]) -> Logits:
     """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)
+    # Minus infinity has a probability of 0, so a narrow head is not made to compete with missing
+    # classes.
     values = torch.full((sum(len(part.targets) for part in parts), width), -torch.inf)
     start = 0
     for part in parts:

@@ -13,9 +13,13 @@ of one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from core.learn.calibration.held_out import Logits
+from core.protocol.manifest import Temperature
 
 MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
 """Limits of the images that a temperature is fitted to, evenly spaced.
@@ -23,6 +27,8 @@ MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
 At most `MOST` images: more change the temperature by less than a hundredth. Above `LEAST` images,
 also at most `MOST_LOGITS` logits, so that the cost does not grow with classes.
 """
+LEAST_IMAGES = 30
+"""Minimum number of images to fit a temperature to; with fewer, the next source is used."""
 _WIDEST, _STEPS = 1e4, 60
 """Bounds of the search for β = 1 / temperature.
 
@@ -55,13 +61,16 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     if not len(usable):
         return 1.0
     limit = min(MOST, max(LEAST, MOST_LOGITS // logits.shape[1]))
-    # Chosen before anything is computed in float64: there may be a hundred times as many logits.
+    # Evenly spaced, since images often come class by class. Chosen before anything is computed in
+    # float64: there may be a hundred times as many logits.
     usable = usable[:: -(-len(usable) // limit)]
     z, targets = logits[usable].double(), targets[usable]
+    # A softmax does not change by it, and no exponential overflows.
     z = z - z.amax(1, keepdim=True)
     possible = torch.isfinite(z)
     z = torch.where(possible, z, torch.full_like(z, _FAR))
     gap = float(-z.topk(2).values[:, 1].mean())
+    # All classes score the same: no temperature changes a probability.
     if gap <= 0:
         return 1.0
     target_logit = _mean_target_logit(z, possible, targets)
@@ -92,6 +101,33 @@ def _find_usable(logits: Tensor, targets: Tensor) -> Tensor:
     possible = (logits > -math.inf) & torch.isfinite(greatest)
     own_possible = possible.gather(1, targets[:, None]).squeeze(1)
     return (own_possible & (possible.sum(1) > 1)).nonzero().squeeze(1)
+
+
+def choose_temperature(
+    held_out: Logits,
+    left_out: Callable[[], tuple[Tensor, Tensor] | None],
+    parent: Temperature | None,
+) -> Temperature:
+    """Fit a temperature to the best source with enough images.
+
+    In order: held-out logits; left-out scores of training images; the parent's temperature; 1.
+
+    Args:
+        held_out: logits of this version, over all tasks.
+        left_out: returns scores [n, classes] and rows int64 [n], see `Method.left_out_scores`.
+        parent: the parent's temperature; None if there is no parent.
+    """
+    if len(held_out.targets) >= LEAST_IMAGES:
+        value = fit_temperature(held_out.values, held_out.targets)
+        return Temperature(value=value, source="held-out", images=len(held_out.targets))
+    # Only now: most versions have enough held-out images.
+    scores = left_out()
+    if scores is not None and len(scores[1]) >= LEAST_IMAGES:
+        value = fit_temperature(*scores)
+        return Temperature(value=value, source="left-out", images=len(scores[1]))
+    if parent is not None and parent.source != "none":
+        return Temperature(value=parent.value, source="parent")
+    return Temperature(value=1.0, source="none")
 
 
 def _mean_target_logit(z: Tensor, possible: Tensor, targets: Tensor) -> float:

@@ -77,6 +77,7 @@ class Block(ABC):
                 raise ValueError(
                     f"blocks of shapes {list(mine.shape)} and {list(theirs.shape)} cannot be merged"
                 )
+            # `lerp` is exact at shares 0 and 1, where the sum of two products may round.
             merged[name] = torch.lerp(mine, theirs.to(mine), share)
         return type(self)(**merged)
 
@@ -154,6 +155,7 @@ class Kfac(Block):
 
     def matvec(self, d: Tensor) -> Tensor:
         """Return the product H d = G d A."""
+        # One side at a time: the Kronecker product itself would have (o w)² entries.
         return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
 
     def with_rows(self, outputs: int) -> Block:
@@ -175,6 +177,7 @@ class Kfac(Block):
             factor.compress_matrix(self.g.to_dense(), limit),
         )
         if a is None or g is None:
+            # The smallest form there is, as large as the weight itself.
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
         return Kfac(a, g)
 
@@ -200,6 +203,8 @@ class TKfac(Block):
 
     def matvec(self, d: Tensor) -> Tensor:
         """Return the product H d = Q d P / δ."""
+        # Divided between the two products: both factors have the size of δ, and their product could
+        # overflow.
         return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._divisor)
 
     def with_rows(self, outputs: int) -> Block:
@@ -210,6 +215,7 @@ class TKfac(Block):
 
     def trace(self) -> Tensor:
         """Return the trace of H, tr P · tr Q / δ."""
+        # In this order the numbers stay near δ; the product of both traces could overflow.
         return self.p.trace() * (self.q.trace() / self._divisor)
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
@@ -318,6 +324,7 @@ def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tens
     """
     if kind not in TYPES:
         raise ValueError(f"unknown kind of curvature {kind!r}; known: {', '.join(TYPES)}")
+    # A dot separates a factor's name from its tensor: fields without one are plain tensors.
     values: dict[str, Tensor | Factor] = {k: t for k, t in tensors.items() if "." not in k}
     for name, tier in tiers.items():
         prefix = f"{name}."
@@ -333,6 +340,7 @@ def _pad_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
     """
     missing = rows - values.shape[0]
     if missing < 0:
+        # Heads only grow, so fewer rows mean that the block is of another network.
         raise ValueError(f"a block of {values.shape[0]} rows cannot shrink to {rows}")
     pads = [0, 0] * (values.dim() - 1) if rows_only else [0, missing]
     return functional.pad(values, [*pads, 0, missing]) if missing else values

@@ -93,7 +93,9 @@ class CapturedPass:
             self.outputs,
             list(output_edges.values()),
             cotangent,
+            # All probes share one forward pass; the last one frees its activations.
             retain_graph=not last,
+            # A head of another task, for example, has no influence on these outputs.
             allow_unused=True,
         )
         return {name: g for name, g in zip(output_edges, gradients, strict=True) if g is not None}
@@ -105,9 +107,13 @@ class CapturedPass:
         """
         if name in self.seen:
             raise ValueError(f"{name} runs twice in a pass: its gradients cannot be told apart")
+        # Windowed attention, for instance, moves windows into the batch dimension: rows are
+        # examples no more.
         if a.shape[0] != self._examples or output.shape[0] != self._examples:
             raise ValueError(f"{name} runs on {a.shape[0]} rows for {self._examples} examples")
         output_edge = get_gradient_edge(output) if output.requires_grad else None
+        # Not a copy, which would double the activations in memory; the version shows a later change
+        # in place.
         self.seen[name] = LayerInput(a.detach(), output_edge, a._version)
 
     def _make_hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
@@ -116,8 +122,10 @@ class CapturedPass:
     @contextmanager
     def _swap_parameter(self, layer: Layer) -> Iterator[None]:
         """Replace a bare parameter by one copy per example, for the time of the context."""
+        # With a copy for each example, autograd keeps the examples' gradients apart.
         rows = expand_parameter(layer.weight, self._examples)
         self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
+        # Set in the dictionary itself: `setattr` refuses a tensor that is no `nn.Parameter`.
         parameters: dict[str, Any] = layer.module._parameters
         parameters[layer.key] = rows
         try:
@@ -132,6 +140,7 @@ class CapturedPass:
         def forward(
             query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False
         ) -> tuple[Tensor, None]:
+            # The joint projection below reads one input only.
             if key is not query or value is not query or need_weights:
                 raise ValueError(f"{name}: only self-attention without its weights can be measured")
             projected = functional.linear(query, module.in_proj_weight, module.in_proj_bias)

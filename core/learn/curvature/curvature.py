@@ -49,13 +49,16 @@ class Curvature:
                 continue
             of_weight, of_bias = displacements[weight], displacements.get(bias)
             d = _join_displacement(layer, block, of_weight, of_bias)
+            # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
             with full_precision(d.device):
                 r = block.matvec(d).to(d.dtype)
+            # The value costs nothing beside its gradient H d.
             values.append((d * r).sum() / 2)
             columns = of_weight.numel() // of_weight.shape[0]
             gradients[weight] = r[:, :columns].reshape(of_weight.shape)
             if of_bias is not None:
                 gradients[bias] = r[:, columns]
+        # Added on the device: a sum of Python floats would wait for the device once per layer.
         return gradients, torch.stack(values).sum() if values else torch.zeros(())
 
     def merge(self, other: Curvature, share: float) -> Curvature:
@@ -97,6 +100,7 @@ class Curvature:
         """Rebuild the curvature from what `to_tensors` and `to_json` returned."""
         by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
         for key, tensor in tensors.items():
+            # From the right, since a layer's name may be any path of modules.
             layer, _, field = key.rpartition("/")
             by_layer[layer][field] = tensor
         return Curvature(

@@ -65,6 +65,7 @@ class CurvatureEstimator:
         """
         layers = [part.layer for part in self._parts.values()]
         with full_precision(x.device):
+            # One forward pass for all probes: each of them only runs backward.
             run = CapturedPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
             for name, part in parts.items():
@@ -104,6 +105,7 @@ class CurvatureEstimator:
             f"{name}/{key}": t for name, part in self._parts.items() for key, t in part.sums.items()
         }
         shapes = {key: t.shape for key, t in tensors.items() if key != "n"}
+        # Shapes differ for other layers, other kinds and another architecture alike.
         if shapes != {key: t.shape for key, t in mine.items()}:
             raise ValueError("the stored sums are of other layers or kinds")
         for key, total in mine.items():
@@ -195,6 +197,7 @@ class _LayerSums:
 
     def build_block(self, n: int) -> Block:
         """Return the block of the means over n examples."""
+        # Divided only here: sums add up over batches of different sizes.
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":

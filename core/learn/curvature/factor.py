@@ -110,6 +110,7 @@ class Dense(Factor):
         """Return the matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
+        # The lower half mirrors the upper one.
         triangle = self.matrix.masked_select(_upper_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
@@ -129,14 +130,14 @@ class Dense(Factor):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(Factor):
-    """A low-rank factor U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal.
+    """A low-rank factor U diag(values) Uᵀ + diag(remainder), U = `vectors` [w, r] orthonormal.
 
     Trace and diagonal are those of F.
     """
 
     vectors: Tensor
     values: Tensor
-    rest: Tensor
+    remainder: Tensor
     tier: ClassVar[Tier] = "low rank"  # type: ignore[misc]
 
     @property
@@ -145,41 +146,46 @@ class LowRank(Factor):
         return self.vectors.shape[0]
 
     def multiply_rows(self, x: Tensor) -> Tensor:
-        """Return the product x F = x U diag(values) Uᵀ + x diag(rest)."""
-        x = x.to(self.rest.dtype)
-        return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
+        """Return the product x F = x U diag(values) Uᵀ + x diag(remainder)."""
+        x = x.to(self.remainder.dtype)
+        return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.remainder)
 
     def diagonal(self) -> Tensor:
         """Return the diagonal of F, which this form preserves."""
-        return _low_rank_diagonal(self.vectors, self.values) + self.rest
+        return _low_rank_diagonal(self.vectors, self.values) + self.remainder
 
     def to_dense(self) -> Tensor:
-        """Return F as a matrix, U diag(values) Uᵀ + diag(rest)."""
-        return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
+        """Return F as a matrix, U diag(values) Uᵀ + diag(remainder)."""
+        return (self.vectors * self.values) @ self.vectors.T + self.remainder.diag()
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors: vectors, values and rest."""
-        return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
+        """Return the stored tensors: vectors, values and the remainder."""
+        return {"vectors": self.vectors, "values": self.values, "rest": self.remainder}
 
     def _merge_in_tier(self, other: Factor, share: float) -> Factor:
         """Merge by the leading directions of both roots side by side.
 
-        The part of the diagonal that they do not cover goes into `rest`.
+        The part of the diagonal that they do not cover goes into `remainder`.
         """
         rank = self.values.shape[0]
-        if not isinstance(other, LowRank):
-            other = low_rank(other.to_dense().to(self.vectors), rank)
-        diagonal = torch.lerp(self.diagonal(), other.diagonal().to(self.rest), share)
+        addend = (
+            other
+            if isinstance(other, LowRank)
+            else low_rank(other.to_dense().to(self.vectors), rank)
+        )
+        diagonal = torch.lerp(self.diagonal(), addend.diagonal().to(self.remainder), share)
         roots = [
             vectors * (part * values).sqrt()
             for part, vectors, values in (
                 (1 - share, self.vectors, self.values),
-                (share, other.vectors.to(self.vectors), other.values.to(self.values)),
+                (share, addend.vectors.to(self.vectors), addend.values.to(self.values)),
             )
         ]
         # The left singular vectors of all roots side by side are the eigenvectors of the merged
         # sum, without forming a matrix [w, w].
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
+        # The diagonal is merged exactly, so trace and diagonal lose nothing, however often factors
+        # merge.
         return _build_low_rank(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
@@ -229,17 +235,20 @@ class Uncorrelated(Factor):
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
     def _merge_in_tier(self, other: Factor, share: float) -> Factor:
-        if not isinstance(other, Uncorrelated):
-            other = make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
-        if other.kernel != self.kernel:
+        addend = (
+            other
+            if isinstance(other, Uncorrelated)
+            else make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
+        )
+        if addend.kernel != self.kernel:
             raise ValueError(
-                f"factors of kernels {self.kernel} and {other.kernel} cannot be merged"
+                f"factors of kernels {self.kernel} and {addend.kernel} cannot be merged"
             )
         corner = None
         if self.corner is not None:
-            assert other.corner is not None
-            corner = torch.lerp(self.corner, other.corner.to(self.corner), share)
-        channels = torch.lerp(self.channels, other.channels.to(self.channels), share)
+            assert addend.corner is not None
+            corner = torch.lerp(self.corner, addend.corner.to(self.corner), share)
+        channels = torch.lerp(self.channels, addend.channels.to(self.channels), share)
         return Uncorrelated(channels, self.kernel, corner)
 
 
@@ -250,7 +259,9 @@ def make_dense(matrix: Tensor, tier: Tier = "full") -> Factor:
 
 def low_rank(matrix: Tensor, rank: int) -> LowRank:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
+    # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
+    # An eigenvalue below zero is rounding.
     return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
 
 
@@ -282,6 +293,7 @@ def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Facto
         kernel: pixels of a convolution's kernel, for the factor of its inputs.
     """
     w, each = matrix.shape[0], matrix.element_size()
+    # Tiers in the order of their loss: the first two lose nothing.
     triangle = w * (w + 1) // 2
     if limit is None or w * w * each <= limit:
         return make_dense(matrix)
@@ -314,7 +326,7 @@ def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
 
 
 def _build_low_rank(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
-    """Build the low-rank factor whose `rest` makes up the given diagonal."""
+    """Build the low-rank factor whose `remainder` makes up the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
     remainder = (diagonal - _low_rank_diagonal(vectors, values)).clamp_min(0)
     return LowRank(vectors.contiguous(), values.contiguous(), remainder)
@@ -339,4 +351,5 @@ def _unpack_triangle(triangle: Tensor) -> Tensor:
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
     upper.masked_scatter_(_upper_mask(upper), values)
+    # Without the diagonal, which would be added twice.
     return upper + upper.triu(1).T

@@ -61,6 +61,7 @@ def log_p_gradients(
     all.
     """
     classes = logits.shape[1]
+    # No class is active, so there is no probability to differentiate.
     if classes == 0:
         return []
     p = logits.softmax(1)
@@ -73,4 +74,5 @@ def log_p_gradients(
         y = torch.multinomial(p.cpu(), 1, generator=generator).squeeze(1).to(p.device)
     elif kind == "predicted":
         y = p.argmax(1)
+    # In closed form: the gradient of log-softmax needs no backward pass of its own.
     return [functional.one_hot(y, classes).to(p.dtype) - p]

@@ -65,6 +65,8 @@ def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
     A parameter outside of a layer is its own layer.
     """
     modules = dict(network.named_modules())
+    # A dict and not a set: the order of layers is that of the parameters, so that sums have the
+    # same bits.
     names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
@@ -159,6 +161,7 @@ def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
         if _has_batch_dimension(rows)
         else rows.expand(examples, *rows.shape)
     )
+    # `expand` shares one memory for all rows, whose gradients would be added up.
     return rows.clone().requires_grad_()
 
 
@@ -231,6 +234,7 @@ def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
         module.stride,
         module.padding,
         module.dilation,
+        # With a group per example the gradients of examples stay apart, in one call for all.
         n * module.groups,
     )
     return stacked.view(n, *weight.shape)
@@ -240,6 +244,7 @@ def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
     """Return (a - mean) / std by the running statistics, before scale and shift."""
     assert module.running_mean is not None and module.running_var is not None
     mean, var = module.running_mean, module.running_var
+    # By running statistics: in eval mode examples do not depend on each other.
     return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
 
 

@@ -90,6 +90,8 @@ class PerSampleGradients:
                 twice.append(module)
             captured[module] = (args[0].detach(), output)
 
+        # Hooks are removed even after an error: a network that keeps them would hold all
+        # activations.
         hooks = [layer.module.register_forward_hook(record_layer) for layer in layers]
         try:
             with torch.enable_grad():
@@ -103,6 +105,7 @@ class PerSampleGradients:
             return False
         outputs = [captured[layer.module][1] for layer in used]
         passes = scalars(logits.detach())
+        # Once for all scalars, which share the inputs.
         prepared = [
             _prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used
         ]
@@ -126,6 +129,8 @@ class PerSampleGradients:
             weight = size((delta * a).sum((2, 3))).sum(0)
             bias = size(delta.sum((2, 3))).sum(0)
         else:
+            # size(a b) = size(a) size(b), so the outer product of sizes is the size of the outer
+            # product.
             delta = size(delta)
             weight = delta.T @ a if layer.weight else None
             bias = delta.sum(0)
@@ -140,6 +145,7 @@ class PerSampleGradients:
         with torch.no_grad():
             passes = scalars(self._forward(x))
         call = _Call(self._network, self._forward)
+        # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
         def project_logits(params: dict[str, Tensor], one: Tensor, gradient: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ PATIENCE = timedelta(days=1)
 
 torchrun, not a timeout, detects the end of a rank.
 """
+# Requests travel as numbers among the gradients; 0 is none.
 _REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
 
 
@@ -46,6 +47,7 @@ class Ranks:
         """Return the folder for this rank's scratch files: the job's, or its own within it."""
         if self.writes:
             return out
+        # Ranks of one host share the job's folder, and their scratch files have the same names.
         rank_folder = out / f"rank-{self.rank}"
         rank_folder.mkdir(parents=True, exist_ok=True)
         return rank_folder
@@ -57,6 +59,7 @@ class Ranks:
         """
         if slices < self.count:
             return range(slices)
+        # Exact, since `choose_ranks` picks a divisor.
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
@@ -84,6 +87,7 @@ class Group(Ranks):
         mine = torch.cat(own)
         gathered = [torch.empty_like(mine) for _ in range(self.count)]
         try:
+            # Gathered and not reduced: a reduction adds in an order that depends on the ranks.
             self._dist.all_gather(gathered, mine)
         except RuntimeError:
             # This is no error of this rank: an `error` event would end the job for good.

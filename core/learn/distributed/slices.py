@@ -30,6 +30,7 @@ class Slice:
         Ranges are contiguous and equally long; earlier slices have one more where needed.
         """
         each, more = divmod(count, self.of)
+        # The remainder goes to the first slices, so lengths differ by one at most.
         begin = self.number * each + min(self.number, more)
         return slice(begin, begin + each + (self.number < more))
 
@@ -48,6 +49,7 @@ class Slice:
 
         Multiplied by `weight`, it makes `taken` / `count`.
         """
+        # Exactly 1 for a whole batch: a multiplication could change a bit.
         return 1.0 if self.of == 1 else taken / count / self.weight
 
 
@@ -57,6 +59,7 @@ WHOLE = Slice()
 
 def count_slices(shards: int, images: int) -> int:
     """Return the number of slices of a batch: `shards`, or one for fewer images than that."""
+    # A slice without images would have no loss.
     return shards if images >= shards else 1
 
 
@@ -65,4 +68,5 @@ def choose_ranks(shards: int, devices: int) -> int:
 
     It is the greatest divisor of `shards` up to `devices`, and at least 1.
     """
+    # A divisor gives each process as many slices: otherwise all would wait for one.
     return max(n for n in range(1, shards + 1) if shards % n == 0 and n <= max(1, devices))

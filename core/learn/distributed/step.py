@@ -72,6 +72,8 @@ class ShardedStep:
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
+        # The state of the generators after a step must not depend on how many slices this rank
+        # computed.
         with torch.random.fork_rng(devices):
             for number in self.ranks.get_slice_numbers(slices):
                 part = ctx.part = Slice(number, slices, images)
@@ -113,15 +115,20 @@ class ShardedStep:
         end = sum(sizes)
         head = end + len(sizes) + 1
         total = vectors[0][: head + 1].clone()
+        # In the order of the slices: float addition is not associative.
         for vector in vectors[1:]:
             total += vector[: head + 1]
         parts = total[:end].split(sizes)  # type: ignore[no-untyped-call]
+        # One copy for flags and request, since the host waits for the device at each.
         *present, _, request_number = total[end:].tolist()
         if self.control is not None:
             self.control.store_request(int(request_number))
         for parameter, gradient, is_present in zip(parameters, parts, present, strict=True):
             parameter.grad = None
+            # An optimizer skips a parameter without a gradient; with zeros it would apply momentum
+            # and decay.
             if is_present:
+                # In the parameter's layout, in which optimizers work without a copy.
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
         counts = [

@@ -23,6 +23,8 @@ def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
     order = torch.randperm(classes.numel(), generator=generator)
     earlier_counts = _count_before(classes[order])
     chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
+    # The count rises class by class, so the draw goes round the classes; the fraction orders each
+    # round by chance.
     return order[(earlier_counts + chance).argsort(stable=True)[:n]]
 
 
@@ -60,20 +62,24 @@ def choose_slots_evenly(
         places.setdefault(kind, []).append(slot)
     size = len(held)
     for row, (draw, kind) in enumerate(zip(draws, classes, strict=True)):
-        own = places.setdefault(kind, [])
-        seen[kind] = max(seen.get(kind, 0), len(own)) + 1
+        slots_of_class = places.setdefault(kind, [])
+        # A run without `balanced_batches` drops the counts by class: at least the stored items were
+        # offered.
+        seen[kind] = max(seen.get(kind, 0), len(slots_of_class)) + 1
         if size < capacity:
             slot, size = size, size + 1
-            own.append(slot)
+            slots_of_class.append(slot)
         else:
+            # Of equal classes the one with the lower number: the choice is a function of the buffer
+            # alone.
             largest = max(places, key=lambda each: (len(places[each]), -each))
-            if len(own) == len(places[largest]):
+            if len(slots_of_class) == len(places[largest]):
                 place = int(draw * seen[kind])
-                if place >= len(own):
+                if place >= len(slots_of_class):
                     continue
-                slot = own[place]
+                slot = slots_of_class[place]
             else:
                 slot = places[largest].pop(int(draw * len(places[largest])))
-                own.append(slot)
+                slots_of_class.append(slot)
         slots[slot] = row  # a later item of the batch replaces an earlier one
     return slots

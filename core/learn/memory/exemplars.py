@@ -73,6 +73,7 @@ class Exemplars:
                 [2 * torch.arange(len(rows) - added), 2 * torch.arange(added) + 1]
             ).argsort()
             selected.append(rows[alternating[:count].to(rows.device)])
+        # One copy at the end, however many classes were added.
         self._retain_rows(torch.cat(selected))
 
     def drop_tasks(self, tasks: set[int]) -> bool:
@@ -80,6 +81,8 @@ class Exemplars:
         if not self.size:
             return False
         tasks_of_items = self._section.tensors["tasks"]
+        # By the task that an item came with: a class may be in several tasks, whose data is deleted
+        # apart.
         gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
         if gone.any():
             self._retain_rows((~gone).nonzero().squeeze(1))
@@ -95,4 +98,5 @@ class Exemplars:
             if rows.numel():
                 self._section.tensors[name] = tensor[rows]
             else:
+                # An empty section counts as no memory, which a tensor of no rows would not.
                 del self._section.tensors[name]

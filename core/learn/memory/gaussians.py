@@ -63,6 +63,7 @@ class Gaussians:
             ]
             covariance = torch.stack(each)
         else:
+            # Each class's own mean costs a degree of freedom.
             covariance = _compute_covariance(away, len(h) - len(rows))[None]
         stored = {
             "rows": rows,
@@ -88,6 +89,7 @@ class Gaussians:
             rows, means = self._get_tensor(task, "rows"), self._get_tensor(task, "means")
             roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
             for at, row in enumerate(rows.tolist()):
+                # Drawn on the CPU, so that a GPU trains on the same features.
                 noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(
                     means.device
                 )
@@ -118,6 +120,7 @@ class Gaussians:
         shares: dict[tuple[int, int], int] = {}
         for row, parts in images.items():
             total, left = sum(count for _, count in parts), each
+            # Rounded down, so that the draws add up to `each` exactly.
             for task, count in parts[:-1]:
                 shares[task, row] = each * count // total
                 left -= shares[task, row]

@@ -45,9 +45,11 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
                 )
                 # Weighted, so that the parts add up to the mean over all items.
                 loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
+            # Not `backward`, which would add to the step's own gradients.
             gradient = _flatten_gradients(
                 torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters
             )
+            # Part by part, so that memory is bounded by a part's activations.
             total = gradient if total is None else total + gradient
     assert total is not None
     return total

@@ -17,6 +17,7 @@ def order_by_herding(features: Tensor, count: int) -> Tensor:
     p_k = argmin over the remaining rows of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖; ties go to the lowest
     row. The mean μ is not normalised again.
     """
+    # In float64: the order must not depend on how float32 sums were rounded.
     features = features.double()
     mean = features.mean(0)
     squares = features.square().sum(1)

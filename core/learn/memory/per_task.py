@@ -36,6 +36,7 @@ class TaskMemory:
 
     def begin_task(self) -> None:
         """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
+        # Logits are of another method, and nothing would keep them up to date.
         rescale_counters(self._section, offers=1, logits=False)
         stored = self._section.tensors
         if not stored:
@@ -51,7 +52,10 @@ class TaskMemory:
         """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
         stored, room = self._section.tensors, self.share
         for batch in batches:
+            # Counted although the buffer does not need it: another method may take over the buffer
+            # as a reservoir.
             self._section.json["seen"] += batch.y.shape[0]
+            # The batches come shuffled, so the first rows are a uniform sample.
             labels = batch.y[:room]
             room -= labels.shape[0]
             if labels.shape[0] == 0:

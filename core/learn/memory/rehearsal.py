@@ -79,9 +79,11 @@ def _build_inputs(
         seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
         table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
+        # In the epoch's order, so that a run of exemplars reads a run of the table.
         numbers = ctx.augment.place_table(table[order, 1:], device)
         ctx.cache |= {"epoch": key, "order": send_tensor(order, device), "table": numbers}
     order, table = ctx.cache["order"], ctx.cache["table"]
+    # Wraps around, so that a whole batch can be drawn near the end of the order.
     rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
     numbers = table[torch.arange(begin, end, device=table.device) % exemplars.size]
     images = ctx.augment(exemplars.images, rows, numbers)

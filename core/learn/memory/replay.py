@@ -37,6 +37,7 @@ def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> lis
         ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
     draws: list[Draw] = []
     for whole, table in ctx.scratch["draws"]:
+        # Each slice replays its part of the draw, so that all slices together see it once.
         rows = ctx.part.row_range(whole.labels.shape[0])
         draws.append((whole.slice_rows(rows), table[rows], whole))
     return draws
@@ -62,6 +63,7 @@ def joint_logits(
     method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
     """Return `item_logits` for each (x, tasks), computed in one forward pass over all of them."""
+    # One forward pass for all parts: on a GPU a pass costs time for each call.
     x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
     sizes = [tasks.shape[0] for _, tasks in parts]
     if ctx.scenario != "task":
@@ -89,6 +91,7 @@ def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
         for rows, logits in groups
         if rows is not None
     ]
+    # Sums over heads, divided once: a mean of the heads' means would weigh small heads more.
     return torch.stack(losses).sum() / labels.shape[0]
 
 

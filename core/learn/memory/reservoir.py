@@ -98,6 +98,7 @@ class Reservoir:
     @property
     def seen(self) -> int:
         """Number of items offered since the stream began."""
+        # A buffer without the count has been offered its items at least.
         return max(int(self._section.json.get("seen", 0)), self.size)
 
     def begin_task(self, *, offers: int = 1, logits: bool = False) -> None:
@@ -113,6 +114,7 @@ class Reservoir:
         """
         rescale_counters(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
+            # Sorted, so that the items stay in their order.
             self._retain_rows(self._choose_rows(self.capacity).sort().values)
 
     def drop_tasks(self, tasks: set[int]) -> int:
@@ -143,12 +145,15 @@ class Reservoir:
             labels: int64 [B].
             logits: [B, W] or None; all calls of one reservoir must agree on having logits.
         """
+        # Drawn for every item, retained or not: the draws of later items then do not depend on the
+        # outcome.
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
         offered, stored = self.seen, self.size
         slots = self._choose_slots(u, labels, task)
         size = max([stored, *(slot + 1 for slot in slots)])
         self._section.json["seen"] = offered + len(u)
         if slots:
+            # Both in one tensor, so that a GPU gets one copy.
             host = torch.tensor([list(slots), list(slots.values())])
             at, rows = send_tensor(host, labels.device)
             values = {
@@ -166,6 +171,7 @@ class Reservoir:
                 )
             if at.device.type != "cpu":
                 tasks = self._write_rows(tasks, host[0], torch.full_like(host[0], task), size)
+                # Written on both sides: reading it back would make the host wait for the GPU.
                 self._section.keep_on_host("tasks", tasks)
 
     def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
@@ -195,6 +201,7 @@ class Reservoir:
         slots = choose_slots_evenly(
             draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
         )
+        # Sorted, so that a resumed run writes the same JSON.
         self._section.json[SEEN] = {
             str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)
         }
@@ -220,6 +227,7 @@ class Reservoir:
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
         old = _extend_rows(old, size, self.capacity)
+        # In place: the buffer may be large, and a step changes few of its rows.
         return old.index_copy_(0, at, value)
 
 
@@ -236,6 +244,7 @@ def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
 
 def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
     """Return a class number for each label of each task, int64 [n]."""
+    # Labels are far below 2³², so no two classes get one number.
     return (tasks << 32) + labels
 
 
@@ -283,6 +292,7 @@ def _extend_rows(old: Tensor, size: int, capacity: int) -> Tensor:
     if size <= old.shape[0]:
         return old
     room = old.untyped_storage().nbytes() // (old[0].nbytes) if old.shape[0] else 0
+    # A view into another tensor's memory must not grow into what lies behind it.
     if room < size or old.storage_offset() != 0:
         rows = min(capacity, max(size, 2 * old.shape[0]))
         storage = old.new_zeros((rows, *old.shape[1:]))

@@ -63,6 +63,8 @@ class AGem(Method):
         reservoir = self._open_reservoir(ctx)
         if reservoir.size == 0 or self.hyper.reference_batch == 0:
             return
+        # The table for augmentation is drawn as well, but a memory's gradient is of unaugmented
+        # images.
         items, _ = reservoir.draw(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
         reference = memory_gradient(self, ctx, items, parameters)
@@ -74,6 +76,7 @@ class AGem(Method):
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Offer the task's examples to the reservoir."""
         for batch in batches:
+            # Only now, so that the reference gradient is of earlier tasks alone.
             self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 
     def erase_tasks(self, tasks: set[int]) -> None:

@@ -211,6 +211,7 @@ class Analytic(Method):
             self._store_task(ctx)
             linear = self._solve(ctx)
         own_tensors = self.state["own"].tensors
+        # Solved in float64, stored in float32: predictions are in float32.
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
     def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
@@ -285,8 +286,11 @@ class Analytic(Method):
         """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
         covered = [*self._get_covered_tasks(), *self._list_tasks()]
         stored = self.state[TOTALS].tensors
+        # Replaced, not added to: the new totals contain the old ones.
         stored.clear()
         stored.update(sums.to_tensors())
+        # A job that finds its tasks here does not load their sums, so updates cost the same in long
+        # streams.
         stored[TASKS] = torch.tensor(sorted(set(covered)))
         if rows is not None:
             stored.update(rows.to_tensors())
@@ -340,6 +344,7 @@ class Analytic(Method):
     def _solve(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
         sums, rows = self._sum_tasks(classes), self._draw_left_out(classes)
+        # Stored before the solution: the next job starts from them, whatever the head.
         self._keep_totals(sums, rows)
         if self.hyper.head == "ncm":
             means = (

@@ -140,6 +140,7 @@ class Der(Method):
                 with ctx.extra_forward() if len(x) > 1 else ctx.evaluation_mode():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
+        # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_draw else number
@@ -154,6 +155,7 @@ class Der(Method):
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch with the logits that it was trained on."""
+        # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
         self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
 
     def erase_tasks(self, tasks: set[int]) -> None:
@@ -169,7 +171,7 @@ class Der(Method):
 
         `known`: number of outputs that count, for a single head; None: all.
         """
-        found: list[tuple[Tensor, Tensor]] = []
+        computed: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
@@ -177,13 +179,14 @@ class Der(Method):
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
                     places = send_tensor(part, ctx.device)
-                    found.append((places if rows is None else places[rows], logits))
+                    computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
+        # Heads of tasks differ in size, but the buffer is one tensor: it is as wide as the widest.
         wider = (
-            max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+            max((logits.shape[1] for _, logits in computed), default=0) - tensors["logits"].shape[1]
         )
         tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
-        for rows, logits in found:
+        for rows, logits in computed:
             tensors["logits"][rows] = functional.pad(
                 logits, (0, tensors["logits"].shape[1] - logits.shape[1])
             )

@@ -58,6 +58,7 @@ class DerNet(Expanding):
         """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
         network = as_growing(ctx)
         old = network.forward_older(x)
+        # Older backbones run once, without a graph: their features serve all losses.
         newest = network.forward_newest(old, x)
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
@@ -67,6 +68,7 @@ class DerNet(Expanding):
         auxiliary_logits = network.auxiliary(newest).float()
         return {
             "task": task,
+            # It keeps the new backbone from relying on the features of the older ones.
             "auxiliary": self.hyper.auxiliary
             * functional.cross_entropy(auxiliary_logits, auxiliary_targets(ctx, y)),
         }

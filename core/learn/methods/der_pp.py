@@ -52,6 +52,7 @@ class DerPlusPlus(Der):
 
     def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay terms of DER, and the cross-entropy of stored labels."""
+        # Behind the logits: the order of draws is part of the run, and with beta 0 it is DER's.
         return {**super().get_replay_terms(), "labels": (self.hyper.beta, stored_labels_loss)}
 
     @property

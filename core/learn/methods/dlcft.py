@@ -24,7 +24,7 @@ from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
 from core.learn.memory.reservoir import Reservoir, open_reservoir
 from core.learn.method import Accepts, Footprint, Method
-from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
+from core.learn.methods.dlcft_memory import CurvatureMemory, Measurement, match_shape, measure_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.norms import BatchNorm, estimate_statistics
@@ -139,6 +139,7 @@ class Dlcft(Method):
                     "task: the recipe must ask for the same"
                 )
             return network
+        # Adapted norms are folded only after the first task's statistics are known (`begin_task`).
         frozen = network.pretrained and self.hyper.norms == "fold"
         return LinearisedNetwork(
             network, slope=self.hyper.slope, fixed_head=fixed_head, frozen=frozen
@@ -167,11 +168,15 @@ class Dlcft(Method):
     def penalty_grads(self, ctx: Context) -> None:
         """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
+        # Before the base is frozen there is no point of expansion, and in a first task nothing to
+        # hold.
         if not _as_linearised(ctx).frozen or (share == 1 and decay == 0):
             return
         deltas = self._compute_deltas(ctx)
         pull: dict[str, Tensor] = {}
         if strength > 0:
+            # The value comes with the gradient: a forecast in the same step then needs no second
+            # product.
             pull, ctx.scratch["rise"] = self._get_memory(ctx).curvature.evaluate_penalty(deltas)
         gradients = (
             self._get_memory(ctx).gradient
@@ -180,6 +185,7 @@ class Dlcft(Method):
         )
         for name, delta in deltas.items():
             parameter = ctx.trainable[name]
+            # A parameter without a gradient is not stepped, so nothing could act on a pull.
             if parameter.grad is None:
                 continue
             if name in pull:
@@ -244,19 +250,24 @@ class Dlcft(Method):
             network.freeze_backbone()
             if network.fixed_head:
                 rows = network.head_rows(ctx.head_task).detach().clone()
+                # From now on the learned rows read the displacement: a fixed head must not move
+                # with later tasks.
                 network.set_reference(network.reference_name(ctx.head_task), rows)
+        measurement = Measurement(
+            hyper.curvature,
+            hyper.alpha,
+            self._count_probes(ctx),
+            hyper.max_factor_bytes,
+            diagonal=hyper.keep_task_curvature == "diagonal",
+        )
         with ctx.evaluation_mode():
             fresh = measure_task(
                 network,
                 ((batch.x, batch.y) for batch in batches),
                 ctx.head_task,
-                kind=hyper.curvature,
-                alpha=hyper.alpha,
-                probes=self._count_probes(ctx),
+                measurement,
                 generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
-                max_factor_bytes=hyper.max_factor_bytes,
-                diagonal=hyper.keep_task_curvature == "diagonal",
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})
@@ -268,6 +279,7 @@ class Dlcft(Method):
             images=ctx.num_images,
             keep_gradient=hyper.gradient != "none",
         )
+        # The cached view has the curvature of before.
         ctx.cache.clear()
         if ctx.scenario == "class":
             reservoir = self._open_reservoir(ctx)
@@ -381,6 +393,7 @@ class Dlcft(Method):
         num_vectors = requested or min(
             MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images)))
         )
+        # Basis vectors are exact, and then cost no more than signs do.
         return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: Context) -> None:
@@ -390,6 +403,7 @@ class Dlcft(Method):
         """
         network = _as_linearised(ctx)
         name = network.reference_name(ctx.head_task)
+        # A head learned earlier keeps its rows: predictions of its task depend on them.
         if name in network.references:
             return
         head = network.head if ctx.head_task is None else network.heads[str(ctx.head_task)]
@@ -418,4 +432,5 @@ def _adapt_norms(ctx: Context) -> None:
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
+    # Without training anything: the norms are folded next, and have to fit these images first.
     estimate_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))

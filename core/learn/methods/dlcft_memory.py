@@ -58,18 +58,33 @@ class TaskStatistics:
     health: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """Choice of the statistics of a task, and of their form.
+
+    Attributes:
+        kind: form of the blocks.
+        alpha: scale of the targets, see `target_residuals`.
+        probes: sign vectors per image; None: every output by itself.
+        max_factor_bytes: limit of each factor's size; None for no limit.
+        diagonal: measure the task's own diagonal as well.
+    """
+
+    kind: Kind
+    alpha: float
+    probes: int | None
+    max_factor_bytes: int | None = None
+    diagonal: bool = False
+
+
 def measure_task(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
+    measurement: Measurement,
     *,
-    kind: Kind,
-    alpha: float,
-    probes: int | None,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
-    max_factor_bytes: int | None = None,
-    diagonal: bool = False,
 ) -> TaskStatistics:
     """Measure a task in one pass over its unaugmented examples.
 
@@ -78,34 +93,31 @@ def measure_task(
         examples: batches (x [B, C, S, S], y int64 [B]).
         task: names the head in the task scenario; such heads have no curvature, since they never
             move again.
-        kind: form of the blocks.
-        alpha: scale of the targets, see `target_residuals`.
-        probes: sign vectors per image; None: every output by itself.
+        measurement: statistics to measure, and their form.
         generator: on the CPU, for the sign vectors.
         deltas: the displacement of this task, by parameter.
-        max_factor_bytes: limit of each factor's size; None for no limit.
-        diagonal: measure the task's own diagonal as well.
 
     Raises:
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _create_estimator(network, task, kind),
-        _create_estimator(network, task, "diagonal") if diagonal else None,
+        _create_estimator(network, task, measurement.kind),
+        _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
-    first_order, change = _FirstOrder(network, task, alpha), _OutputChange(network, task, deltas)
+    first_order = _FirstOrder(network, task, measurement.alpha)
+    change = _OutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
-        cotangents = _make_cotangents(network, x, task, probes, generator)
+        cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
         main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
             diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
-            ratio = _trace_ratio(network, x, task, kind, cotangents)
+            ratio = _trace_ratio(network, x, task, measurement.kind, cotangents)
         change.add(x, first_order.add(x, y))
     gram, gradient = first_order.mean_gram(), first_order.mean_gradient()
-    curvature = _build_curvature(main, gram, max_factor_bytes)
+    curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
     health = _compute_health(curvature, gradient, ratio, coupling)
     diagonals = (
@@ -226,6 +238,8 @@ class CurvatureMemory:
                 match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms
             ]
             # The earlier tasks' gradient at the present weights is q + c H Δ.
+            # `sum` begins at a tensor of zeros, so that a parameter without earlier terms keeps its
+            # shape.
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 
@@ -237,6 +251,7 @@ class CurvatureMemory:
 
 def match_shape(held: Tensor, now: Tensor) -> Tensor:
     """Return `held` with rows of zeros appended, up to the rows of `now`."""
+    # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
@@ -288,6 +303,7 @@ class _FirstOrder:
             u = target_residuals(outputs, y, self._alpha)
             self._add_to_sums(network.vjp(x, u @ network.readout_rows(self._task)))
             if self._task is None:
+                # The head of a fixed readout reads the value alone.
                 z = append_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
@@ -333,6 +349,7 @@ class _OutputChange:
         if self._before:
             with full_precision(x.device):
                 before = functional_call(self._network, self._before, (x, self._task))
+            # In float64 and by image: changes of an update are small beside the outputs.
             self._sum += float((outputs - before).double().square().sum()) / 2
         self._n += x.shape[0]
 
@@ -341,6 +358,7 @@ class _OutputChange:
 
         Returns 1 where one of the two is 0.
         """
+        # Without a displacement the ratio is 0 / 0: the model is taken as it is.
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
@@ -348,6 +366,7 @@ def _compute_health(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
+    # In float64: squares of small gradients would vanish in float32.
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
     return {
         "end_gradient_norm": float(norm),
@@ -402,6 +421,7 @@ def _trace_ratio(
         estimate = _create_estimator(network, task, of)
         estimate.add(x, lambda _: cotangents)
         traces.append(float(Curvature(estimate.build_blocks()).trace()))
+    # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
@@ -421,6 +441,8 @@ def _build_curvature(
             raise ValueError(
                 f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"
             )
+        # One factor for all rows: the Hessian of half the squared error is the same for each
+        # output.
         blocks[HEAD] = Gram(factor)
     return Curvature(blocks)
 
@@ -435,6 +457,7 @@ def _extract_diagonals(
     curvature = _build_curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
     diagonals = curvature.evaluate_penalty(
+        # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}
     )[0]
     if gram is not None:

@@ -99,6 +99,7 @@ class Dne(Expanding):
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": self.tuning_loss(logits, y)}
+        # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._old_head(ctx)
         with torch.no_grad():
             teacher = blockwise_linear(
@@ -135,6 +136,7 @@ class Dne(Expanding):
     def _old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Return the classifier's weight and bias from the start of the task."""
         if "old_head" not in ctx.cache:
+            # Cached on the device: a copy in each step would make a GPU wait.
             before = ctx.weights_at("update_start")
             ctx.cache["old_head"] = tuple(
                 before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias")
@@ -150,6 +152,7 @@ class Dne(Expanding):
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
         if packing_is_faster(ctx.device) and "packed" not in ctx.cache:
+            # Older experts never change within a task, so one packing serves all of its steps.
             ctx.cache["packed"] = network.packed()
         return network.forward_older(x, ctx.cache.get("packed"))
 

@@ -66,6 +66,7 @@ class Er(Method):
             terms = self._joint_terms(ctx, batch, items, table)
         if ctx.part.of == 1:
             return terms
+        # The mean covers new and replayed images, whose numbers differ from slice to slice.
         slice_count = batch.y.shape[0] + items.labels.shape[0]
         share = ctx.part.mean_factor(
             slice_count, ctx.part.images + whole.labels.shape[0]
@@ -93,6 +94,7 @@ class Er(Method):
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch to the reservoir in the first epoch only."""
+        # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
             self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 

@@ -50,6 +50,7 @@ class ErAce(Er):
             return {"task": batch_cross_entropy(logits, batch.y)}
         items, table = reservoir.draw(n, ctx.augment.columns)
         x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+        # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {
             "task": batch_cross_entropy(logits[:new], batch.y),
@@ -62,6 +63,7 @@ def batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
     y: int64 [B].
     """
+    # A mask by index on the device: `unique` would make a GPU wait for the host.
     absent = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
     absent[y] = False
     return functional.cross_entropy(logits.masked_fill(absent, -torch.inf), y)

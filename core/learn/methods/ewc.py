@@ -23,6 +23,7 @@ from core.learn.methods.quadratic import Quadratic, iter_chunks, weights_now
 from core.learn.recipe import Strength, Strict
 from core.learn.registration import register
 
+# The exact form takes a backward pass for each class, so fewer examples are measured.
 EXACT_EXAMPLES = 500
 SAMPLE_EXAMPLES = 2000
 
@@ -97,8 +98,10 @@ class Ewc(Quadratic):
 
     def _plan_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
         """Return the kind of Fisher information, the number of images, and a generator."""
+        # By all classes of the head, since the softmax is over all of them.
         kind = self._resolve_kind(len(ctx.network.classes_of(ctx.head_task)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
+        # A generator of its own, so that the draws do not depend on what training has drawn.
         return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
 
     def _resolve_kind(self, classes: int) -> Kind:
@@ -121,5 +124,7 @@ def merge_penalties(
         theta: θ, the present weights.
     """
     both = total + fresh
+    # Where both are zero, 0 / 0 would make the anchor NaN, and the penalty with it.
     share = torch.where(both > 0, fresh / both, 1.0)
+    # `lerp` leaves the anchor as it is, bit for bit, where the new importance is zero.
     return both, torch.lerp(anchor, theta, share)

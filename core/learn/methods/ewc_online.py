@@ -76,11 +76,13 @@ class EwcOnline(Ewc):
                 f"the curvature kept so far is {stored_kind}, not {self.hyper.curvature}: earlier "
                 "tasks are unprotected"
             )
+            # Importance of another form cannot be added to.
             section.clear()
         if not self._factored:
             super().begin_task(ctx)
         elif section:
             names = section.json["layers"]
+            # Once per task: a head that grew has more outputs than the stored factors.
             FactoredImportance.get_cached(ctx, section).grow_blocks(
                 {n: find_layer(ctx.network, n).outputs for n in names}
             )
@@ -95,6 +97,7 @@ class EwcOnline(Ewc):
             )
             for name, r in pull.items():
                 grad = ctx.trainable[name].grad
+                # A parameter without a gradient is not stepped.
                 if grad is not None:
                     grad.add_(r, alpha=self.penalty_strength)
 
@@ -125,6 +128,7 @@ class EwcOnline(Ewc):
             previous = tensors.get(self.importance_key(name))
             tensors[self.importance_key(name)] = value if previous is None else previous + value
         for name in self.list_stored():
+            # All anchors move: the penalty is around the latest weights alone.
             tensors[f"anchor.{name}"] = weights_now(ctx, name)
 
     # Factors by layer. Their anchor is the start of the task, where the latest task ended.

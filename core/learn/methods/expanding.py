@@ -84,6 +84,7 @@ class Expanding(Method):
         if not isinstance(network, self.network):
             try:
                 return self.network(network)
+            # A DataError reaches the person who sent the recipe: it is at fault, not the code.
             except ValueError as error:
                 raise DataError(str(error)) from None
         network.schedule_expert(self.size)
@@ -131,6 +132,7 @@ class Expanding(Method):
         """Select the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
             self._select_exemplars(ctx, batches)
+        # It tells only this task's classes apart, and is no part of the version.
         as_growing(ctx).auxiliary = None
 
     def erase_tasks(self, tasks: set[int]) -> None:
@@ -141,6 +143,7 @@ class Expanding(Method):
         """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
         exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
+        # Trimmed before the new ones are added, so that the memory never exceeds its limit.
         exemplars.trim_lists(share)
         if share == 0:
             ctx.warn(
@@ -168,6 +171,7 @@ def auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
 
     They are 0 for other tasks' classes, then 1, 2, … by row.
     """
+    # A search and not a table, since rows of a task need not be contiguous.
     places = torch.searchsorted(ctx.class_rows, y)
     inside = ctx.class_rows[places.clamp_max(ctx.class_rows.numel() - 1)] == y
     return torch.where(inside, places + 1, 0)

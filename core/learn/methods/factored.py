@@ -78,6 +78,7 @@ class FactoredImportance:
     def add_task(self, fresh: Curvature, gamma: float, kind: str) -> None:
         """Merge a finished task; earlier tasks count `gamma` times as much as before."""
         blocks = dict(self._mean.blocks)
+        # Discounted before the new task is counted: gamma applies to earlier tasks alone.
         counts = {name: gamma * count for name, count in self.counts.items()}
         for name, block in fresh.blocks.items():
             counts[name] = counts.get(name, 0.0) + 1
@@ -89,6 +90,7 @@ class FactoredImportance:
         self._write_section()
 
     def _write_section(self) -> None:
+        # Read before the section is cleared.
         kind = self._section.json["kind"]
         self._section.clear()
         self._section.tensors.update(

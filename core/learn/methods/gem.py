@@ -85,11 +85,14 @@ class Gem(Method):
             return
         parameters = list(ctx.trainable.values())
         t = len(constraints)
+        # In float64: the dual divides by differences of these products.
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
         # P and q are sums over parameters, so they are computed block by block within the limit.
         blocks = _group_parameters(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
+            # Allocated once and filled, since a list of gradients and their stack would take twice
+            # the memory.
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, items in zip(rows, constraints, strict=True):
                 row.copy_(memory_gradient(self, ctx, items, block))
@@ -100,6 +103,7 @@ class Gem(Method):
             return
         v = solve_dual(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
+            # The gradients are still in memory: the projection is one product.
             add_to_step(send_tensor(v.to(rows.dtype), rows.device) @ rows, parameters)
             return
         # The rows did not fit in memory at once: compute the violated ones again.
@@ -125,6 +129,7 @@ class Gem(Method):
         if size is None or size >= n:
             return items
         seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
+        # Sorted, so that the sum over them does not depend on the order of the draw.
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
         tasks, rows = items.tasks.index_select(0, rows), send_tensor(rows, items.labels.device)
         images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
@@ -137,6 +142,7 @@ class Gem(Method):
 
 def _group_tasks(tasks: list[int]) -> list[list[int]]:
     """Return the tasks of each constraint: one each, or the oldest together above the limit."""
+    # A step costs a pass for each constraint, so their number is bounded for long streams.
     spare = max(0, len(tasks) - CONSTRAINTS)
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 

@@ -82,6 +82,8 @@ class Icarl(Method):
         start = network.first_class(task)
         means = means[start : start + len(network.classes_of(task))]
         features = unit_features(network, x)
+        # Written out as products: a difference for each image and class would take B · C · D
+        # numbers.
         return (
             2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
         )
@@ -100,6 +102,7 @@ class Icarl(Method):
         logits = _all_logits(ctx.network, x)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
         part = ctx.class_rows.numel() / logits.shape[1]
+        # No other class exists yet, so there is nothing to distil.
         if part == 1:
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
@@ -122,6 +125,7 @@ class Icarl(Method):
         """Shorten the lists of old classes, choose exemplars of new ones, and compute the class
         means.
         """
+        # The teacher is no longer needed, and takes as much memory as the network.
         ctx.cache.clear()
         exemplars = Exemplars(self.state["exemplars"])
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
@@ -146,6 +150,7 @@ class Icarl(Method):
         Class means are recomputed at the end of the next task.
         """
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
+            # A mean of deleted images would still describe them.
             self.state["own"].tensors.pop(MEANS, None)
 
     def _split_columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
@@ -174,6 +179,7 @@ class Icarl(Method):
         sums = features.new_zeros(classes, features.shape[1]).index_add_(
             0, exemplars.labels, features
         )
+        # Sums and means have the same direction.
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
 
 

@@ -67,6 +67,7 @@ class L2Sp(Method):
         shared_grads, new_grads = _split_rows(grads, anchors)
         shared, new = _split_rows(values, anchors)
         if self.hyper.alpha > 0 and shared:
+            # One call for all parameters: a loop would launch a kernel for each.
             pull = torch._foreach_sub(shared, [anchors[name] for name in grads if name in anchors])
             torch._foreach_add_(shared_grads, pull, alpha=self.hyper.alpha)
         if self.hyper.beta > 0 and new:
@@ -97,6 +98,7 @@ class L2Sp(Method):
         if "anchors" not in ctx.cache:
             weights = ctx.weights_at(self.hyper.anchor)
             ctx.cache["anchors"] = {
+                # Copied into the parameter's layout, so that the steps need no conversion.
                 name: torch.empty_like(parameter.detach()[: len(weights[name])]).copy_(
                     weights[name]
                 )
@@ -113,5 +115,6 @@ def _split_rows(
     """Return views of the rows that have an anchor, and of those that have none."""
     old = {name: len(anchors[name]) if name in anchors else 0 for name in tensors}
     shared = [t[: old[name]] for name, t in tensors.items() if old[name]]
+    # Views, so that adding to them changes the gradients in place.
     new = [t[old[name] :] for name, t in tensors.items() if old[name] < len(t)]
     return shared, new

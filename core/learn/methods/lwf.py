@@ -86,6 +86,7 @@ class Lwf(Method):
         features = network.features(batch.x)
         logits = network.logits(features, batch.task)
         with torch.no_grad():
+            # Once for all old heads.
             old_features = old.features(batch.x)
         distances: list[Tensor] = []
         if ctx.scenario == "task":
@@ -134,10 +135,12 @@ class Lwf(Method):
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # no new rows: the whole head warms up
         for name, (rows, parameter) in old.items():
+            # Restored after the step, since momentum and decay move rows without a gradient too.
             parameter[:rows].copy_(get_teacher(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Drop the teacher."""
+        # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
     def _distillation_loss(self, logits: Tensor, target: Tensor) -> Tensor:

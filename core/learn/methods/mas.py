@@ -65,6 +65,8 @@ class Mas(Quadratic):
             ctx.network,
             lambda x: self.forward(ctx.network, x, ctx.head_task),
             list(ctx.trainable),
+            # Absolute values and not squares: importance is linear in the sensitivity, as in the
+            # paper.
             torch.abs,
         )
         with ctx.evaluation_mode():
@@ -73,5 +75,6 @@ class Mas(Quadratic):
                 gradients.add(x, lambda logits: [2 * logits])
         for name, fresh in gradients.mean().items():
             previous = tensors.get(self.importance_key(name))
+            # Added, as in the paper: every earlier task counts in full.
             tensors[self.importance_key(name)] = fresh if previous is None else previous + fresh
             tensors[f"anchor.{name}"] = weights_now(ctx, name)

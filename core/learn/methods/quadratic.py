@@ -80,6 +80,7 @@ class Quadratic(Method):
 
     def penalty_grads(self, ctx: Context) -> None:
         """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
+        # A parameter without a gradient is not stepped, so nothing could act on a pull.
         names = [n for n in self._list_penalised(ctx) if ctx.trainable[n].grad is not None]
         if not names:
             return
@@ -88,6 +89,8 @@ class Quadratic(Method):
         pull = torch._foreach_sub(
             [p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names]
         )
+        # `_foreach` calls handle all parameters at once: a loop would launch three kernels for
+        # each.
         torch._foreach_mul_(pull, [self.tensors[self.importance_key(name)] for name in names])
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
         scales = self._gradient_scales(ctx)
@@ -100,6 +103,7 @@ class Quadratic(Method):
         total = 0.0
         for name in self._list_penalised(ctx):
             delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
+            # Waits for the device: for logs and tests alone.
             total += float((self.tensors[self.importance_key(name)] * delta.square()).sum())
         return self.penalty_strength / 2 * total
 
@@ -117,6 +121,7 @@ class Quadratic(Method):
         There r · penalty_strength · importance = 1. Infinity means that there is no limit.
         """
         optimizer = ctx.recipe.optimizer
+        # Adam divides by the gradient's own size, so no step grows with the penalty.
         if optimizer.name != "sgd":
             return math.inf
         rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
@@ -165,6 +170,7 @@ def iter_chunks(
     left = limit
     for batch in batches:
         for start in range(0, batch.y.shape[0], CHUNK):
+            # The last chunk ends at the limit, so that exactly so many examples are measured.
             rows = slice(start, start + int(min(CHUNK, left)))
             x, y = batch.x[rows], batch.y[rows]
             yield x, y

@@ -79,6 +79,8 @@ class Si(Quadratic):
         # Before penalties, projection and clipping change them: the path integral is of the task's
         # loss.
         ctx.scratch["gradients"] = [p.grad.clone() for p in moving.values() if p.grad is not None]
+        # The whole movement counts, with momentum, clipping and OLOR, so it is measured and not
+        # computed.
         ctx.scratch["before"] = [p.detach().clone() for p in moving.values()]
         super().penalty_grads(ctx)
 
@@ -96,8 +98,11 @@ class Si(Quadratic):
         tensors = self.tensors
         for name in ctx.trainable:
             now, path = weights_now(ctx, name), tensors.pop(f"path.{name}")
+            # The displacement since the anchor: the path of this task began there.
             moved = (now - tensors[f"anchor.{name}"]).square_()
             tensors[self.importance_key(name)] = (
+                # ξ bounds the quotient of weights that hardly moved; `relu` drops those whose
+                # movement raised the loss.
                 tensors[self.importance_key(name)] + path / (moved + self.hyper.xi)
             ).relu()
             tensors[f"anchor.{name}"] = now

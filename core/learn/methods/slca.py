@@ -74,6 +74,7 @@ class Slca(Method):
 
     def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return slow learning, then alignment; a first task has nothing to align."""
+        # There are no features to preserve yet.
         untrained = ctx.first and not ctx.network.pretrained
         slow = Stage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
         return [slow] if ctx.first else [slow, Stage(ALIGN, self.hyper.align_epochs, depth=1)]
@@ -84,6 +85,7 @@ class Slca(Method):
             return super().loss_terms(ctx, batch)
         features, labels, present = self._get_epoch_draws(ctx)
         n = len(labels)
+        # The draws are spread over the epoch's batches, whatever their number.
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
         logits = ctx.network.logits(features[part]).float()[:, present]
         # Rows of the head become columns of the classes with a Gaussian.
@@ -144,6 +146,7 @@ class Slca(Method):
             features, labels = Gaussians(self.state["own"]).draw_features(
                 self.hyper.draws, generator
             )
+            # Shuffled: the draws come class by class.
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
             present = labels.unique()  # type: ignore[no-untyped-call]
             ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], present)

@@ -65,6 +65,7 @@ class Vpt(Method):
                 network, hyper.prompts, hyper.deep, () if hyper.per_task else None
             )
         requested = (hyper.prompts, hyper.deep, hyper.per_task)
+        # Prompts of another shape would be new ones, and predictions of earlier tasks need theirs.
         if (network.tokens, network.deep, network.per_task) != requested:
             raise DataError(
                 f"the model has {network.tokens} prompts (deep: {network.deep}, per task: "

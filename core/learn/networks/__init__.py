@@ -133,6 +133,7 @@ def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone
     Raises ValueError as `build_backbone` does.
     """
     info, hyper = parse_architecture(architecture)
+    # Refused here with the size: deeper in, a pooling layer would fail with a message about shapes.
     if image.size < info.min_size:
         raise ValueError(
             f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}"
@@ -145,5 +146,6 @@ def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone
 def _empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone of uninitialised memory on the CPU."""
     backbone = meta_backbone(architecture, image)
+    # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")
     return backbone

@@ -69,6 +69,8 @@ class Backbone(nn.Module):
         self.layer_prefixes = [list(layer) for stage in stages for layer in stage]
         self.stage_prefixes = [[prefix for layer in stage for prefix in layer] for stage in stages]
         for name in self.state_dict():
+            # A tensor in no part would be lost when a version is stored, and one in two would be
+            # stored twice.
             homes = sum(has_prefix(name, stage) for stage in self.stage_prefixes)
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
@@ -138,6 +140,7 @@ def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
 
 def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
     """Return true if a state-dict name equals one of the prefixes or lies below one."""
+    # With the dot, so that `layer1` does not match `layer10`.
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
@@ -155,6 +158,7 @@ def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
         raise ValueError(
             f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}"
         )
+    # No silent conversion: a base in half precision would be stored as what it is not.
     if source.dtype != target.dtype:
         raise ValueError(f"the tensor {name} has dtype {source.dtype}, expected {target.dtype}")
     with torch.no_grad():

@@ -32,6 +32,7 @@ class ParallelNetwork(GrowingNetwork):
 
     def make_expert(self, size: int) -> nn.Module:
         """Return another backbone as the next expert."""
+        # A copy has the architecture; its weights are replaced by `init_expert` or a load.
         return copy.deepcopy(self.backbone)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:

@@ -124,6 +124,7 @@ def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterat
                     continue
                 name = f"{prefix}.{key}" if prefix else key
                 originals.append((owner, key, parameter))
+                # In the dictionary itself: `setattr` refuses what is no `nn.Parameter`.
                 owner._parameters[key] = Dual(parameter, displacement[name])
         yield
     finally:
@@ -140,6 +141,7 @@ def _apply_to_both(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dua
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
         return Dual(function(first.x, *args, **kwargs), dx)
     # The functions cat and stack take a list.
+    # A list may mix dual numbers with plain tensors, such as a class token.
     both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]
     x = function([value.x for value in both], *args, **kwargs)
     if all(value.dx is None for value in both):
@@ -242,6 +244,7 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
 
 
 def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
+    # Never in place, whatever the module asks: a derivative may have been saved with this input.
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return Dual(value, None)
@@ -284,6 +287,8 @@ def _max_pool2d(
 
 
 def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    # The value and its derivative would need the same mask, and the result would not be a function
+    # of the weights.
     if training and p > 0:
         raise NoRule("dropout is random: a linearised network has none")
     return x
@@ -306,6 +311,7 @@ def _batch_norm(
         raise NoRule("a batch norm in training mode has no derivative per example")
     shape = (1, -1, *[1] * (x.x.dim() - 2))
     inverse = (var + eps).rsqrt().view(shape)
+    # By running statistics, which are constants, so the norm is linear in x.
     hat = (x.x - mean.view(shape)) * inverse
     return _apply_affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
 
@@ -314,6 +320,8 @@ def _layer_norm(
     x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Dual:
     axes = tuple(range(-len(shape), 0))
+    # Written out, since the derivative needs the mean and deviation that the fused kernel does not
+    # return.
     centred = x.x - x.x.mean(axes, keepdim=True)
     inverse = (centred.square().mean(axes, keepdim=True) + eps).rsqrt()
     hat = centred * inverse
@@ -363,6 +371,8 @@ def _multi_head_attention(
     plain = (
         bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
     )
+    # Refused rather than ignored: a wrong derivative would go unnoticed, while `NoRule` falls back
+    # to `jvp`.
     plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
     plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
     if not plain or (dropout_p and options.get("training", True)):

@@ -23,6 +23,7 @@ def replace_relu(backbone: Backbone, slope: float) -> None:
     """
     if slope == 0:
         return
+    # A list, since the loop replaces children while it walks.
     for module in list(backbone.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.ReLU):
@@ -46,6 +47,8 @@ def fold_batch_norms(backbone: Backbone) -> None:
                     f"{name}.{after} does not follow a convolution of its size, but {before}"
                 )
             _absorb_norm(conv, norm)
+            # Not removed: `nn.Sequential` numbers its children, and names of later layers would
+            # shift.
             setattr(module, after, nn.Identity())
     left = [name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)]
     if left:

@@ -21,6 +21,8 @@ def main(argument: str) -> int:
         requirements = expected_base(
             request["architecture"], ImageSpec.from_field(request["image"])
         )
+    # Errors of the request, which the caller passes on; anything else is a mistake here, and keeps
+    # its traceback.
     except (ValueError, KeyError, TypeError) as error:
         print(f"cannot say what this architecture expects: {error}", file=sys.stderr)
         return 2

@@ -32,6 +32,7 @@ def rebuild_network(plain: Network, description: Mapping[str, Any] | None) -> Ne
     """
     if description is None:
         return plain
+    # A manifest may be of a newer version of the code, with a family that this one lacks.
     family = description.get("family")
     if family not in FAMILIES:
         raise ValueError(f"unknown network family {family!r}; known: plain, {', '.join(FAMILIES)}")

@@ -53,6 +53,8 @@ def blockwise_linear(
     out = bias.expand(features.shape[0], -1)
     start = 0
     for width in widths:
+        # Block by block: one product over all columns would round the old classes' logits
+        # differently.
         out = out + features[:, start : start + width] @ weight[:, start : start + width].T
         start += width
     return out
@@ -96,6 +98,7 @@ class GrowingNetwork(Network):
         self.experts = nn.ModuleList()
         classifier = Classifier([self.backbone.width], len(self.classes))
         classifier.load_state_dict(plain.head.state_dict())
+        # To the device and number format of the head that it replaces.
         self.head = classifier.to(plain.head.weight)
         self.auxiliary: nn.Linear | None = None
         self._pending_size = 0
@@ -129,6 +132,7 @@ class GrowingNetwork(Network):
 
     def schedule_expert(self, size: int) -> None:
         """Let the next `grow` add an expert of this size."""
+        # Added only by `grow`, which has the generator that draws its weights.
         self._pending_size = size
 
     def grow(

@@ -37,6 +37,7 @@ class Head(nn.Module):
         if rows < 1:
             return
         weight, bias = torch.zeros(rows, self.width), torch.zeros(rows)
+        # From a CPU generator, so that a GPU starts from the same rows.
         if init == "default":
             bound = 1 / math.sqrt(self.width)
             weight.uniform_(-bound, bound, generator=generator)

@@ -24,8 +24,11 @@ def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> Non
     1). Raises TypeError for a module with tensors of its own and no rule.
     """
     with torch.no_grad():
+        # In definition order, since the order of draws determines the weights.
         for name, module in root.named_modules():
             owns = next(module.parameters(recurse=False), None) is not None
+            # Buffers too: on memory that `to_empty` left uninitialised, running statistics would be
+            # garbage.
             owns = owns or next(module.buffers(recurse=False), None) is not None
             if owns and not _reset_norm(module) and not rule(name, module, generator):
                 raise TypeError(

@@ -30,5 +30,6 @@ def on_the_line(
         else:
             corner = tuple(slice(size) for size in end[name].shape)
             weights[name] = tensor.clone()
+            # `lerp` is exact at both ends, where a weighted sum may round.
             weights[name][corner] = torch.lerp(tensor[corner], end[name], share)
     return weights

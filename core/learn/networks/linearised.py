@@ -90,6 +90,7 @@ class LinearisedNetwork(Network):
         """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
         digest = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
+            # Names and shapes too: the same bytes in another arrangement are another base.
             digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
             digest.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
@@ -100,6 +101,7 @@ class LinearisedNetwork(Network):
         Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
         """
         super().load_parts(parts)
+        # Checked at each load: on another base the network would still predict, and wrongly.
         if self._base is not None and self.hash_backbone() != self._base:
             raise ValueError("the backbone is not the base that the displacement was learned on")
 
@@ -109,6 +111,7 @@ class LinearisedNetwork(Network):
         """Make the present backbone ψ0: fold its norms, and start every displacement at zero."""
         fold_batch_norms(self.backbone)
         for name, parameter in self.backbone.named_parameters():
+            # Gradients go to the displacement alone.
             parameter.requires_grad_(False)
             self.displacement.add_parameter(name, nn.Parameter(torch.zeros_like(parameter)))
         self.frozen = True
@@ -118,6 +121,7 @@ class LinearisedNetwork(Network):
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
+        # Sorted, since a set has no order, and that of the buffers is part of the state dict.
         self._make_room(sorted(heads - set(self.references)))
 
     def _make_room(self, references: Iterable[str]) -> None:
@@ -163,6 +167,7 @@ class LinearisedNetwork(Network):
         """Expand by dual numbers: as many operations as `jvp`, and less memory in training."""
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
         with as_dual(self.backbone, moved):
+            # The image does not move, so it has no derivative.
             out = self.backbone(Dual(x, None))
         return out.x, out.dx
 

@@ -189,6 +189,8 @@ class Network(nn.Module):
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
             else:
+                # All earlier stages share the last group, so that depth 5 means the whole network
+                # everywhere.
                 groups[-1] = names + groups[-1]
         return groups
 
@@ -200,6 +202,7 @@ class Network(nn.Module):
         if not 1 <= depth <= MAX_GROUPS:
             raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
         moving = {name for group in self.depth_groups()[:depth] for name in group}
+        # Buffers belong to a stage as well, but no gradient moves them.
         return moving & {name for name, _ in self.named_parameters()}
 
     def part_names(self) -> dict[str, list[str]]:
@@ -214,6 +217,7 @@ class Network(nn.Module):
             for stage in range(len(self.backbone.stage_prefixes))
         }
         if self.head is not None:
+            # A part for each head, so that a task of the task scenario stores its own alone.
             names["head"] = ["head.weight", "head.bias"]
         for task in self.head_classes:
             names[f"head.{task}"] = [f"heads.{task}.weight", f"heads.{task}.bias"]
@@ -254,6 +258,7 @@ class Network(nn.Module):
 
         Raises ValueError as `load_parts` does.
         """
+        # All part names are checked before anything is copied.
         for part in parts:
             if part not in wanted:
                 raise ValueError(f"unknown part {part}")
@@ -273,7 +278,7 @@ class Network(nn.Module):
 @contextmanager
 def in_eval(network: Network) -> Iterator[None]:
     """Put a network into eval mode in the context, and restore every module's mode afterwards."""
-    # Only modules in training mode are touched: a network that is in eval mode already, as between
+    # By module: frozen ones are in eval mode while the others train. A network that is in eval mode already, as between
     # the tasks of an evaluation, costs nothing.
     training = [module for module in network.modules() if module.training]
     if training:

@@ -27,12 +27,14 @@ def estimate_statistics(
     momenta = [norm.momentum for norm in norms]
     with torch.no_grad(), in_eval(network):
         for norm in norms:
+            # The old statistics are of other weights or other images.
             norm.reset_running_stats()
             norm.momentum = None  # momentum None averages over all batches
             norm.train()
         for x in batches:
             if x.shape[0] > 1:
                 network.features(x)
+    # Restored, since later training updates the statistics by it.
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 

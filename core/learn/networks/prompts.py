@@ -140,6 +140,7 @@ class PromptedNetwork(Network):
         """Add a prompt set, with uninitialised values if none are given."""
         like = next(self.backbone.parameters())
         values = torch.empty(self._shape) if values is None else values
+        # Drawn on the CPU and then moved: every device starts from the same prompts.
         self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
 
     def _get_set_name(self, task: int | None) -> str:

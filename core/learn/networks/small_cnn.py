@@ -40,5 +40,6 @@ class SmallCnn(Backbone):
         """Map [B, channels, size, size] to features [B, 128]."""
         x = functional.max_pool2d(self.relu(self.conv1(x)), 2)
         x = functional.max_pool2d(self.relu(self.conv2(x)), 2)
+        # Three by three at every size, so that the hidden layer has one shape.
         x = functional.adaptive_avg_pool2d(self.relu(self.conv3(x)), (3, 3))
         return self.relu(self.fc1(x.flatten(1)))  # type: ignore[no-any-return]

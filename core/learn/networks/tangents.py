@@ -113,6 +113,7 @@ class MaskedTangent(torch.autograd.Function):
         """Return the derivative of the activation's output."""
         ctx.save_for_backward(value)
         ctx.slope = slope
+        # True: `value` is the activation's result, which has the sign of its input.
         return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
 
     @staticmethod
@@ -135,10 +136,12 @@ def _compute_tangent(
     with torch.autocast(x.device.type, enabled=False):
         # Autocast is off, since the operands have its format already.
         if v is not None or b is not None:
+            # A bias alone still needs a weight for the layer's signature.
             along = torch.zeros_like(w) if v is None else v.to(x.dtype)
             out = layer(x, along, None if b is None else b.to(x.dtype))
         if dx is not None:
             through_input: Tensor = layer(dx.to(x.dtype), w, None)
+            # In place: `out` is this function's own.
             out = through_input if out is None else out.add_(through_input)
     assert out is not None
     return out

@@ -78,6 +78,8 @@ class TimmBackbone(Backbone):
         They come from the global generator, which is seeded for this and then restored.
         """
         with torch.random.fork_rng(devices=[]):
+            # timm draws from the global generator and takes none, so its seed comes from the run's
+            # own.
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             drawn = _create_net(self._known, self._image).state_dict()
         with torch.no_grad():
@@ -104,6 +106,7 @@ def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
 
     Raises ValueError for images that it does not take.
     """
+    # timm could adapt the first layer, but then the weights would be none of the named ones.
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.accepts_size(image.size):

@@ -35,6 +35,7 @@ RECOMMENDED = {
 _FILE = Path(__file__).with_name("timm_weights.json")
 
 
+# Read on first use: most jobs use no network of timm.
 @cache
 def load_table() -> PretrainedTable:
     """Return the table of all weights, as stored in `timm_weights.json`."""
@@ -55,6 +56,7 @@ def find_pretrained(name: str) -> Pretrained:
     why = load_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")
+    # There are more than a thousand names, too many to list.
     near = get_close_matches(name, pretrained_names(), 3)
     meant = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(f"timm knows no pretrained weights {name!r}{meant}")

@@ -54,6 +54,7 @@ def probe_network(name: str, size: int) -> Probed:
 
 def _build_net(name: str, **arguments: object) -> nn.Module:
     """Build a timm network on the meta device, without changing the global generator."""
+    # Without memory: some of timm's networks take gigabytes.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
 
@@ -67,6 +68,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     def pack(tensor: Tensor) -> Tensor:
         source = tensor if tensor._base is None else tensor._base
         if id(source) not in parameter_ids:
+            # Views share storage: what backward holds is counted once.
             storage = tensor.untyped_storage()
             sizes[storage._cdata] = max(sizes.get(storage._cdata, 0), tensor.numel())
             alive.append(tensor)  # held alive, so that its address is not reused
@@ -93,6 +95,7 @@ def _find_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
     with_argument = [rule for rule in rules if not rule.plain]
     if with_argument and not plain.accepts_size(2 * unit):
         return with_argument[0].resolve_sizes(unit, size)
+    # Without any rule the network takes its own size alone.
     new_rule = next(_try_rules(name, net, unit), _Rule(fine=False, units=0, argument=""))
     rules.append(new_rule)
     return new_rule.resolve_sizes(unit, size)
@@ -136,6 +139,7 @@ def _try_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _Sized(name, net, argument)
         for units in (1, 2, MOST_UNITS):
+            # Two sizes, since one of them may be the network's own, which always passes.
             if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
                 fine = sized.accepts_size((units + 1) * unit - 1)
                 yield _Rule(fine, units, argument)
@@ -176,6 +180,7 @@ class _Sized:
                 return False
             with torch.no_grad():
                 return bool(net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2)
+        # How a network refuses a size is its own affair: timm has no common error for it.
         except (AssertionError, RuntimeError, ValueError, TypeError):
             return False
 

@@ -48,6 +48,7 @@ class ConvNext(Backbone):
         if image.size < smallest:
             raise ValueError(f"{name} with this stem needs images of at least {smallest} pixels")
         self.features = net.features
+        # Always replaced: torchvision's stem reads three channels only.
         self.features[0][0] = nn.Conv2d(
             image.channels, net.features[0][0].out_channels, stride, stride=stride
         )

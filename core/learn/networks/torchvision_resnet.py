@@ -42,6 +42,7 @@ class ResNet(Backbone):
         else:
             self.conv1 = nn.Conv2d(image.channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = net.bn1
+        # A new module, since torchvision's works in place.
         self.relu = nn.ReLU()
         self.layer1, self.layer2, self.layer3, self.layer4 = (
             net.layer1,
@@ -61,6 +62,7 @@ class ResNet(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
         x = self.relu(self.bn1(self.conv1(x)))
+        # Small images would lose most of their pixels to the pool before the first block.
         if not self.small:
             x = functional.max_pool2d(x, 3, stride=2, padding=1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))

@@ -35,6 +35,7 @@ class VitVariantHyper(BaseModel):
 
 def _require_multiples(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
+    # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
         {"if": {"required": ["heads"], "properties": {"heads": {"const": n}}},
          "then": {"properties": {"hidden": {"multipleOf": n}}}}
@@ -85,6 +86,7 @@ class Vit(Backbone):
             hidden_dim=hyper.hidden,
             mlp_dim=hyper.mlp,
         )
+        # torchvision's reads three channels only.
         self.conv_proj = nn.Conv2d(image.channels, hyper.hidden, patch, stride=patch)
         self.class_token = net.class_token
         self.encoder = net.encoder
@@ -147,6 +149,7 @@ def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
         _fill_zeros(module.bias)
     elif isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight, generator=generator)
+        # As torchvision does: the MLP's biases are not exactly 0.
         module.bias.normal_(std=1e-6, generator=generator)
     elif isinstance(positions := getattr(module, "pos_embedding", None), Tensor):
         positions.normal_(std=0.02, generator=generator)

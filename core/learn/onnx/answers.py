@@ -22,6 +22,7 @@ class Answers(nn.Module):
         tasks: tasks of the heads, in the order of the outputs; None for a single head.
         temperature: divides scores before their softmax.
         sure_from: least probability of a sure answer; None: no output for it.
+        normalise: mean and standard deviation of its images; None for the default.
     """
 
     shift: Tensor
@@ -42,7 +43,9 @@ class Answers(nn.Module):
         self.method = method
         self.temperature = temperature
         self.sure_from = sure_from
+        self.normalise = normalise
         resolved = Inputs(normalise, channels, torch.device("cpu")).normalise
+        # Buffers become constants of the graph, which then takes raw pixels.
         self.register_buffer("shift", torch.tensor([[[255 * mean]] for mean in resolved.mean]))
         self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in resolved.std]))
 
@@ -57,6 +60,7 @@ class Answers(nn.Module):
 
         Masks are bool [B]; there are none without `sure_from`.
         """
+        # In the same order of operations as `Inputs`, so that both round alike.
         x = (images.float() - self.shift) * self.scale
         scores = (self.method.predict_logits(self.network, x, task).float() for task in self.tasks)
         if self.temperature != 1:  # at 1 the graph gets no node for it

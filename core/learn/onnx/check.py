@@ -21,9 +21,9 @@ from core.learn import predicting
 from core.learn.networks import Network
 from core.learn.onnx.answers import Answers
 from core.learn.onnx.graph import ExportFailed
-from core.protocol.architecture import Normalisation
 from core.protocol.export_job import INPUT, output_name, sure_name
 
+# One image, and two sizes that differ from the traced one: a fixed dimension shows at once.
 BATCHES = (1, 3, 17)
 MAX_HELD_OUT = 64
 """Maximum number of held-out images, of all tasks together."""
@@ -67,7 +67,6 @@ class Checked:
 def compare_graph(
     path: Path,
     answers: Answers,
-    normalise: Normalisation | None,
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
@@ -78,7 +77,6 @@ def compare_graph(
     Args:
         path: the graph.
         answers: the version.
-        normalise: mean and standard deviation of its images.
         image: size and channels.
         held_out: task to images [N, size, size, channels] that the version knows.
         threads: for ONNX Runtime.
@@ -89,6 +87,7 @@ def compare_graph(
             differ.
     """
     size, channels = image
+    # The same noise each time, so that a failed check can be repeated.
     rng = np.random.default_rng(_SEED)
     noise = [
         rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
@@ -98,7 +97,7 @@ def compare_graph(
     for batch, tasks in _iter_batches(answers, noise, held_out, most):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _predict_expected(answers, batch, task, normalise)
+            ours, may = _predict_expected(answers, batch, task)
             theirs = outputs[output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
@@ -126,11 +125,12 @@ def allowed_differences(
 
 
 def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Never overflows, where 1 / (1 + exp(−x)) would.
     return np.exp(-np.logaddexp(0, -lead))
 
 
 def _predict_expected(
-    answers: Answers, batch: Images, task: int | None, normalise: Normalisation | None
+    answers: Answers, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
@@ -143,7 +143,7 @@ def _predict_expected(
         answers.network,
         batch,
         task,
-        normalise,
+        answers.normalise,
         scores=compute_scores,
         temperature=answers.temperature,
     )
@@ -174,6 +174,7 @@ def _compare_sure(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
+    # In float32, in which the graph compares.
     if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
         raise ExportFailed(
             "The graph calls other answers sure than the version does. Nothing was stored."
@@ -205,6 +206,7 @@ def open_graph(path: Path, threads: int) -> Run:
     options.intra_op_num_threads = threads
     # A thread that spins while it waits for work would occupy the core of a decoder or of the API.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Fatal alone: its warnings would go to a protocol's stderr or a job's log.
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -55,6 +55,7 @@ class Engine:
         probabilities = self.run(images, task)
         unclear = find_unclear(probabilities, self.tolerance, sure_from)
         if unclear.any():
+            # Only these: the network is slower, and few images are unclear.
             probabilities[unclear] = predict_exactly(images[unclear])
         return probabilities
 
@@ -67,7 +68,9 @@ def find_unclear(
     The result is the best class, and whether it is sure. Both of two probabilities may differ, in
     opposite directions. An image with a probability that is no number is unclear, too.
     """
+    # In float64: differences of nearly equal probabilities are compared.
     best = np.sort(probabilities.astype(np.float64), axis=1)[:, ::-1]
+    # With one class there is nothing to confuse it with.
     lead = best[:, 0] - best[:, 1] if best.shape[1] > 1 else np.full(len(best), np.inf)
     unclear = ~(np.isfinite(probabilities).all(axis=1) & (lead > 2 * tolerance))
     if sure_from is not None:

@@ -57,6 +57,7 @@ def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.
     torch.backends.mha.set_fastpath_enabled(False)
+    # The exporter's warnings are about its own internals.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -86,6 +87,7 @@ def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
 def _forget_sources(model: Any) -> None:
     """Remove all metadata, which names source lines of this machine."""
     model.metadata_props.clear()
+    # Functions have bodies of their own, whose nodes name source lines as well.
     for graph in (model.graph, *model.functions.values()):
         graph.metadata_props.clear()
         graph.doc_string = None

@@ -41,18 +41,16 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         predicting.load_network(manifest, paths),
         predicting.method_of(manifest, paths),
     )
-    answers = Answers(
+    module = Answers(
         network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from
     )
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
-    files = graph.write(answers, image.channels, image.size, spec.out)
+    files = graph.write(module, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
-    checked = compare_graph(
-        spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads
-    )
+    checked = compare_graph(spec.out / files[0], module, size, held_out, spec.threads)
     result = ExportResult(
         opset=OPSET,
         files=files,
@@ -89,6 +87,7 @@ def _end_when_asked(control_fd: int, out_fd: int) -> None:
     def listen_for_stop() -> None:
         while request := os.read(control_fd, 64):
             if ControlRequest.STOP.value.encode() in request:
+                # Written past the stream's buffer, which the other thread may hold.
                 os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
                 os._exit(0)
         os._exit(EXIT_ORPHANED)

@@ -77,12 +77,15 @@ class NamedOptimizer:
     def step(self) -> None:
         """Take one step, after clipping the gradient's norm if the recipe says so."""
         if self.recipe.clip is not None:
+            # After penalties and projection, over all groups together: the bound is on the whole
+            # step.
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
     def iter_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
+            # Sorted, so that two runs write the same order of tensors.
             for slot, value in sorted(self.torch.state.get(parameter, {}).items()):
                 if isinstance(value, Tensor):
                     yield f"{name}|{slot}", value
@@ -112,6 +115,7 @@ class NamedOptimizer:
                 # Fused kernels walk memory linearly: state must be laid out exactly as the
                 # parameter is.
                 slot_value = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                # A head that has grown has more rows than the stored state.
                 slot_value[: value.shape[0]].copy_(value)
             self.torch.state[parameter][slot] = slot_value
 
@@ -121,6 +125,7 @@ def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
 
     Linear warm-up, then constant, or cosine to zero.
     """
+    # A task may be shorter than the warm-up.
     warmup = min(recipe.warmup_steps, steps)
     if step < warmup:
         return (step + 1) / warmup

@@ -24,6 +24,7 @@ def leave_compiler_out() -> None:
 
 def step(optimizer: Optimizer) -> None:
     """Take one step of an optimizer, outside autograd and without calling registered hooks."""
+    # Unwrapped: torch's wrappers profile the step and look for hooks, of which there are none here.
     plain = inspect.unwrap(type(optimizer).step)
     with torch.no_grad():
         plain(optimizer)

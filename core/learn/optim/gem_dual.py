@@ -56,6 +56,8 @@ def solve_dual(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
     # than a whole row here.
     slope: list[float] = (dots.index_select(0, nonzero_rows) + gamma * p.sum(1)).tolist()
     u = [0.0] * len(rows)
+    # Bounded, since nearly parallel gradients converge slowly: an early end still satisfies v ≥
+    # gamma.
     for _ in range(SWEEPS):
         change = 0.0
         for k, row in enumerate(rows):

@@ -83,6 +83,7 @@ class Olor:
             whole = each.parameter.detach()
             # A head that has grown has an anchor for its old rows only.
             target = whole if each.anchor.shape == whole.shape else whole[: len(each.anchor)]
+            # Copied to the device once, in the layout of the rows that it pulls.
             anchor = torch.empty_like(target).copy_(each.anchor)
             self._pulls.append(
                 _Pull(each.parameter, each.iota, target, anchor, group_of[each.parameter])
@@ -103,6 +104,7 @@ class Olor:
             if rho > 0 and pull.parameter.grad is not None:
                 targets.append(pull.target)
                 anchors.append(pull.anchor)
+                # Collected for one fused call: a loop would launch a kernel for each parameter.
                 shares.append(rho)
         if targets:
             torch._foreach_lerp_(targets, anchors, shares)

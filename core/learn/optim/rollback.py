@@ -40,6 +40,7 @@ def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | N
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
     rates = sum(_list_rates(recipe, _that_move_the_backbone(stages) or stages))
+    # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 

@@ -66,7 +66,6 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
         checked = compare_graph(
             file,
             predictions,
-            manifest.normalise,
             (size, channels),
             samples,
             header["threads"],

@@ -19,7 +19,7 @@ from core.learn.augment import epoch_table
 from core.learn.dataset import Dataset, split_validation
 from core.learn.loop import VALIDATION_EPOCH
 from core.learn.state import load_tensors
-from core.learn.validation import Validation
+from core.learn.validation import HeldBack, Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_spec import JobSpec
 from core.protocol.manifest import Manifest
@@ -80,7 +80,7 @@ def walked(
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
     method = SimpleNamespace(predict_logits=None, max_forecast=lambda: None)
-    found = Validation(ctx, method, images, wanted, steps, lambda event: None, test)
+    found = Validation(ctx, method, HeldBack(images, wanted), steps, lambda event: None, test)
     found.begin()
     for step in range(1, steps + 1):
         network.step.data.fill_(step)

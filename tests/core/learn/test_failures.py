@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from core.learn.device import open_device
 from core.learn.failures import kind_of, measure_memory
+from core.learn.precision import open_device
 
 
 @pytest.mark.parametrize(

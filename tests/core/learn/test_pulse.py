@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from streams import Bench
 
-from core.learn import pulse
-from core.learn.pulse import PERIOD_S, Pulse
+from core.learn import child
+from core.learn.child import PULSE_PERIOD_S, Pulse
 from core.protocol.job_event import JobEvent
 
 
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(pulse, "time", made)
+    monkeypatch.setattr(child, "time", made)
     return made
 
 
@@ -31,7 +31,7 @@ def test_signs_of_life_come_at_most_once_in_a_period(clock: Clock) -> None:
     alive = Pulse(told.append)
     for _ in range(100):
         alive()
-        clock.now += PERIOD_S / 10
+        clock.now += PULSE_PERIOD_S / 10
     assert len(told) == 10
 
 
@@ -39,7 +39,7 @@ def test_signs_of_life_come_at_most_once_in_a_period(clock: Clock) -> None:
 def test_the_end_of_a_task_says_that_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(pulse, "PERIOD_S", 0.0)
+    monkeypatch.setattr(child, "PULSE_PERIOD_S", 0.0)
     events = Bench(tmp_path, "class").stream(1, method=method).events
     told = [e["phase"] if e["event"] == "phase" else e["event"] for e in events]
     assert "alive" in told[told.index("consolidate") : told.index("evaluate")]

@@ -40,6 +40,7 @@ class DneBackbone(Backbone):
     def __init__(self, hyper: DneHyper, image: ImageSpec) -> None:
         super().__init__()
         patch = hyper.patch or (16 if image.size > SMALL_IMAGE else 4 if image.size <= 32 else 8)
+        # A convolution would fail as well, but with a message about kernel sizes.
         if patch > image.size:
             raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
         self.sizes = Sizes(
@@ -55,6 +56,7 @@ class DneBackbone(Backbone):
         self.width = self.expert.width
         layers: list[Layer] = [(f"expert.layers.{i}",) for i in range(hyper.layers)]
         stages = split_evenly(layers, STAGES)
+        # Patches and positions move with the first blocks, which read them.
         stages[0].insert(0, ("expert.patch", "expert.position"))
         stages[-1].append(("expert.token", "expert.norm"))
         self.declare_stages(stages)

@@ -69,6 +69,8 @@ def drop_path_masks(layers: int, most: float, batch: int, generator: torch.Gener
 
     p rises with the layer from 0 to `most`.
     """
+    # Early layers are dropped less: all later ones read them.
     rate = torch.linspace(0, most, layers)[:, None, None]
     is_kept = torch.rand(layers, 2, batch, generator=generator) >= rate
+    # Scaled up where it is retained, so that the mean is the same as without dropping.
     return is_kept / (1 - rate)

@@ -88,6 +88,7 @@ class Layer(nn.Module):
         super().__init__()
         width = heads * sizes.head_dim
         self.last = last
+        # The last layer attends from a class token, which has no position.
         grid = sizes.grid if sizes.gated and not last else None
         self.norm1 = nn.LayerNorm(width, EPSILON)
         self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
@@ -101,6 +102,7 @@ class Layer(nn.Module):
         """
         if not self.last:
             return r + _drop_path(self.attention(self.norm1(r)), drop)
+        # A view: the token is the same for every image.
         token = token.expand(r.shape[0], -1, -1)
         both = self.norm1(torch.cat([token, r], 1))
         return token + _drop_path(self.attention(both, both[:, :1]), drop)
@@ -129,6 +131,7 @@ class Expert(nn.Module):
         super().__init__()
         self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
         self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)
+        # Uninitialised: `expert_rule` fills it from the run's generator.
         self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
         self.token = nn.Parameter(torch.empty(1, 1, self.width))
         self.layers = nn.ModuleList(

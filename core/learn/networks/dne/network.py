@@ -63,6 +63,7 @@ class ExpandedNetwork(GrowingNetwork):
 
         The caller holds the result; the network does not.
         """
+        # Without the newest expert, which moves in every step.
         return Packed(self.list_experts()[:-1])
 
     def forward_older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
@@ -71,6 +72,8 @@ class ExpandedNetwork(GrowingNetwork):
         packed: used instead of the experts if given.
         """
         with torch.no_grad():
+            # Without a graph: older experts are frozen, and activations of all of them would fill
+            # the memory.
             outputs = run_chain(self.list_experts()[:-1], x) if packed is None else packed.run(x)
         return OlderFeatures(outputs.features, outputs)
 

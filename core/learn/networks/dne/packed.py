@@ -55,6 +55,7 @@ class Packed:
     @torch.no_grad()
     def run(self, x: Tensor) -> ChainOutputs:
         """Return what `chain.run_chain` computes, for images [B, channels, size, size]."""
+        # All experts read the same image, each by its own patches.
         rs = [stack.embed_patches(x) for stack in self._stacks]
         heads, hidden = [], []
         for at, attend in enumerate(self._attentions):
@@ -223,6 +224,7 @@ class _TaskAttention:
         last = attentions[-1]
         self._own = last.own
         self._sources, out, self._inner = last.value.shape
+        # Both projections become one matrix, which depends on weights alone.
         between = torch.stack([a.query.T @ a.key for a in attentions])
         self._between = _cast_for_matmul(between / math.sqrt(self._inner))
         read = [a.value.new_zeros(a.own, len(a.value)) for a in attentions]
@@ -235,6 +237,7 @@ class _TaskAttention:
             torch.stack([_pad_rows(a.bias, self._sources) for a in attentions])
         )
         value = torch.stack([_pad_rows(a.value, self._sources) for a in attentions])
+        # Whichever intermediate is smaller, by the sizes that the class's description names.
         self._weighs_first = self._own * self._inner < out
         self._value = _cast_for_matmul(
             value.mT.flatten(1, 2) if self._weighs_first else value.permute(1, 3, 0, 2).flatten(2)
@@ -249,6 +252,7 @@ class _TaskAttention:
         queries = torch.bmm(own.reshape(count, -1, self._inner), self._between)
         # [B N, G k, in]
         queries = torch.unflatten(queries, 1, (-1, self._own)).transpose(0, 1).flatten(1, 2)
+        # Minus infinity before the softmax: an expert gives later sources no weight at all.
         weights = self._scale * (queries @ x.mT + self._unread).softmax(-1)
         weights = torch.unflatten(weights.to(x.dtype), 1, (count, -1))
         weights = weights.transpose(0, 1).contiguous()  # [G, B N, k, H]
@@ -299,6 +303,7 @@ def _pad_rows(y: Tensor, rows: int) -> Tensor:
 def _cast_for_matmul(y: Tensor) -> Tensor:
     """Convert to the format of matrix products under the present autocast."""
     kind = y.device.type
+    # Converted once when packed: autocast would convert frozen weights again in each step.
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 

@@ -73,6 +73,8 @@ class SpatialAttention(nn.Module):
         with torch.no_grad():
             for head in range(min(9, self.heads)):
                 away = torch.tensor([head // 3 - 1, head % 3 - 1])
+                # −‖δ − away‖² but for a constant, which cancels in the softmax: it is largest at
+                # the patch `away`.
                 self.position[head, :2] = 2 * away
                 self.position[head, 2] = -1
 

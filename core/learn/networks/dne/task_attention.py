@@ -39,6 +39,7 @@ class TaskAttention(nn.Module):
         constant = weights @ self.bias
         if self.own == 1:
             scaled = weights.transpose(-1, -2) * x
+            # All sources in one product, so that no value [.., H, out] is made.
             joined = self.value.permute(1, 0, 2).flatten(1)  # [out, H · c]
             return (scaled.flatten(-2) @ joined.T).unsqueeze(-2) + constant
         values = torch.einsum("...jc,joc->...jo", x, self.value)

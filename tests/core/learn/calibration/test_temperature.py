@@ -5,9 +5,8 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from core.learn.calibration.choice import choose_temperature
 from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
-from core.learn.calibration.temperature import fit_temperature
+from core.learn.calibration.temperature import choose_temperature, fit_temperature
 from core.learn.dataset import Dataset
 from core.learn.evaluate import logits_on_task
 from core.learn.precision import Inputs

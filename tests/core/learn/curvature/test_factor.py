@@ -152,7 +152,8 @@ def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
 def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
     low = [factor.low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
     both = sum(
-        part * (f.to_dense() - f.rest.diag()) for part, f in zip((0.75, 0.25), low, strict=True)
+        part * (f.to_dense() - f.remainder.diag())
+        for part, f in zip((0.75, 0.25), low, strict=True)
     )
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
     merged = low[0].merge(low[1], 0.25)

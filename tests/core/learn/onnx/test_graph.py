@@ -67,7 +67,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 
 def check_graph(path: Path, case: Case) -> Checked:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
-    found = compare_graph(path, case.answers(), NORMALISE, (case.size, CHANNELS), {}, threads=1)
+    found = compare_graph(path, case.answers(), (case.size, CHANNELS), {}, threads=1)
     assert found.images == 21 and found.max_difference <= found.tolerance
     return found
 
@@ -160,7 +160,7 @@ def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
     answers, path = exported("small-cnn, a head per task")
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
     found = compare_graph(
-        path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1
+        path, answers, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1
     )
     assert found.held_out_images == 32 + 5
 
@@ -209,7 +209,7 @@ def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(exported) -
     with pytest.raises(
         ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"
     ):
-        compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
@@ -219,14 +219,14 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
     monkeypatch.setattr(
         answers.method, "rounding_bound", lambda _network, x, _task: x.new_full((len(x),), 9.0)
     )
-    compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():
         answers.network.head.bias[0] += 1
     with pytest.raises(
         ExportFailed,
         match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`",
     ):
-        compare_graph(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> N
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(ExportFailed, match="ONNX Runtime cannot run the graph"):
-        compare_graph(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.slow
@@ -263,7 +263,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
     answers = case.answers()
     assert graph.write(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
     assert (tmp_path / "model.onnx.data").stat().st_size > 1000
-    found = compare_graph(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    found = compare_graph(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
 
 
@@ -272,14 +272,14 @@ def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_pa
     answers = OFTEN["mlp, analytic lda"].answers()
     answers.temperature, answers.sure_from = 4.0, 0.4
     (name,) = graph.write(answers, CHANNELS, 8, tmp_path)
-    found = compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    found = compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
     answers.sure_from = 0.6
     with pytest.raises(ExportFailed, match="other answers sure"):
-        compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
     answers.temperature = 2.0
     with pytest.raises(ExportFailed, match="answers otherwise"):
-        compare_graph(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+        compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
