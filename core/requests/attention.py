@@ -41,7 +41,7 @@ class Waiting:
         job: its newest job.
         answering: its newest published version, if it is rolled back.
         learned: tasks that the held version lacks and the head has been taught since.
-        others: other tasks of its model that wait for a person, by number.
+        other_tasks: other tasks of its model that wait for a person, by number.
         pictures: images that the held version gets wrong and production right.
     """
 
@@ -51,7 +51,7 @@ class Waiting:
     job: Job | None
     answering: int | None
     learned: Collection[int]
-    others: Mapping[int, Task]
+    other_tasks: Mapping[int, Task]
     pictures: list[CheckPicture]
 
 
@@ -80,7 +80,7 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             job=jobs.get(task.id),
             answering=answering.get(key),
             learned=learned.get(key, ()),
-            others=waits[task.model_id],
+            other_tasks=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
         items.setdefault(model.id, []).append(_build_item(waiting))
@@ -257,7 +257,8 @@ def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         f"{words.explain_hold(version.number, version.gate)} "
         f"{words.explain_stop(model, task, version, waiting.learned)}"
     )
-    return detail, list_held_actions(model, task, version, job, waiting.learned, waiting.others)
+    actions = list_held_actions(model, task, version, job, waiting.learned, waiting.other_tasks)
+    return detail, actions
 
 
 def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:

@@ -140,12 +140,12 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
         base: architecture of the base with its `image`.
         architecture, image: those of the model.
     """
-    own = architecture_of(base)
+    base_architecture = architecture_of(base)
     return (
-        f"The base was uploaded for {describe_architecture(own, base['image'])}; the model has "
+        f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; the model has "
         f"{describe_architecture(architecture, image)}. "
-        f"Create the model with {format_creation_request(own, base['image'])}, or upload a file "
-        f"that fits the model to POST /v1/bases?{format_query(architecture, image)}."
+        f"Create the model with {format_creation_request(base_architecture, base['image'])}, or "
+        f"upload a file that fits the model to POST /v1/bases?{format_query(architecture, image)}."
     )
 
 

@@ -82,7 +82,7 @@ def build_report(
     like: list[LookAlike] = [
         {"label": label, "like": similar} for label, similar in compared.look_alike
     ]
-    classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
+    classes: ClassNames = {"new": compared.new, "known": compared.existing, "look_alike": like}
     sizes: dict[str, ClassCount] = {
         label: {"images": count, "held_out": None} for label, count in found.classes.items()
     }

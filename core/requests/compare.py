@@ -212,8 +212,8 @@ def _build_confusion(
 
     def fill_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
-        for (truth, answer), count in counter.items():
-            rows[place[truth], place[answer]] = count
+        for (truth, predicted), count in counter.items():
+            rows[place[truth], place[predicted]] = count
         return [[int(count) for count in row] for row in rows]
 
     return {
@@ -239,11 +239,11 @@ def _list_confused_pairs(
         {
             "task": words.names[truth][0],
             "label": words.names[truth][1],
-            "answer": words.names[answer][1],
-            "a": a[truth, answer],
-            "b": b[truth, answer],
+            "answer": words.names[predicted][1],
+            "a": a[truth, predicted],
+            "b": b[truth, predicted],
         }
-        for truth, answer in wrong[:MAX_PAIRS]
+        for truth, predicted in wrong[:MAX_PAIRS]
     ]
 
 

@@ -169,8 +169,8 @@ def _grade_predictions(
     blobs: Blobs, side: Measured
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
-    assert side.answers is not None, "it is compared image by image"
-    path = blobs.fetch_file(side.answers)
+    assert side.predictions is not None, "it is compared image by image"
+    path = blobs.fetch_file(side.predictions)
     rows = np.array(side.rows, np.str_)
     ranked = open_ranked_answers(path, side.place)
     if ranked is not None:
@@ -196,7 +196,7 @@ def _find_labels(
 
 
 def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
-    key = Blobs.make_key(side.answers or "")
+    key = Blobs.make_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 

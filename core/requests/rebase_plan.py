@@ -31,7 +31,7 @@ class Measured:
     Attributes:
         correct, total: numbers of images.
         per_class: correct predictions and images by label.
-        answers, held_out, traces: digests of blobs; None if not retained.
+        predictions, held_out, traces: digests of blobs; None if not retained.
         place: place of the predictions in their blob.
         rows: labels of the rows that predictions name.
         labels: labels of the dataset's numbers.
@@ -40,7 +40,7 @@ class Measured:
     correct: int
     total: int
     per_class: Mapping[str, list[int]]
-    answers: str | None
+    predictions: str | None
     place: Place
     held_out: str | None
     traces: str | None
@@ -343,8 +343,8 @@ def _check_comparable(
             "decoded.",
             False,
         )
-    if old.answers is None or new.answers is None:
-        side = "old" if old.answers is None else "new"
+    if old.predictions is None or new.predictions is None:
+        side = "old" if old.predictions is None else "new"
         return (
             f"The {side} model keeps no answers image by image, so that only counts are compared.",
             False,

@@ -135,7 +135,7 @@ class Backend:
         made = (
             Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
             .submit()
-            .answer
+            .response
         )
         return str(made["job"]["id"])
 

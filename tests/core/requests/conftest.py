@@ -99,7 +99,7 @@ class Office:
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
-        return self.submission(sent, model, **options).submit().answer
+        return self.submission(sent, model, **options).submit().response
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ class Line(RuleBasedStateMachine):
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
                 .submit()
-                .answer
+                .response
             )
         except Invalid:
             assert self.scenario == "data"
