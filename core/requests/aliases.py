@@ -25,7 +25,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.error import AliasState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
 from core.requests.versions import LATEST, find_version
@@ -200,7 +200,7 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
         }
         owner_events.of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record_action(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
+        record_action(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
 
 
 def list_moves(
@@ -408,7 +408,10 @@ def _audit_move(
     if lost_tasks is not None:
         data["lost_tasks"] = lost_tasks
     record_action(
-        session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id
+        session,
+        actor,
+        Entry(f"alias.{mover.cause}", model.id, data, model=model.id),
+        db.now(session),
     )
 
 

@@ -31,7 +31,7 @@ from core.recipe.base_images import BaseConfig, images_of_base
 from core.recipe.images import Images, images_of
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.base_advice import architecture_of, find_advice, refuse_pickle
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
@@ -131,7 +131,7 @@ def create(
         )
         session.add(row)
         record_action(
-            session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now
+            session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
         )
         response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
@@ -200,7 +200,7 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
             )
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
-        record_action(session, actor, "base.delete", row.id, data, now=db.now(session))
+        record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
         stored_bytes.mark_outdated(session, row.owner_id)
     delete_unused(db, blobs, [row.sha256])
 

@@ -21,7 +21,7 @@ from core.protocol.answers.job import JobOut
 from core.protocol.answers.recipe import RecipeOut
 from core.requests import quota
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.versions import find_version
@@ -76,7 +76,7 @@ def _begin_job(
     job_log.add_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record_action(session, actor, "version.export", job.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry("version.export", job.id, data, model=model.id), now)
     return job
 
 

@@ -20,7 +20,7 @@ from core.protocol.answers.job import JobOut, JobPage
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.patch import RecipePatch
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response, find_asides, to_json
 from core.requests.pages import Page, read_page
 
@@ -94,7 +94,7 @@ def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> Job
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
             record_action(
-                session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id
+                session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
             )
         if state is State.CANCELLED and before != State.CANCELLED:
             line.record_job_end(session, job, now)

@@ -25,7 +25,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.key import KeyBound, KeyOut, KeyPage, NewKey
 from core.requests import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import read_page
 from core.requests.times import format_rfc3339, parse_rfc3339
 
@@ -119,7 +119,7 @@ def create(
                 predict_keys.bind(session, key, model, wanted), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
-        record_action(session, actor, "key.create", key.id, data, now=now)
+        record_action(session, actor, Entry("key.create", key.id, data), now)
         return {**_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -160,7 +160,7 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record_action(session, actor, "key.revoke", key.id, {"name": key.name}, now=now)
+            record_action(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:

@@ -12,7 +12,7 @@ from core.db.totals import forget_totals
 from core.errors import NotFound
 from core.requests import repeats
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
@@ -88,6 +88,8 @@ def _hide_model(
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
-    record_action(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
+    record_action(
+        session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
+    )
     stored_bytes.mark_outdated(session, row.owner_id)
     return archives, sorted(digests)

@@ -31,7 +31,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.asked_model import asked_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.new_model import (
     LINE,
     add_model,
@@ -195,7 +195,7 @@ def change(
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
         record_action(
-            session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id
+            session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
         )
         session.flush()
         response = _build_response(session, catalogue, row)

@@ -23,7 +23,7 @@ from core.protocol.pretrained import Pretrained
 from core.requests import first_version, packaged, pretrained
 from core.requests.actor import Actor
 from core.requests.asked_model import AskedModel
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.size_warning import size_warning
 from core.store import Blobs
 
@@ -109,7 +109,7 @@ def add_model(
     session.add(model)
     session.flush()
     action, data = audit
-    record_action(session, actor, action, model.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
     if begins.weights is None:
         first_version.add_version_zero(

@@ -20,7 +20,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.answers.rebase import RebaseOut
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.new_model import require_free_name
 from core.requests.predict_keys import follow_name
 from core.requests.rebase import free_name
@@ -172,7 +172,7 @@ def _swap_names(
         "reason": reason,
         "former_name": former_name,
     }
-    record_action(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
+    record_action(session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now)
     moved: AliasMoved = {
         "alias": PRODUCTION,
         "version": side["version"],

@@ -30,7 +30,7 @@ from core.requests import pretrained, quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import lock_owned_job, make_missing_error, new_job, set_resources
 from core.requests.run_again import run_again
@@ -194,7 +194,7 @@ def _queue_again(again: Again) -> None:
     change_state(session, job, Action.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_action(
-        session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id
+        session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
     )
 
 
@@ -233,7 +233,7 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
         job_log.add_line(session, fresh.id, ("warning", text), now)
     record_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record_action(session, again.actor, action, fresh.id, data, now=now, model=model.id)
+    record_action(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
     return fresh
 
 

@@ -23,7 +23,7 @@ from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 
 
@@ -170,7 +170,7 @@ def _record_decision(
         "reason": reason,
         "published": published,
     }
-    record_action(session, actor, action, task.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry(action, task.id, data, model=model.id), now)
     session.flush()
     return task_answer.build_task_response(session, model, task), line.waiting_job(session, model)
 

@@ -35,7 +35,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, Work
 from core.requests.applicability import check_next_task
 from core.requests.archive_keeping import store_archive
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.class_names import Compared, compare_names
 from core.requests.expected_job import find_expected_s
 from core.requests.job_answer import build_job_response as shown_job
@@ -273,7 +273,7 @@ class Submission:
                 "job": job.id,
             }
             record_action(
-                session, self.actor, "task.submit", task.id, data, now=now, model=model.id
+                session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
             )
             response: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),

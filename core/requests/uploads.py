@@ -25,7 +25,7 @@ from core.protocol.answers.upload import UploadOut, UploadPage
 from core.requests import idempotency, quota
 from core.requests.actor import Actor, require_valid_key
 from core.requests.archive_keeping import store_archive
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
@@ -131,7 +131,7 @@ def create(
                          sha256=sha256, expires_at=now + terms.hours * 3600, created_at=now)  # fmt: skip
             session.add(row)
             session.flush()
-            record_action(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
+            record_action(session, actor, Entry("upload.create", row.id, {"bytes": length}), now)
             response = build_response(row)
             idempotency.store_response(
                 session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, response, now
@@ -267,7 +267,7 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
     with db.write() as session:
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
-        record_action(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
+        record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
         keys = chunks.delete_upload(session, row.id)
         stored_bytes.mark_outdated(session, row.owner_id)
     for key in keys:
