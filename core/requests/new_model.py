@@ -7,24 +7,24 @@ from typing import TypedDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import imagenet_base
+from core import imagenet_base, packaged_base
 from core.db.session import Database
 from core.db.tables import Model
 from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.line.checks import ALL_OFF, NEW_GATE
 from core.protocol.answers.audit import AuditData
-from core.protocol.answers.model_change import ModelChange, NewModel
+from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
 from core.protocol.answers.sure import AnswersSetting
-from core.protocol.base import PRETRAINED
+from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
 from core.protocol.pretrained import Pretrained
+from core.recipe.images import Images
 from core.requests import first_version, packaged, pretrained
 from core.requests.actor import Actor
 from core.requests.asked_model import AskedModel
 from core.requests.audit import Entry, record_action
-from core.requests.size_warning import size_warning
 from core.store import Blobs
 
 
@@ -46,6 +46,10 @@ LINE: Line = {
     "allow_lost_classes": False,
 }
 """Default settings of the lineage."""
+_MIN_SIZE, _MAX_SIZE = 8, 1024
+_FOR_PHOTOS = (
+    f'take the base that was learned on photos of 224 × 224: "base": "{imagenet_base.NAME}"'
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ def add_model(
 
 
 def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> Model:
-    odd_size = size_warning(given.get("image") or {}, asked.images, asked.base)
+    odd_size = _warn_of_size(given.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
@@ -149,6 +153,34 @@ def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> M
         created_at=now,
         deleted_at=None,
     )
+
+
+def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
+    """Return notices about the image size, which cannot be changed later.
+
+    At creation nothing is learned yet that another size would discard.
+    """
+    size = images.image["size"]
+    if base == packaged_base.PACKAGED and size != (
+        base_size := packaged_base.load_description().size
+    ):
+        return [
+            f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} "
+            f"its features tell "
+            f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
+        ]
+    if asked.get("size") is not None or images.normalise is not None:
+        return []
+    more = (
+        _FOR_PHOTOS
+        if base == packaged_base.PACKAGED
+        else f'create the model with "image": {{"size": 64}}, or another size from {_MIN_SIZE} to '
+        f"{_MAX_SIZE}"
+    )
+    return [
+        f"Images are resized to {size} × {size} pixels where nothing else is said, and this cannot "
+        f"be changed later. Where more pixels matter, {more}."
+    ]
 
 
 def kept_data(given: Mapping[str, object]) -> list[str]:
