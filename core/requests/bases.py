@@ -135,7 +135,8 @@ def create(
         )
         response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
-        idempotency.store_response(session, actor, repeat, 201, location, response, now)
+        stored_response = idempotency.Response(201, location, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
         session.flush()
         quota.take_room(session, actor.owner_id, limit, size)
     return response

@@ -50,6 +50,15 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Response:
+    """Response that every repetition of a request gets."""
+
+    status: int
+    headers: dict[str, str]
+    body: object
+
+
+@dataclass(frozen=True)
 class Replay:
     """Stored response to the first request."""
 
@@ -125,13 +134,7 @@ def find_replay(
 
 
 def store_response(
-    session: Session,
-    actor: Actor,
-    request: Request | None,
-    status: int,
-    headers: dict[str, str],
-    body: object,
-    now: float,
+    session: Session, actor: Actor, request: Request | None, response: Response, now: float
 ) -> None:
     """Store the response in the transaction of the work itself.
 
@@ -154,8 +157,8 @@ def store_response(
     elif row.headers.get(_TOKEN) != request.token:
         raise in_flight()
     row.fingerprint, row.content_sha256 = request.fingerprint, request.content_sha256
-    row.status, row.body, row.created_at = status, body, now
-    row.headers = {**headers, _REQUEST: request.request}
+    row.status, row.body, row.created_at = response.status, response.body, now
+    row.headers = {**response.headers, _REQUEST: request.request}
     session.flush()
 
 

@@ -113,7 +113,8 @@ def begin(
                 given,
             )
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
-            idempotency.store_response(session, actor, repeat, 201, location, response, now)
+            stored_response = idempotency.Response(201, location, response)
+            idempotency.store_response(session, actor, repeat, stored_response, now)
     # a concurrent request was first, with the name or with the idempotency key
     except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):

@@ -364,9 +364,8 @@ class Submission:
 
     def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
         """Store the response for the idempotency key."""
-        idempotency.store_response(
-            session, self.actor, self.repeat, done.status, done.headers, done.response, now
-        )
+        response = idempotency.Response(done.status, done.headers, done.response)
+        idempotency.store_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
     def commit(

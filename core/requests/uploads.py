@@ -133,9 +133,10 @@ def create(
             session.flush()
             record_action(session, actor, Entry("upload.create", row.id, {"bytes": length}), now)
             response = build_response(row)
-            idempotency.store_response(
-                session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, response, now
+            stored_response = idempotency.Response(
+                201, {"Location": f"/v1/uploads/{row.id}"}, response
             )
+            idempotency.store_response(session, actor, repeat, stored_response, now)
             _take_place(session, row, terms.max_open, now)
     except IntegrityError:  # a concurrent request was first with the idempotency key
         raise idempotency.in_flight() from None
