@@ -27,6 +27,8 @@ from core.protocol.answers.model import ModelOut, ModelPage
 from core.protocol.answers.model_change import ModelChange, NewModel
 from core.requests import idempotency, model_deletion, models, pretrained
 from core.requests.admission import Admission
+from core.requests.new_model import Limits
+from core.requests.service import Service
 
 router = make_router("models")
 
@@ -58,7 +60,7 @@ def create(
         repeat = idempotency.Request("POST /v1/models", key, mark)
     bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
     model_response, replay = models.create(
-        db, blobs, catalogue(), actor, new_model, repeat, bounds, terms
+        Service(db, blobs, catalogue()), actor, new_model, repeat, Limits(bounds, terms)
     )
     if model_response["job"] is not None and not replay:
         bell.ring(model_response["job"])

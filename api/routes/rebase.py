@@ -24,6 +24,8 @@ from core.protocol.answers.rebase import RebaseOut
 from core.protocol.base import ModelBase
 from core.requests import idempotency, pretrained, rebase, rebase_comparison, rebase_finish
 from core.requests.admission import Admission
+from core.requests.new_model import Limits
+from core.requests.service import Service
 
 router = make_router("models")
 
@@ -58,7 +60,7 @@ def begin(
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
     bounds, terms = Admission.from_settings(settings), pretrained.Terms.from_settings(settings)
     rebase_response, queued_jobs, replay = rebase.begin(
-        db, blobs, catalogue(), actor, model, new_base, repeat, bounds, terms
+        Service(db, blobs, catalogue()), actor, model, new_base, repeat, Limits(bounds, terms)
     )
     for job in queued_jobs:
         bell.ring(job)

@@ -103,6 +103,21 @@ class Actor:
         return true() if self.is_admin else column == self.owner_id
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A writing transaction of a use case.
+
+    Attributes:
+        session: its session.
+        actor: the caller, who is the author of its changes.
+        now: seconds since 1970 by the database's clock.
+    """
+
+    session: Session
+    actor: Actor
+    now: float
+
+
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     """Refuse to commit a change if the key has been revoked or has expired since the request began.
 

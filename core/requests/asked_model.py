@@ -27,12 +27,14 @@ class AskedModel:
     """A checked request for a new model.
 
     Attributes:
+        given: the request as it came, with settings that need no completion.
         recipe: patch over the defaults, as stored.
         resolved: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
     """
 
+    given: NewModel
     name: str
     scenario: Scenario
     images: Images
@@ -76,7 +78,7 @@ def asked_model(
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))
     return AskedModel(
-        name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
+        given, name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
     )
 
 

@@ -20,7 +20,7 @@ from core.protocol.base import BaseVersion
 from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.base_advice import (
     architecture_of,
     describe_architecture,
@@ -38,13 +38,7 @@ Heads, prompts, buffers and other parts are not taken over.
 
 
 def add_version_zero(
-    session: Session,
-    blobs: Blobs,
-    actor: Actor,
-    model: Model,
-    seed: int,
-    now: float,
-    images: Images,
+    transaction: Transaction, blobs: Blobs, model: Model, seed: int, images: Images
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -58,6 +52,7 @@ def add_version_zero(
         Invalid: the base does not exist, does not fit the model, or its bytes are gone.
         NotFound: the caller sees no model of the base's name.
     """
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
     mover = Mover("create", actor.key_id)
     version_zero.add_version(session, model, parts, origin, normalise, mover, seed=seed, now=now)

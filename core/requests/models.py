@@ -26,14 +26,16 @@ from core.protocol.patch import RecipePatch
 from core.recipe import start
 from core.recipe.resolve import complete_stored, resolve
 from core.recipe.stored import build_stored_patch
-from core.requests import attention, idempotency, model_summary, pretrained
-from core.requests.actor import Actor, find_model
+from core.requests import attention, idempotency, model_summary
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.asked_model import asked_model
 from core.requests.audit import Entry, record_action
 from core.requests.new_model import (
     LINE,
+    NO_LIMITS,
+    Limits,
     add_model,
     find_weights,
     gate_of,
@@ -43,52 +45,46 @@ from core.requests.new_model import (
     require_free_name,
 )
 from core.requests.pages import Page, read_page
+from core.requests.service import Service
 from core.requests.times import format_rfc3339
-from core.store import Blobs
 
 
 def create(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
+    service: Service,
     actor: Actor,
     given: NewModel,
     repeat: idempotency.Request | None = None,
-    admission: Admission = ANY,
-    terms: pretrained.Terms = pretrained.ANY,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model; return its JSON form, and True if this replays an earlier response.
 
     Args:
         given: fields of the request, already of the right types.
         repeat: idempotency key and fingerprint of the request.
-        admission: limits on the network and on jobs.
-        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
-        JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
         StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    requested = asked_model(catalogue, given, admission, terms.photos)
-    begins = find_weights(db, blobs, catalogue, actor, requested, terms)
+    requested = asked_model(service.catalogue, given, limits.admission, limits.terms.photos)
+    begins = find_weights(service, actor, requested, limits.terms)
     try:
-        with db.write() as session:
-            now = db.now(session)
+        with service.db.write() as session:
+            now = service.db.now(session)
             if repeat is not None:
                 replay = idempotency.find_replay(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
-            model = add_model(
-                session, blobs, actor, requested, given, begins, ("model.create", data), now
-            )
-            response = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
+            transaction = Transaction(session, actor, now)
+            model = add_model(transaction, service.blobs, requested, begins, ("model.create", data))
+            response = to_json(service.catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 stored_response = idempotency.Response(201, location, response)

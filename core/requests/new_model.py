@@ -8,23 +8,23 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import imagenet_base, packaged_base
-from core.db.session import Database
 from core.db.tables import Model
 from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.line.checks import ALL_OFF, NEW_GATE
 from core.protocol.answers.audit import AuditData
-from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
+from core.protocol.answers.model_change import AskedImage, ModelChange
 from core.protocol.answers.sure import AnswersSetting
 from core.protocol.base import PRETRAINED, ModelBase
-from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
 from core.protocol.pretrained import Pretrained
 from core.recipe.images import Images
 from core.requests import first_version, packaged, pretrained
-from core.requests.actor import Actor
+from core.requests.actor import Actor, Transaction
+from core.requests.admission import ANY, Admission
 from core.requests.asked_model import AskedModel
 from core.requests.audit import Entry, record_action
+from core.requests.service import Service
 from core.store import Blobs
 
 
@@ -63,13 +63,24 @@ class BeginsWith:
     terms: pretrained.Terms
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits on a new model.
+
+    Attributes:
+        admission: limits on its network and on its jobs.
+        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
+    """
+
+    admission: Admission = ANY
+    terms: pretrained.Terms = pretrained.ANY
+
+
+NO_LIMITS = Limits()
+
+
 def find_weights(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
-    actor: Actor,
-    asked: AskedModel,
-    terms: pretrained.Terms,
+    service: Service, actor: Actor, asked: AskedModel, terms: pretrained.Terms
 ) -> BeginsWith:
     """Find the weights of a new model before its transaction begins.
 
@@ -81,21 +92,18 @@ def find_weights(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.resolve_weights(catalogue, asked.architecture, asked.base)
-        pretrained.require_room(db, actor, weights, terms)
-    packaged.store_base(blobs, asked.base, asked.images.image)
+        weights = pretrained.resolve_weights(service.catalogue, asked.architecture, asked.base)
+        pretrained.require_room(service.db, actor, weights, terms)
+    packaged.store_base(service.blobs, asked.base, asked.images.image)
     return BeginsWith(weights, terms)
 
 
 def add_model(
-    session: Session,
+    transaction: Transaction,
     blobs: Blobs,
-    actor: Actor,
     asked: AskedModel,
-    given: NewModel,
     begins: BeginsWith,
     audit: tuple[str, AuditData],
-    now: float,
     *,
     owner_id: str | None = None,
 ) -> Model:
@@ -109,24 +117,25 @@ def add_model(
         Invalid, NotFound: the base does not exist, or does not fit.
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
-    model = _new_row(asked, given, owner_id or actor.owner_id, now)
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    model = _new_row(asked, owner_id or actor.owner_id, now)
     session.add(model)
     session.flush()
     action, data = audit
     record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
     if begins.weights is None:
-        first_version.add_version_zero(
-            session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images
-        )
+        seed = int(recipe.get("seed", 0))
+        first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:
         pretrained.add_version_or_job(
-            session, blobs, actor, model, begins.weights, recipe, begins.terms, now
+            transaction, blobs, model, begins.weights, recipe, begins.terms
         )
     return model
 
 
-def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> Model:
+def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
+    given = asked.given
     odd_size = _warn_of_size(given.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),

@@ -28,7 +28,7 @@ from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.protocol.pretrained import Pretrained, pretrained_of
 from core.requests import quota
-from core.requests.actor import Actor
+from core.requests.actor import Actor, Transaction
 from core.requests.jobs import beside_the_line
 from core.requests.run_again import run_again
 from core.settings import Settings
@@ -122,14 +122,12 @@ def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) 
 
 
 def add_version_or_job(
-    session: Session,
+    transaction: Transaction,
     blobs: Blobs,
-    actor: Actor,
     model: Model,
     weights: Pretrained,
     recipe: RecipeOut,
     terms: Terms,
-    now: float,
 ) -> None:
     """Add version 0 of a new model, or the job that will make it.
 
@@ -142,12 +140,13 @@ def add_version_or_job(
         Invalid: the weights are not stored, and the service does not use the Hub.
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
+    session, now = transaction.session, transaction.now
     references.lock_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.of_weights(weights, stored)
         normalise = version_zero.find_statistics(weights, model)
-        mover = Mover("create", actor.key_id)
+        mover = Mover("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
         version_zero.add_version(
             session, model, [part], origin, normalise, mover, seed=seed, now=now

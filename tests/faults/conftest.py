@@ -34,6 +34,7 @@ from core.requests import jobs, models, validations
 from core.requests.actor import Actor
 from core.requests.keys import ensure_admin_key
 from core.requests.sent_batch import Batch
+from core.requests.service import Service
 from core.requests.submission import Submission
 from core.settings import Settings
 from core.store import Blobs, open_store
@@ -126,7 +127,7 @@ class Backend:
             **given.get("gate", {}),
         }  # these tests are about jobs that end
         blobs = Blobs(self.store, self.settings.make_folder("cache"))
-        answer, _ = models.create(self.db, blobs, self.catalogue, self.actor, body)
+        answer, _ = models.create(Service(self.db, blobs, self.catalogue), self.actor, body)
         return str(answer["id"])
 
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:

@@ -15,6 +15,7 @@ from core.ids import new_id
 from core.requests import models
 from core.requests.actor import Actor
 from core.requests.sent_batch import Batch
+from core.requests.service import Service
 from core.requests.submission import Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -77,10 +78,14 @@ class Office:
     def blobs(self) -> Blobs:
         return Blobs(self.store, self.folder / "cache")
 
+    @property
+    def service(self) -> Service:
+        return Service(self.db, self.blobs, CATALOGUE)
+
     def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
         """Make a model; the answer."""
         given = {"name": name, "scenario": scenario, "architecture": "small-cnn", **fields}
-        return models.create(self.db, self.blobs, CATALOGUE, self.actor, given)[0]
+        return models.create(self.service, self.actor, given)[0]
 
     def submission(
         self,
