@@ -143,7 +143,8 @@ async def export(
     max_open_jobs = settings.max_open_jobs
 
     def request_export() -> str:
-        if exports.find_stored(db, blobs, actor, model, version, format=format) is not None:
+        download = exports.Download(model, version, format)
+        if exports.find_stored(db, blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs

@@ -30,6 +30,7 @@ from core.export.registry import FORMATS
 from core.protocol.answers.version import FileList, ResultPage, VersionOut, VersionPage
 from core.requests import export_jobs, exports, versions
 from core.requests.actor import files_of
+from core.requests.service import Service
 
 router = make_router("versions")
 
@@ -112,13 +113,16 @@ async def download_version(
 
     def find_stored() -> exports.ExportFile | None:
         with files_of(db, actor, model):
-            return exports.find_stored(db, blobs, actor, model, version, format=format)
+            return exports.find_stored(db, blobs, actor, exports.Download(model, version, format))
 
     def build_export() -> exports.ExportFile:
         with files_of(db, actor, model):
             spool = settings.make_folder("spool")
             return exports.get_or_build(
-                db, blobs, catalogue(), actor, model, version, format=format, spool=spool
+                Service(db, blobs, catalogue()),
+                actor,
+                exports.Download(model, version, format),
+                spool,
             )
 
     # Hash the file before any of it is sent, here or by redirect.

@@ -6,6 +6,7 @@ its tensors must be those of the architecture (`core.expected_base`).
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.expected_base import to_compare
 from core.ids import new_id
 from core.line import words
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.base import BaseOut, BasePage, ListedBase, ModelRef
 from core.protocol.answers.model_change import AskedImage
@@ -43,6 +44,23 @@ from core.store.blobs import Blobs
 UNSAID = BaseConfig()
 _NAMED, _MOST = 5, 20
 """Maximum number of models that a refusal names in its sentence, and lists."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network that a base is uploaded for.
+
+    Attributes:
+        architecture: complete architecture.
+        images: images that the base was trained on.
+        family: family of the architecture in the catalogue.
+        expected: tensors that a base of this architecture must hold, see `core.expected_base`.
+    """
+
+    architecture: ArchitectureChoice
+    images: Images
+    family: str
+    expected: ExpectedBase
 
 
 def parse_architecture(
@@ -88,20 +106,11 @@ def create(
     blobs: Blobs,
     settings: Settings,
     actor: Actor,
-    *,
-    architecture: ArchitectureChoice,
-    images: Images,
-    family: str,
-    expected: ExpectedBase,
+    network: Network,
     path: Path,
     repeat: idempotency.Request | None = None,
 ) -> BaseOut:
     """Check an uploaded file and register it as a base; `path` is moved into the store.
-
-    Args:
-        images: images that the base was trained on.
-        family: family of the architecture in the catalogue.
-        expected: tensors that a base of this architecture must hold, see `core.expected_base`.
 
     Raises:
         BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
@@ -109,8 +118,8 @@ def create(
         StorageFull: the owner has no room for it.
         Unavailable: the sweep removed the file before it was registered.
     """
-    tensors = _read_tensors(path, architecture, family)
-    _check_fit(tensors, expected, architecture, images.image, family)
+    tensors = _read_tensors(path, network)
+    _check_fit(tensors, network)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     check_finite(path, tensors)
@@ -124,7 +133,7 @@ def create(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_uploaded_for(architecture, images),
+            architecture=_uploaded_for(network.architecture, network.images),
             sha256=sha256,
             bytes=size,
             created_at=now,
@@ -142,7 +151,7 @@ def create(
     return response
 
 
-def _read_tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
+def _read_tensors(path: Path, network: Network) -> list[Tensor]:
     """Read the header of the file.
 
     Raises:
@@ -152,7 +161,7 @@ def _read_tensors(path: Path, architecture: ArchitectureChoice, family: str) -> 
     try:
         tensors = read_header(path)
     except BaseInvalid:
-        refuse_pickle(path, architecture, family)
+        refuse_pickle(path, network.architecture, network.family)
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
@@ -243,27 +252,21 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fit(
-    tensors: Sequence[Tensor],
-    expected: ExpectedBase,
-    architecture: ArchitectureChoice,
-    image: ImageOut,
-    family: str,
-) -> None:
+def _check_fit(tensors: Sequence[Tensor], network: Network) -> None:
     """Check that the tensors fit the architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
     """
-    compared, needed = to_compare(tensors, expected)
+    compared, needed = to_compare(tensors, network.expected)
     try:
         check_expected(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
         fitting = find_advice(
-            architecture,
-            image,
-            family,
+            network.architecture,
+            network.images.image,
+            network.family,
             shapes,
             {n: tensor["shape"] for n, tensor in needed.items()},
         )

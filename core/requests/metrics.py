@@ -19,7 +19,14 @@ from core.line.coverage import list_taught_tasks
 from core.protocol.answers.metrics import MatrixColumn, MatrixRow, MetricsOut
 from core.requests.actor import Actor, find_model
 from core.requests.kept_answers import KeptAnswer, KeptAnswers
-from core.requests.metrics_summary import AT_ONCE, Learned, Published, build_summary, first_cells
+from core.requests.metrics_summary import (
+    AT_ONCE,
+    History,
+    Learned,
+    Published,
+    build_summary,
+    first_cells,
+)
 from core.requests.versions import find_version
 
 KEPT_BYTES = 16 << 20
@@ -174,7 +181,11 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
         summarised = build_summary(
-            session, basis.model, basis.number, basis.taught, published, existing_tasks, first
+            session,
+            basis.model,
+            basis.number,
+            basis.taught,
+            History(published, existing_tasks, first),
         )
     except KeyError as error:
         raise NotFound(

@@ -52,6 +52,14 @@ class Published(NamedTuple):
     seconds: float | None
 
 
+class History(NamedTuple):
+    """A model's versions and learned tasks, each by number, and the result of `first_cells`."""
+
+    published: Mapping[int, Published]
+    tasks: Mapping[int, Learned]
+    first: matrix.Cells
+
+
 _Recorded = Mapping[str, Mapping[int, Any]]
 """Numbers or documents by name of the figure, then by version."""
 AT_ONCE = 500
@@ -113,21 +121,17 @@ def build_summary(
     model: Model,
     version: int,
     taught: tuple[int, ...],
-    published: Mapping[int, Published],
-    tasks: Mapping[int, Learned],
-    first: matrix.Cells,
+    history: History,
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 
     Args:
         taught: tasks that the version was taught, in order.
-        published: all versions of the model, by number.
-        tasks: learned tasks, by number.
-        first: see `first_cells`.
 
     Raises:
         KeyError: an ancestor of the version is missing.
     """
+    published, tasks, first = history
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_row(session, model, version)

@@ -4,6 +4,8 @@ Each is one transaction under the lock of the model's row. Held versions are jud
 afterwards, since the tasks that they must cover may have changed.
 """
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -21,10 +23,19 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.admission import ANY, Admission
 from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A decision about a task: action in the audit trail, standing before it, and reason."""
+
+    action: str
+    before: Standing
+    reason: str | None
 
 
 def go_on(
@@ -47,7 +58,8 @@ def go_on(
             )
         now = db.now(session)
         line.skip_task(row, task, now)
-        return _record_decision(session, actor, row, task, "task.continue", where, reason, now)
+        decision = _Decision("task.continue", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
 
 
 def discard_task(
@@ -69,7 +81,8 @@ def discard_task(
             raise _make_state_error(row, task, where, f"A task can be discarded that is {can}")
         now = db.now(session)
         line.discard_task(row, task, now)
-        return _record_decision(session, actor, row, task, "task.discard", where, reason, now)
+        decision = _Decision("task.discard", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
 
 
 def relearn_task(
@@ -151,26 +164,20 @@ def _lock_task(
 
 
 def _record_decision(
-    session: Session,
-    actor: Actor,
-    model: Model,
-    task: Task,
-    action: str,
-    before: Standing,
-    reason: str | None,
-    now: float,
+    transaction: Transaction, model: Model, task: Task, decision: _Decision
 ) -> tuple[TaskOut, str | None]:
     """Judge held versions again and record the decision; return the task and the next job."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
     published = line.judge_again(session, model, now)
     data: AuditData = {
         "model": model.id,
         "number": task.number,
-        "from": str(before),
-        "reason": reason,
+        "from": str(decision.before),
+        "reason": decision.reason,
         "published": published,
     }
-    record_action(session, actor, Entry(action, task.id, data, model=model.id), now)
+    record_action(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
     session.flush()
     return task_answer.build_task_response(session, model, task), line.waiting_job(session, model)
 

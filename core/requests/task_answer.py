@@ -1,6 +1,7 @@
 """A task as responses show it: batch, newest job, standing, and accuracy then and now."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
@@ -11,6 +12,24 @@ from core.line.standing import Standing, read_standings
 from core.protocol.answers.task import TaskOut
 from core.requests.times import format_rfc3339
 from core.requests.versions import newest_published
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Versions that were taught a task.
+
+    Attributes:
+        version: newest version that the task made.
+        accuracy_then: accuracy of that version on the task, in [0, 1].
+        accuracy_now: accuracy of the newest published version on the task, in [0, 1].
+    """
+
+    version: int | None = None
+    accuracy_then: float | None = None
+    accuracy_now: float | None = None
+
+
+NOT_LEARNED = Learned()
 
 
 def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
@@ -41,13 +60,19 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
     items = []
     for task in found:
         version = published.get(task.number)
-        learned = cells.get((version, task.number)) if version is not None else None
+        then = cells.get((version, task.number)) if version is not None else None
         now = None
         if version is not None and latest is not None:
             # This holds after a deletion too: earlier cells remain, and later versions have none.
             now = cells.get((latest, task.number))
         items.append(
-            to_json(model, task, newest.get(task.id), where[task.number], learned, now, version)
+            to_json(
+                model,
+                task,
+                newest.get(task.id),
+                where[task.number],
+                Learned(version, then, now),
+            )
         )
     return items
 
@@ -62,17 +87,12 @@ def to_json(
     task: Task,
     job: Job | None,
     standing: Standing,
-    learned: float | None = None,
-    now: float | None = None,
-    version: int | None = None,
+    learned: Learned = NOT_LEARNED,
 ) -> TaskOut:
     """Return a task in the contract's form.
 
     Args:
         job: newest job of the task.
-        learned, now: accuracy in [0, 1] of the version that learned it, and of the newest published
-        version.
-        version: newest version that the task made.
     """
     return {
         "id": task.id,
@@ -88,9 +108,9 @@ def to_json(
         "state": str(job.state) if job is not None else None,
         "standing": str(standing),
         "recipe": job.recipe if job is not None else None,
-        "version": version,
-        "accuracy_when_learned": learned,
-        "accuracy_now": now,
+        "version": learned.version,
+        "accuracy_when_learned": learned.accuracy_then,
+        "accuracy_now": learned.accuracy_now,
         "training_data_until": format_rfc3339(words.kept_until(model, task)),
         "can_relearn": words.can_relearn(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
