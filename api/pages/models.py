@@ -39,9 +39,7 @@ def show(
         actor,
         ROWS,
         cursor,
-        q=q.strip() or None,
-        summary=True,
-        newest_first=sort == "newest",
+        models.Listing(q.strip() or None, summary=True, newest_first=sort == "newest"),
     )
     sparklines = {
         one["id"]: draw_sparkline(one["summary"]["acc_line"])

@@ -102,7 +102,7 @@ def list_jobs(
     """List your jobs, newest first."""
     state_name = None if state is None else str(state)
     page = jobs.list_jobs(
-        db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor
+        db, actor, jobs.JobFilter(state_name, model, kind), limit=limit, cursor=cursor
     )
     return json_answer(page)
 

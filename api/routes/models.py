@@ -86,7 +86,7 @@ def list_models(
 ) -> Response:
     """List your models, oldest first."""
     model_page = models.list_models(
-        db, catalogue(), actor, limit, cursor, q=q, summary=include is not None
+        db, catalogue(), actor, limit, cursor, models.Listing(q, summary=include is not None)
     )
     return json_answer(model_page)
 

@@ -97,6 +97,7 @@ async def finish(
     request = body or RebaseFinish()
 
     def finish_rebase() -> RebaseOut:
-        return rebase_finish.finish(db, blobs, actor, model, request.reason, request.missing)
+        decision = rebase_finish.Decision(request.reason, request.missing)
+        return rebase_finish.finish(db, blobs, actor, model, decision)
 
     return json_answer(await work.run(actor.owner_id, finish_rebase))

@@ -4,6 +4,8 @@
 with the change, its event and its audit row.
 """
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -30,15 +32,24 @@ def make_missing_error(job_id: str) -> NotFound:
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
 
+@dataclass(frozen=True)
+class JobFilter:
+    """Filter for jobs; None for jobs of any state, model or kind.
+
+    Attributes:
+        model: id or name of the model.
+    """
+
+    state: str | None = None
+    model: str | None = None
+    kind: Kind | None = None
+
+
+ALL = JobFilter()
+
+
 def list_jobs(
-    db: Database,
-    actor: Actor,
-    *,
-    state: str | None,
-    model: str | None,
-    limit: int,
-    cursor: str | None,
-    kind: Kind | None = None,
+    db: Database, actor: Actor, job_filter: JobFilter = ALL, *, limit: int, cursor: str | None
 ) -> JobPage:
     """Return a page of jobs, newest first.
 
@@ -46,6 +57,7 @@ def list_jobs(
         NotFound: the named model does not exist for the caller.
         Invalid: the state is unknown.
     """
+    state, model, kind = job_filter.state, job_filter.model, job_filter.kind
     if state is not None and state not in set(State):
         raise Invalid(
             f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}]

@@ -6,6 +6,7 @@ change of the recipe affects only later tasks.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from sqlalchemy import delete, select
@@ -47,6 +48,24 @@ from core.requests.new_model import (
 from core.requests.pages import Page, read_page
 from core.requests.service import Service
 from core.requests.times import format_rfc3339
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Filter, order and extent of a list of models.
+
+    Attributes:
+        q: only models with this text in their name, in upper or lower case.
+        summary: add a summary to each, see `core.requests.model_summary`.
+        newest_first: newest models first; otherwise the oldest.
+    """
+
+    q: str | None = None
+    summary: bool = False
+    newest_first: bool = False
+
+
+PLAIN_LIST = Listing()
 
 
 def create(
@@ -103,30 +122,22 @@ def list_models(
     actor: Actor,
     limit: int,
     cursor: str | None,
-    *,
-    q: str | None = None,
-    summary: bool = False,
-    newest_first: bool = False,
+    listing: Listing = PLAIN_LIST,
 ) -> ModelPage:
-    """Return a page of the models that the caller sees, oldest first unless `newest_first`.
-
-    Args:
-        q: only models with this text in their name, in upper or lower case.
-        summary: add a summary to each, see `core.requests.model_summary`.
-    """
+    """Return a page of the models that the caller sees."""
     with db.read() as session:
         query = select(Model).where(
             Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id)
         )
-        if q is not None:
+        if listing.q is not None:
             # names are stored in lower case
-            query = query.where(Model.name.contains(q.lower(), autoescape=True))
+            query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
         rows: Page[Model] = read_page(
-            session, query, Model.id, limit, cursor, descending=newest_first
+            session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
         named = aliases_of(session, [m.id for m in rows.rows])
         waits = attention.of_models(session, rows.rows)
-        summaries = model_summary.of_models(session, rows.rows) if summary else {}
+        summaries = model_summary.of_models(session, rows.rows) if listing.summary else {}
         items: list[ListedModel] = [
             {
                 **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),

@@ -4,7 +4,7 @@ Both models are compared first, and the names move only if the compared versions
 production.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlalchemy import select
@@ -19,7 +19,7 @@ from core.line.line import PRODUCTION
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.answers.rebase import RebaseOut
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.new_model import require_free_name
 from core.requests.predict_keys import follow_name
@@ -31,25 +31,32 @@ from core.store import Blobs
 Missing = Literal["refuse", "allow"]
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A person's decision to move the name.
+
+    Attributes:
+        reason: reason for the audit trail.
+        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
+        seen: versions in production of the old and the new model on the page on which the person
+            decided.
+    """
+
+    reason: str | None = None
+    missing: Missing = "refuse"
+    seen: tuple[int, int] | None = None
+
+
 def finish(
     db: Database,
     blobs: Blobs,
     actor: Actor,
     model: str,
-    reason: str | None,
-    missing: Missing = "refuse",
-    *,
-    seen: tuple[int, int] | None = None,
+    decision: Decision,
 ) -> RebaseOut:
     """Give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.
-
-    Args:
-        reason: reason for the audit trail.
-        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
-        seen: versions in production of the old and the new model on the page on which a person
-            decided.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
@@ -63,14 +70,16 @@ def finish(
         with db.write() as session:
             old, new = _lock_pair(session, actor, model)
             plan = make_plan(session, old, new)
-            _require_compared(comparison.plan, plan, seen)
+            _require_compared(comparison.plan, plan, decision.seen)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
                 _require_back(is_old, old, new)
             else:
-                _require_ready(is_old, old, new, comparison, missing)
-            return _swap_names(session, db, actor, (old, new), comparison, reason, is_back=is_back)
+                _require_ready(is_old, old, new, comparison, decision.missing)
+            transaction = Transaction(session, actor, db.now(session))
+            pair = (old, new)
+            return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
     # a concurrent request has just given the old model's name to another model
     except IntegrityError:
         raise WrongState(
@@ -139,9 +148,7 @@ def _require_back(is_old: bool, old: Model, new: Model) -> None:
 
 
 def _swap_names(
-    session: Session,
-    db: Database,
-    actor: Actor,
+    transaction: Transaction,
     pair: tuple[Model, Model],
     found: Comparison,
     reason: str | None,
@@ -149,8 +156,8 @@ def _swap_names(
     is_back: bool,
 ) -> RebaseOut:
     """Swap the names and record it; return the comparison with both models as they are now."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
-    now = db.now(session)
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:

@@ -103,6 +103,21 @@ class Plan:
         return not self.waiting and not any(task.missing for task in self.tasks)
 
 
+@dataclass(frozen=True)
+class _Rebase:
+    """Both models of a rebase.
+
+    Attributes:
+        standings: standing of each task in the new model.
+        taught: tasks that production of the new model was taught.
+    """
+
+    old: Model
+    new: Model
+    standings: Mapping[int, Standing]
+    taught: Collection[int]
+
+
 def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Return the old and the new model of the rebase that a model belongs to, as either of the two.
 
@@ -160,9 +175,9 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
     twins = _newest_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
     )
-    where = read_standings(session, new.id, list(twins.values()))
+    standings = read_standings(session, new.id, list(twins.values()))
     cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
-    taught_tasks = set(_list_taught(new_version))
+    rebase = _Rebase(old, new, standings, set(_list_taught(new_version)))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
@@ -171,9 +186,7 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
             _build_measured(old, old_version, task, cells[0]),
             None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
-        one = _plan_task(
-            old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256)
-        )
+        one = _plan_task(rebase, task, twin, measured, first.get(task.sha256))
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_missing(session, old, new, [task.number for task in tasks])
@@ -251,12 +264,9 @@ def _build_measured(
 
 
 def _plan_task(
-    old: Model,
-    new: Model,
+    rebase: _Rebase,
     task: Task,
     twin: Task | None,
-    where: Mapping[int, Standing],
-    known: Collection[int],
     measured: tuple[Measured | None, Measured | None],
     same_as: int | None,
 ) -> PlannedTask:
@@ -264,14 +274,14 @@ def _plan_task(
 
     Args:
         twin: task of the new model with the same archive.
-        where: standing of each task in the new model.
         same_as: number of an earlier task with the same archive.
     """
-    arrived, detail, by_image = twin is not None and twin.number in known, "", False
+    old, new, standings = rebase.old, rebase.new, rebase.standings
+    arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
     if twin is None:
         missing = _to_send(old, new, task)
     elif not arrived:
-        missing = _under_way(new, twin, where[twin.number])
+        missing = _under_way(new, twin, standings[twin.number])
     else:
         detail, by_image = _check_comparable(task, measured)
         missing = "" if by_image or _is_measured(task, measured) else detail
@@ -290,7 +300,7 @@ def _plan_task(
         task.report.get("duplicates_policy", "keep"),
         arrival,
         None if twin is None else twin.number,
-        None if twin is None else str(where[twin.number]),
+        None if twin is None else str(standings[twin.number]),
         arrived,
         *measured,
         missing=missing,

@@ -100,38 +100,58 @@ class Piece:
     sha256: str
 
 
+@dataclass(frozen=True)
+class NewUpload:
+    """A file as its client announces it.
+
+    Attributes:
+        length: bytes of the whole file.
+        details: Upload-Metadata as sent.
+        sha256: digest of the whole file in hexadecimal, if the client sent it.
+    """
+
+    length: int
+    details: str | None = None
+    sha256: str | None = None
+
+
 def create(
     db: Database,
     actor: Actor,
-    length: int,
-    details: str | None,
-    sha256: str | None,
+    announced: NewUpload,
     terms: Terms,
     repeat: idempotency.Request | None = None,
 ) -> tuple[UploadOut, bool]:
-    """Begin an upload of `length` bytes; return it, and True if this replays an earlier response.
-
-    Args:
-        details: Upload-Metadata as sent.
-        sha256: digest of the whole file in hexadecimal, if the client sent it.
+    """Begin an upload; return it, and True if this replays an earlier response.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room for these bytes.
         TooManyRequests: the owner has `terms.max_open` uploads already.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, length)
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
     try:
         with db.write() as session:
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, repeat, now)
             if replay is not None:
                 return cast(UploadOut, replay.body), True
-            row = Upload(id=new_id("upl"), owner_id=actor.owner_id, length=length, offset=0, fence=0, details=details,
-                         sha256=sha256, expires_at=now + terms.hours * 3600, created_at=now)  # fmt: skip
+            row = Upload(
+                id=new_id("upl"),
+                owner_id=actor.owner_id,
+                length=announced.length,
+                offset=0,
+                fence=0,
+                details=announced.details,
+                sha256=announced.sha256,
+                expires_at=now + terms.hours * 3600,
+                created_at=now,
+            )
             session.add(row)
             session.flush()
-            record_action(session, actor, Entry("upload.create", row.id, {"bytes": length}), now)
+            record_action(
+                session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
+            )
             response = build_response(row)
             stored_response = idempotency.Response(
                 201, {"Location": f"/v1/uploads/{row.id}"}, response

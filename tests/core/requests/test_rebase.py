@@ -62,7 +62,8 @@ def begin(office: Office) -> str:
 
 def finish(office: Office, model: str) -> str:
     try:
-        rebase_finish.finish(office.db, office.blobs, office.actor, model, None, "allow")
+        decision = rebase_finish.Decision(missing="allow")
+        rebase_finish.finish(office.db, office.blobs, office.actor, model, decision)
     except (WrongState, NotFound) as error:
         return error.code
     return "moved"

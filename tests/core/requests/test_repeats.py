@@ -149,7 +149,11 @@ def test_a_held_batch_is_retried_with_another_recipe_and_only_then(office: Offic
     for recipe in (None, {"epochs": 3}):
         assert send(office, 1, recipe=recipe).response["repeats"]["standing"] == "held"
     found = send(office, 2, recipe={"epochs": 4})
-    assert (found.status, found.is_new, found.response["repeats"]["standing"]) == (202, True, "held")
+    assert (found.status, found.is_new, found.response["repeats"]["standing"]) == (
+        202,
+        True,
+        "held",
+    )
     assert found.response["job"]["retry_of"] == first.job and found.response["task"]["number"] == 1
     assert found.response["job"]["recipe"]["epochs"] == 4
     again = send(office, 3, recipe={"epochs": 4})
