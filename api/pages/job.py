@@ -12,7 +12,7 @@ from core.db.states import TRANSITIONS, Action, State
 from core.errors import DataHeld, Invalid
 from core.protocol.answers.job import JobOut
 from core.requests import job_story, jobs, recipes, retries
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 
 router = APIRouter(include_in_schema=False)
 
@@ -65,8 +65,7 @@ async def act(
                 actor,
                 job,
                 recipe,
-                max_open_jobs=max_open_jobs,
-                admission=admission,
+                JobLimits(max_open_jobs, admission),
             )
         if verb not in _ACTIONS:
             raise Invalid(

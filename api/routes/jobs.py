@@ -47,7 +47,7 @@ from core.protocol.answers.event import (
 from core.protocol.answers.job import JobOut, JobPage
 from core.requests import job_answer, jobs, retries
 from core.requests.actor import Actor
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -161,8 +161,7 @@ def retry(
         actor,
         job,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        JobLimits(max_open_jobs, Admission.from_settings(settings)),
     )
     if fresh:
         bell.ring(job_json["id"])

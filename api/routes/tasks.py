@@ -48,7 +48,7 @@ from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
 from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from core.requests.sent_batch import Done
 from core.requests.whole_uploads import Whole
 
@@ -356,8 +356,7 @@ def relearn(
         model,
         n,
         override,
-        max_open_jobs=max_open_jobs,
-        admission=Admission.from_settings(settings),
+        JobLimits(max_open_jobs, Admission.from_settings(settings)),
     )
     if fresh:
         bell.ring(job_response["id"])

@@ -149,6 +149,22 @@ ANY = Admission()
 
 
 @dataclass(frozen=True)
+class JobLimits:
+    """Limits on another job.
+
+    Attributes:
+        max_open_jobs: unfinished jobs that its owner may have; 0 for no limit.
+        admission: limits on its network and its memory.
+    """
+
+    max_open_jobs: int = 0
+    admission: Admission = ANY
+
+
+NO_LIMITS = JobLimits()
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A job's memory as a sum; `explain_memory` puts it in words."""
 

@@ -24,7 +24,7 @@ from core.protocol.patch import RecipePatch
 from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
 from core.requests.actor import Actor, Transaction, find_model
-from core.requests.admission import ANY, Admission
+from core.requests.admission import NO_LIMITS, JobLimits
 from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 
@@ -92,15 +92,12 @@ def relearn_task(
     model: str,
     number: int,
     override: RecipePatch | None,
-    *,
-    max_open_jobs: int = 0,
-    admission: Admission = ANY,
+    limits: JobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
     """Learn a task that the lineage lacks, from its head and before all waiting tasks.
 
     Args:
         override: recipe override that replaces that of its last job; None keeps it.
-        max_open_jobs: jobs that the owner may have; 0 for no limit.
 
     Returns:
         The job, and True if it is new; an unfinished job of the task is returned instead of a new
@@ -111,7 +108,7 @@ def relearn_task(
         WrongState: the lineage head was taught it, no version was made of it yet, or its training
             images are gone (`extra["training_data_deleted_at"]`).
         InvalidRecipe: the recipe cannot be used.
-        JobTooLarge: the job exceeds the limits of `admission`.
+        JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner has no room for another open job.
     """
     override = None if override is None else stored_override(catalogue, override)
@@ -131,10 +128,10 @@ def relearn_task(
             )
         now = db.now(session)
         request = retries.Again(
-            session, actor, catalogue, row, task, last, override, now, admission
+            session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.learn_again(request, "task.relearn")
-        quota.take_turn(session, row.owner_id, max_open_jobs)
+        quota.take_turn(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
