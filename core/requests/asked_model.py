@@ -27,14 +27,14 @@ class AskedModel:
     """A checked request for a new model.
 
     Attributes:
-        given: the request as it came, with settings that need no completion.
+        request: the request as it came, with settings that need no completion.
         recipe: patch over the defaults, as stored.
         resolved: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
     """
 
-    given: NewModel
+    request: NewModel
     name: str
     scenario: Scenario
     images: Images

@@ -135,8 +135,8 @@ def add_model(
 
 
 def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
-    given = asked.given
-    odd_size = _warn_of_size(given.get("image") or {}, asked.images, asked.base)
+    request = asked.request
+    odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
@@ -147,14 +147,14 @@ def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=gate_of(NEW_GATE, given.get("gate") or {}, given.get("answers")),
-        answers=given.get("answers"),
-        keep_training_data=bool(given.get("keep_training_data", False)),
-        held_out=given.get("held_out") or "keep",
-        **line_of(given),
-        warnings=[*asked.notes, *odd_size, *kept_data(given), *asked.resolved.warnings],
-        description=given.get("description") or None,
-        tags=given.get("tags") or None,
+        gate=gate_of(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        answers=request.get("answers"),
+        keep_training_data=bool(request.get("keep_training_data", False)),
+        held_out=request.get("held_out") or "keep",
+        **line_of(request),
+        warnings=[*asked.notes, *odd_size, *kept_data(request), *asked.resolved.warnings],
+        description=request.get("description") or None,
+        tags=request.get("tags") or None,
         fence=0,
         next_task=1,
         next_place=1,

@@ -252,7 +252,7 @@ def _check_new_model(
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
             f"the new model learns by the default, {method}."
         )
-        return replace(checked, given=given, notes=[*checked.notes, note])
+        return replace(checked, request=given, notes=[*checked.notes, note])
 
 
 def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
@@ -265,7 +265,7 @@ def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
 
 
 def _add_model_and_jobs(
-    order: _Order, old: Model, asked: AskedModel, begins: BeginsWith, given: Asked
+    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: Asked
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
 
@@ -275,15 +275,17 @@ def _add_model_and_jobs(
     transaction, session = order.transaction, order.transaction.session
     _require_rebasable(session, old)
     if given.name is None:
-        asked = replace(asked, name=free_name(session, old.owner_id, old.name, "rebased"))
-    require_free_name(session, old.owner_id, asked.name)
-    data: AuditData = {"name": asked.name, "model": old.id}
+        requested = replace(requested, name=free_name(session, old.owner_id, old.name, "rebased"))
+    require_free_name(session, old.owner_id, requested.name)
+    data: AuditData = {"name": requested.name, "model": old.id}
     audit = ("model.rebase", data)
-    new = add_model(transaction, order.service.blobs, asked, begins, audit, owner_id=old.owner_id)
+    new = add_model(
+        transaction, order.service.blobs, requested, begins, audit, owner_id=old.owner_id
+    )
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _queue_tasks(order, old, new, asked.resolved.recipe)
+    job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
     response = to_json(Comparison(make_plan(session, old, new), {}))
     response["warnings"] += new.warnings

@@ -38,13 +38,13 @@ class Decision:
     Attributes:
         reason: reason for the audit trail.
         missing: "refuse" or "allow" tasks that have not arrived or are not measured.
-        seen: versions in production of the old and the new model on the page on which the person
+        seen_versions: versions in production of the old and the new model on the page on which the person
             decided.
     """
 
     reason: str | None = None
     missing: Missing = "refuse"
-    seen: tuple[int, int] | None = None
+    seen_versions: tuple[int, int] | None = None
 
 
 def finish(
@@ -70,7 +70,7 @@ def finish(
         with db.write() as session:
             old, new = _lock_pair(session, actor, model)
             plan = make_plan(session, old, new)
-            _require_compared(comparison.plan, plan, decision.seen)
+            _require_compared(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
