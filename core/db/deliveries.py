@@ -112,6 +112,7 @@ def record_event(
 
 
 def _append_event(session: Session, told: _Told) -> None:
+    # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_TOLD, []).append(told)
 
 

@@ -140,6 +140,7 @@ def of_versions(
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(Measured(*row))
+    # Parts by task come as one text: a row for each would dominate the time (`core.db.lists`).
     by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):

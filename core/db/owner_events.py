@@ -78,8 +78,11 @@ def write_recorded(session: Session) -> None:
     """
     recorded: list[OwnerEvent] = session.info.pop(_TOLD, [])
     if recorded:
+        # Flushed first, so that all row locks are held before the advisory lock below is taken;
+        # another order could deadlock.
         session.flush()
         if session.get_bind().dialect.name == "postgresql":
+            # In one order, so that transactions with several owners cannot deadlock.
             for owner in sorted({event.owner_id for event in recorded}):
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)

@@ -203,6 +203,7 @@ def measure_old(db: Database) -> None:
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
         query = select(Owner.id, Owner.usage_at).where(old)
+        # Databases sort NULL differently, and owners that were never measured come first.
         due = session.execute(query.order_by(Owner.usage_at.is_not(None), Owner.usage_at)).all()
     for owner_id, at in due:
         if time.monotonic() - begun > BUDGET_S:

@@ -66,6 +66,7 @@ def resolve(
     ]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
+    # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
     if errors:
         raise _build_error(errors)
@@ -125,6 +126,7 @@ def _complete_patch(
     recipe = _fill_defaults(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
+    # The default depth may be one that the method does not accept.
     if "depth" not in requested and depths:
         recipe["depth"] = max(depths)
     optimizer = recipe.get("optimizer")

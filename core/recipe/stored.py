@@ -54,6 +54,7 @@ def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> RecipeP
 
 
 def _check_size(patch: Mapping[str, Any]) -> None:
+    # As sent: escapes would make one letter up to six bytes.
     size = len(json.dumps(patch, ensure_ascii=False).encode())
     if size > MAX_RECIPE_BYTES:
         raise InvalidRecipe(

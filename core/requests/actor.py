@@ -190,6 +190,7 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
     )
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _make_ambiguous_error(session, name)
+    # Without such a model any owner does, since the caller then finds none.
     return owners[0] if owners else actor.owner_id
 
 

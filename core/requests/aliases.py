@@ -285,6 +285,7 @@ def _set_production(
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
         )
+    # Setting pinned production to the head changes something: it follows later versions again.
     if target.number == current.version and (
         model.production_follows or target.number != model.head
     ):

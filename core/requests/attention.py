@@ -96,11 +96,13 @@ def _list_tasks(session: Session, models: list[str]) -> list[Task]:
     unfinished = select(Job.id).where(
         Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
     )
+    # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
         select(Task, place)
         .where(
             Task.model_id.in_(models),
             Task.standing.in_([str(k) for k in _KINDS]),
+            # A task that is being learned again needs no decision now.
             ~unfinished.exists(),
         )
         .subquery()
@@ -120,6 +122,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
         select(Version)
         .join(Task, _of_task())
         .where(Task.id.in_(held_ids))
+        # Manifests are large, and only gates are needed here.
         .options(defer(Version.manifest))
     )
     newest: dict[tuple[str, int], Version] = {}
@@ -201,6 +204,7 @@ def _few_pictures(gate: Verdict) -> list[CheckPicture]:
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
     in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
     once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
     return list(reversed(once.values()))[:MOST_PICTURES]
 

@@ -170,6 +170,7 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
     """
     with path.open("rb") as file:
         start = file.read(4096)
+    # A zip by PyTorch begins with its member data.pkl, so its first bytes suffice.
     archive = start.startswith(b"PK\x03\x04")
     if start.startswith(_PICKLES) or (archive and b"data.pkl" in start):
         convert = "save its state dict with safetensors.torch.save_file"
@@ -240,6 +241,7 @@ def _advise_on_patches(
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
     patch, channels = shape[2], shape[1]
+    # One position belongs to the class token, not to a patch.
     side = math.isqrt(max(0, positions[1] - 1))
     if side**2 != positions[1] - 1 or not 1 <= patch <= 64 or not 8 <= side * patch <= 1024:
         return None

@@ -122,6 +122,7 @@ def create(
     _check_fit(tensors, network)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
+    # Last, because it reads the whole file; the checks above read only its header.
     check_finite(path, tensors)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
@@ -204,6 +205,7 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
+        # Anybody's model keeps the base, but the refusal names only those that the caller sees.
         if _find_dependent_models(session, [row], true())[row.id]:
             raise _make_in_use_error(
                 _find_dependent_models(session, [row], actor.filter_visible(Model.owner_id))[row.id]

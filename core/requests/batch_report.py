@@ -65,6 +65,7 @@ def known_classes(session: Session, model: Model) -> set[str]:
         return set()
     if model.scenario == "data" and model.classes is not None:
         return set(model.classes)
+    # A batch that was rejected, cancelled or failed taught the model no class.
     learned = exists().where(Job.task_id == Task.id, Job.state.not_in(_NOT_LEARNED))
     class_names: set[str] = set()
     for classes in session.scalars(select(Task.classes).where(Task.model_id == model.id, learned)):

@@ -118,6 +118,7 @@ def list_images(
             if (predictions.task.number, row) <= after:
                 continue
             if len(items) == limit:
+                # Only this task ends here: `total` counts the images of all tasks.
                 more = True
                 break
             items.append(_build_image(pair, predictions, row, words))
@@ -266,6 +267,7 @@ def _build_image(pair: Pair, said: Said, row: int, words: Vocabulary) -> Compare
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
+            # JSON has no NaN.
             "probability": value if np.isfinite(value) else None,
         }
 

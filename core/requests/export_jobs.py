@@ -57,6 +57,7 @@ def request_export(
         if not exporters.has_worker(session, now):
             raise ExportUnavailable(NO_WORKER)
         new = _begin_job(session, actor, owner, row, format, now)
+        # Replaces the row of an earlier job whose file the sweep has removed.
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
         session.flush()
         quota.take_turn(session, owner.owner_id, max_open_jobs)
@@ -87,6 +88,7 @@ def _explain_ending(job: Job, version: Version, format: str) -> str:
     if job.error is None:
         return f"{subject} was cancelled (job {job.id}). {retried}."
     why = f"{subject} failed (job {job.id}): {job.error['detail'].rstrip('.')}."
+    # Other errors, such as a lost worker, may not occur again.
     if job.error["kind"] != "export":
         return f"{why} {retried}."
     return (

@@ -146,6 +146,7 @@ def _build_file(service: Service, source: _Source, spool: Path) -> ExportFile:
         target.unlink(missing_ok=True)
     try:
         with db.write() as session:
+            # Held until the commit, so that the sweep cannot remove the blob after the check.
             references.lock_shared(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):

@@ -73,6 +73,7 @@ def _base_parts(
     """
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
+    # First, so that no blob of the base is deleted between the checks below and the commit.
     references.lock_shared(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _of_version(session, actor, model, model.base)

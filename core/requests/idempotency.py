@@ -24,6 +24,7 @@ STALE_S = 15.0
 """Seconds without renewal after which an in-flight row counts as abandoned."""
 RENEW_S = 4.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+# No header's name contains a colon, so these keys of `headers` cannot collide with one.
 _TOKEN = ":token"
 _REQUEST = ":request"
 
@@ -189,6 +190,7 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
                     created_at=now,
                 )
             )
+    # Two first requests came at once, and the other one has committed its row.
     except IntegrityError:
         raise in_flight() from None
     return None
@@ -209,6 +211,7 @@ def abandon(db: Database, actor: Actor, request: Request) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
+        # Another request may have taken over the row, and its work goes on.
         if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
             session.delete(row)
 

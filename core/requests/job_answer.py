@@ -283,6 +283,7 @@ def find_asides(
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
+        # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
     bases = _find_base_jobs(

@@ -103,11 +103,14 @@ def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> Job
         now = db.now(session)
         before = job.state
         state = change_state(session, job, action, now)
+        # A repeated action is no change and leaves no audit row.
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
             record_action(
                 session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
             )
+        # A waiting job ends here; the end of a running one is recorded when its worker has stopped
+        # it.
         if state is State.CANCELLED and before != State.CANCELLED:
             line.record_job_end(session, job, now)
         return build_job_response(session, job)

@@ -195,6 +195,7 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
 
     Its row stays locked until the transaction ends.
     """
+    # Inserted before it is read: of two transactions with a new name, one waits for the other here.
     values = {"id": new_id("own"), "name": name, "created_at": now}
     if session.get_bind().dialect.name == "postgresql":
         session.execute(postgresql.insert(Owner).values(values).on_conflict_do_nothing())
@@ -229,6 +230,7 @@ def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # Created with its final mode: with a later chmod, others could open it in between.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -120,6 +120,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     while done is None:
         with db.write() as session:
             done = _mark_deleted(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     keys, digests = done
     for key in keys:
         store.delete(key)

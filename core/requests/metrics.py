@@ -156,6 +156,7 @@ def kept_metrics(
         basis = _read_basis(session, actor, model, version)
         return kept.get_or_make(
             basis.digest(window),
+            # JSON has no NaN or infinity.
             lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
         )
 

@@ -29,6 +29,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     while done is None:
         with db.write() as session:
             done = _hide_model(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     archives, digests = done
     for key in archives:
         store.delete(key)
@@ -70,6 +71,7 @@ def _hide_model(
     archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
     for job in locked_jobs:
         if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+            # Not of a running job, which needs its archive until it has stopped.
             stopped.add(job.task_id)
             if job.archive_key is not None:
                 archives.append(job.archive_key)

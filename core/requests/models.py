@@ -200,6 +200,7 @@ def change(
         if "training_data_days" in patch:
             row.warnings = [text for text in row.warnings if text not in kept_data({})]
         now = db.now(session)
+        # Versions that were held only by this check may pass now.
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
         record_action(
@@ -224,6 +225,7 @@ def _change_recipe(
         Warnings about memory that the next task would lose.
     """
     recipe = {} if given is None else build_stored_patch(given, row.recipe)
+    # A null in these restores what a model of this base begins with, not the global default.
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):

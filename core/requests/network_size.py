@@ -204,6 +204,8 @@ def _add_resnet(
                 size.parameters += (
                     inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
                 )
+                # The first block halves the image in its second convolution, so the first one reads
+                # all of it.
                 size.count_output(width * (before if first else area), 2)
                 size.count_output(width * area, 2)
                 size.count_output(outputs * area, 2)
@@ -238,6 +240,7 @@ def _add_convnext(
 def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
     """Add a vision transformer."""
     layers, width, mlp = encoder
+    # One token is for the class.
     tokens = 1 + (pixels // patch) ** 2
     size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
     size.parameters += layers * (

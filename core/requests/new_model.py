@@ -119,6 +119,7 @@ def add_model(
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
     model = _new_row(asked, owner_id or actor.owner_id, now)
+    # Flushed now, because the rows below have foreign keys to it.
     session.add(model)
     session.flush()
     action, data = audit

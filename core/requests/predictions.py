@@ -210,6 +210,7 @@ def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
         .join(Model, Model.id == Version.model_id)
         .where(
             (Model.id if by_id else Model.name) == bindparam("model"),
+            # Models of others, which administrators may ask, take the long way.
             Model.owner_id == bindparam("own"),
         )
         .where(

@@ -141,6 +141,7 @@ def add_version_or_job(
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     session, now = transaction.session, transaction.now
+    # First, so that a stored blob is not deleted between the look-up and the commit.
     references.lock_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
@@ -153,6 +154,7 @@ def add_version_or_job(
         )
         quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
+    # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _make_base_error(_by_hand(model, weights))
     job = beside_the_line(model, Kind.FETCH, {}, recipe, now)

@@ -92,12 +92,15 @@ def begin(
         size = _bytes_of(old, _list_retained_tasks(session, old))
     checked = _check_new_model(service.catalogue, fields, old, limits.admission)
     requested = _decoding_as_before(checked, old)
+    # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
+    # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
     begins = find_weights(service, owner, requested, limits.terms)
     try:
         with db.write() as session:
+            # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
             references.lock_shared(session)
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, repeat, now)

@@ -38,8 +38,8 @@ class Decision:
     Attributes:
         reason: reason for the audit trail.
         missing: "refuse" or "allow" tasks that have not arrived or are not measured.
-        seen_versions: versions in production of the old and the new model on the page on which the person
-            decided.
+        seen_versions: versions in production of the old and the new model on the page on which the
+            person decided.
     """
 
     reason: str | None = None
@@ -162,6 +162,7 @@ def _swap_names(
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
         goes.name = free_name(session, goes.owner_id, name, ending)
+        # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
         require_free_name(session, comes.owner_id, name)

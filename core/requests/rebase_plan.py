@@ -187,6 +187,7 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
             None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
         one = _plan_task(rebase, task, twin, measured, first.get(task.sha256))
+        # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_missing(session, old, new, [task.number for task in tasks])

@@ -64,6 +64,7 @@ def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
+    # Read again: rows from before the lock may have changed while this request waited for it.
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return rank_tasks(session, model, sent, session.scalars(query).all())
 

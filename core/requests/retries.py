@@ -90,6 +90,7 @@ def retry(
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
+        # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_owned_job(session, actor, job_id)
         model = line.lock_model(session, job.model_id)
         if model.deleted_at is not None:

@@ -26,6 +26,7 @@ def run_again(
     former_state = State(job.state)
     if find_next_state(former_state, Action.RETRY) is former_state:
         return False
+    # A person has asked, so that former failures and a pause after an outage do not count.
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     job.out_of_memory = 0
     change_state(session, job, Action.RETRY, now)

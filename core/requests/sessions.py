@@ -66,6 +66,7 @@ def begin(db: Database, secret: str, place: str) -> str:
             .where(UserSession.key_id == key.id)
             .order_by(UserSession.created_at.desc(), UserSession.hash)
         )
+        # One fewer than MOST stay, to make room for the new session.
         too_many = session.scalars(newest.offset(MOST - 1)).all()
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(

@@ -153,6 +153,7 @@ def _lock_task(
 ) -> tuple[Model, Task, Standing]:
     """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
+    # After the model's row, as in a publish; another order could deadlock.
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:

@@ -66,6 +66,7 @@ def delete_data(
     while done is None:
         with db.write() as session:
             done = _mark_deleted(db, session, actor, model, number)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
     delete_unused(db, blobs, done[1])

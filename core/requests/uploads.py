@@ -212,6 +212,7 @@ def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writi
                 retry_after_s=2,
             )
         _require_few_pieces(session, row)
+        # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
         return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
@@ -259,6 +260,7 @@ def append(
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
+            # Checked here, since a piece leaves no audit row, whose writing would check it.
             require_valid_key(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:

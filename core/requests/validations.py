@@ -43,4 +43,5 @@ def begin(submission: Submission) -> Done[JobOut]:
         )
         return Done(build_job_response(session, job), job.id)
 
+    # Its upload is not given: it stays, so that it can be submitted after the check.
     return submission.commit(batch_in_model, key, add_job)

@@ -70,6 +70,7 @@ def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> Delive
         hook, now = webhooks.find(session, actor, webhook, lock=True), db.now(session)
         webhooks.require_enabled(hook)
         row = _find_delivery(session, hook, delivery)
+        # One that waits is counted among the waiting ones already.
         if row.state != PENDING:
             webhooks.require_room(session, hook)
         row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None

@@ -150,6 +150,7 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
     """
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
+        # Deliveries have no foreign key, so nothing else would remove them.
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
         host = public_address.target_of(row.url).host
