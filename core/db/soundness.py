@@ -30,9 +30,9 @@ def is_damage(error: BaseException) -> bool:
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
 
-def describe_damage(file: Path, found: list[str]) -> str:
+def describe_damage(file: Path, findings: list[str]) -> str:
     """Return a sentence with the findings and the remedy."""
-    return f"The database {file} is damaged: {'; '.join(found)}. {REMEDY}"
+    return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
 def read_rows(file: Path) -> list[str]:

@@ -138,14 +138,14 @@ def _complete_patch(
     return recipe, name, hyper
 
 
-def _select_advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
+def _select_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     """Return the method's advice for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
     """
     advice = merge_recipe({}, entry.get("advice", {}))
-    optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
-    if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
+    optimizer = merge_recipe(advice, recipe).get("optimizer") or {}
+    if recipe.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
         return advice
     if optimizer.get("name", "sgd") != "sgd":
         return advice
@@ -179,16 +179,16 @@ def _resolve_method(
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
-def _fill_defaults(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
-    """Fill the fields that `wanted` leaves open, one level into objects (optimizer, head)."""
+def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
+    """Fill the fields that `recipe` leaves open, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():
-        requested = wanted.get(key)
+        requested = recipe.get(key)
         if isinstance(value, Mapping) and (requested is None or isinstance(requested, Mapping)):
             out[key] = {**copy.deepcopy(dict(value)), **(requested or {})}
         else:
             out[key] = copy.deepcopy(value) if requested is None else requested
-    for key, value in wanted.items():
+    for key, value in recipe.items():
         out.setdefault(key, value)
     return out
 

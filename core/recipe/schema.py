@@ -42,12 +42,12 @@ _Validator = extend(
 
 
 def errors_of(
-    schema: JsonObject, value: Any, root: str, known: Sequence[str]
+    schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
 
     Args:
-        known: the paths among which suggestions for an unknown field are looked up.
+        known_fields: the paths among which suggestions for an unknown field are looked up.
     """
     validator = _Validator(schema)
     # By texts, since the names and indices of a path cannot be compared with each other.
@@ -60,7 +60,7 @@ def errors_of(
                 allowed = sorted(error.schema.get("properties", {}))
                 # Limited, since each unknown name is compared with all known ones for a suggestion.
                 for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
-                    yield f"{path}.{unknown}", unknown_field(unknown, known, path, allowed)
+                    yield f"{path}.{unknown}", unknown_field(unknown, known_fields, path, allowed)
             else:
                 yield path, _build_message(error)
 

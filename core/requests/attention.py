@@ -157,11 +157,13 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
 
 
 def _learned_since(
-    session: Session, held: Mapping[tuple[str, int], Version]
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
     since."""
-    lost_by_task = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
+    lost_by_task = {
+        key: set(words.lost_tasks(version.gate)) for key, version in held_versions.items()
+    }
     numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
         Task.model_id.in_({model for model, _ in lost_by_task}),
@@ -176,13 +178,13 @@ def _learned_since(
 
 
 def _find_pictures(
-    session: Session, held: Mapping[tuple[str, int], Version]
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return (model, task) → a few pictures of the failed checks of its held version.
 
     Only images that are still retained are used.
     """
-    chosen = {key: _few_pictures(version.gate) for key, version in held.items()}
+    chosen = {key: _few_pictures(version.gate) for key, version in held_versions.items()}
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}

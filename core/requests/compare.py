@@ -148,22 +148,22 @@ def list_differences(
     return changes
 
 
-def flips_to_json(found: Flips) -> answers.Flips:
+def flips_to_json(counts: Flips) -> answers.Flips:
     """Return counts with their negative flip rate, its interval and McNemar's p value."""
-    interval = flips.wilson_interval(found.negative, found.n)
+    interval = flips.wilson_interval(counts.negative, counts.n)
     return {
-        **_counts_to_json(found),
-        "nfr": found.nfr,
+        **_counts_to_json(counts),
+        "nfr": counts.nfr,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.mcnemar_p_value(found.negative, found.positive),
+        "mcnemar_p": flips.mcnemar_p_value(counts.negative, counts.positive),
     }
 
 
-def _counts_to_json(found: Flips) -> answers.FlipCounts:
+def _counts_to_json(counts: Flips) -> answers.FlipCounts:
     """Return the counts alone."""
-    both_right, negative, positive, both_wrong = astuple(found)
+    both_right, negative, positive, both_wrong = astuple(counts)
     return {
-        "n": found.n,
+        "n": counts.n,
         "both_right": both_right,
         "negative": negative,
         "positive": positive,
@@ -248,20 +248,22 @@ def _list_confused_pairs(
     ]
 
 
-def _find_rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
+def _find_rows(
+    predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
+) -> np.ndarray:
     """Return the numbers of the images of this kind, ascending."""
-    a_right, b_right = said.a == said.truth, said.b == said.truth
+    a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
     selected = {
         "negative": a_right & ~b_right,
         "positive": b_right & ~a_right,
         "both_wrong": ~a_right & ~b_right,
     }[kind]
     if label is not None:
-        selected &= said.truth == words.number_labels(said.task.number, [label])[0]
+        selected &= predictions.truth == words.number_labels(predictions.task.number, [label])[0]
     return np.flatnonzero(selected)
 
 
-def _build_image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
+def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
     def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return the entry of one image."""
         value = float(probability[row])
@@ -271,13 +273,13 @@ def _build_image(pair: Pair, said: Said, row: int, words: Vocabulary) -> Compare
             "probability": value if np.isfinite(value) else None,
         }
 
-    task = said.task.number
+    task = predictions.task.number
     return {
         "task": task,
         "index": row,
-        "label": words.names[int(said.truth[row])][1],
-        "a": build_answer(said.a, said.p_a),
-        "b": build_answer(said.b, said.p_b),
+        "label": words.names[int(predictions.truth[row])][1],
+        "a": build_answer(predictions.a, predictions.p_a),
+        "b": build_answer(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 

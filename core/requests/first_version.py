@@ -149,17 +149,17 @@ def _of_version(
     return parts, origin, source_version.manifest.normalise
 
 
-def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
+def _with_decoding_of(image: ImageOut, model_image: ImageOut) -> ImageOut:
     """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
-    if "decoding" in own:
-        image_settings["decoding"] = own["decoding"]
+    if "decoding" in model_image:
+        image_settings["decoding"] = model_image["decoding"]
     return image_settings
 
 
-def _parse_normalisation(told: NormalisationOut | None) -> Normalisation | None:
-    return None if told is None else Normalisation.from_json(told)
+def _parse_normalisation(statistics: NormalisationOut | None) -> Normalisation | None:
+    return None if statistics is None else Normalisation.from_json(statistics)
 
 
 def _bad_base(message: str) -> Invalid:

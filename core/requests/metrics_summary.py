@@ -232,15 +232,15 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
 
 
 def _read_anytime_means(
-    session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
+    session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return the mean accuracies by task of each version; None where the job did not measure them.
 
     Args:
-        known: versions whose jobs measured them.
+        measured: versions whose jobs measured them.
     """
     accuracies: dict[int, list[TaskAccuracy]] = {
-        version: [] for version in line if version in known
+        version: [] for version in line if version in measured
     }
     versions = list(accuracies)
     for start in range(0, len(versions), AT_ONCE):

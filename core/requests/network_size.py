@@ -123,15 +123,15 @@ def size_of(
     return size
 
 
-def _add_timm(size: Size, known: PretrainedRow, pixels: int) -> None:
+def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
     """Add a timm network, as measured at the weights' own image size.
 
     Activations scale with the number of pixels.
     """
-    size.parameters = known["parameters"]
-    share = (pixels / known["size"]) ** 2
-    size.activations += math.ceil(known["activations"] * share)
-    size.widest = max(size.widest, math.ceil(known["widest"] * share))
+    size.parameters = row["parameters"]
+    share = (pixels / row["size"]) ** 2
+    size.activations += math.ceil(row["activations"] * share)
+    size.widest = max(size.widest, math.ceil(row["widest"] * share))
 
 
 def _add_mlp(size: Size, hidden: list[int]) -> None:

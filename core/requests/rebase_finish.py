@@ -112,7 +112,7 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
 
 
 def _require_ready(
-    is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing
+    is_old: bool, old: Model, new: Model, comparison: Comparison, missing: Missing
 ) -> None:
     """Check that the new model can take over."""
     if is_old:
@@ -121,7 +121,7 @@ def _require_ready(
             f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    reply = to_json(found)
+    reply = to_json(comparison)
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",
@@ -150,7 +150,7 @@ def _require_back(is_old: bool, old: Model, new: Model) -> None:
 def _swap_names(
     transaction: Transaction,
     pair: tuple[Model, Model],
-    found: Comparison,
+    comparison: Comparison,
     reason: str | None,
     *,
     is_back: bool,
@@ -188,5 +188,5 @@ def _swap_names(
         "cause": "rebase",
     }
     owner_events.of_alias(session, comes, moved, now)
-    compared = replace(found.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
-    return to_json(replace(found, plan=compared))
+    compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
+    return to_json(replace(comparison, plan=compared))

@@ -219,7 +219,7 @@ def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> lis
 
 
 def _newest_by_archive(
-    session: Session, new: Model, archives: Collection[str], known: Collection[int]
+    session: Session, new: Model, archives: Collection[str], taught: Collection[int]
 ) -> dict[str, Task]:
     """Return the new model's task by archive digest: one taught to production, else the newest."""
     query = (
@@ -227,7 +227,7 @@ def _newest_by_archive(
     )
     tasks = list(session.scalars(query))
     by_archive = {task.sha256: task for task in tasks}
-    return by_archive | {task.sha256: task for task in tasks if task.number in known}
+    return by_archive | {task.sha256: task for task in tasks if task.number in taught}
 
 
 def _find_results(session: Session, model: Model, version: Version | None) -> dict[int, Result]:

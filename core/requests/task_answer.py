@@ -32,16 +32,16 @@ class Learned:
 NOT_LEARNED = Learned()
 
 
-def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
+def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
     """Return tasks with their newest job, standing, and accuracy when learned and now."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
-    ids = [task.id for task in found]
+    ids = [task.id for task in tasks]
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
         if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
-    where = read_standings(session, model.id, found)
+    where = read_standings(session, model.id, tasks)
     latest = newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
@@ -49,16 +49,16 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
     query = select(Result.version, Result.task, Result.correct, Result.total).where(
         Result.model_id == model.id,
         Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
-        Result.task.in_([t.number for t in found]),
+        Result.task.in_([t.number for t in tasks]),
         tuple_(Result.version, Result.task).in_(
-            [*published_cells, *((latest, t.number) for t in found)]
+            [*published_cells, *((latest, t.number) for t in tasks)]
         ),
     )
     for cell in session.execute(query):
         if cell.total:
             cells[cell.version, cell.task] = cell.correct / cell.total
     items = []
-    for task in found:
+    for task in tasks:
         version = published.get(task.number)
         then = cells.get((version, task.number)) if version is not None else None
         now = None
