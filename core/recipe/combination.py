@@ -128,6 +128,7 @@ def _on_architecture(
     name: str = recipe["method"]["name"]
     family = architectures[architecture]["family"] if architecture in architectures else ""
     unfit = accepts.get("unfit", {}).get(family)
+    # An empty entry excludes the whole family, others exclude values of hyper-parameters.
     if unfit is not None and not unfit:
         yield (
             "recipe.method.name",

@@ -228,6 +228,7 @@ def _find_live_row(
     session: Session, actor: Actor, request: Request, now: float
 ) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
+    # Locked, so that of two repetitions at once the second waits for the response of the first.
     row = session.get(
         Idempotency,
         (actor.owner_id, request.route, request.key),

@@ -361,6 +361,8 @@ def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
 
     Call this last in the transaction, since it locks the owner's row.
     """
+    # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
+    # deadlock.
     session.execute(
         select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
     )
