@@ -142,8 +142,8 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     """
     base_architecture = architecture_of(base)
     return (
-        f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; the model has "
-        f"{describe_architecture(architecture, image)}. "
+        f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
+        f"the model has {describe_architecture(architecture, image)}. "
         f"Create the model with {format_creation_request(base_architecture, base['image'])}, or "
         f"upload a file that fits the model to POST /v1/bases?{format_query(architecture, image)}."
     )
