@@ -117,11 +117,7 @@ def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[i
 
 
 def build_summary(
-    session: Session,
-    model: Model,
-    version: int,
-    taught: tuple[int, ...],
-    history: History,
+    session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 

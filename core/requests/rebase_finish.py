@@ -47,13 +47,7 @@ class Decision:
     seen_versions: tuple[int, int] | None = None
 
 
-def finish(
-    db: Database,
-    blobs: Blobs,
-    actor: Actor,
-    model: str,
-    decision: Decision,
-) -> RebaseOut:
+def finish(db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision) -> RebaseOut:
     """Give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.

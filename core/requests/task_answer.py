@@ -83,11 +83,7 @@ def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
 
 
 def to_json(
-    model: Model,
-    task: Task,
-    job: Job | None,
-    standing: Standing,
-    learned: Learned = NOT_LEARNED,
+    model: Model, task: Task, job: Job | None, standing: Standing, learned: Learned = NOT_LEARNED
 ) -> TaskOut:
     """Return a task in the contract's form.
 
