@@ -27,6 +27,7 @@ from core.doorbell import Doorbell
 from core.requests.actor import Actor
 from core.requests.kept_answers import KeptAnswers
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
+from core.requests.resources import Resources
 from core.settings import Settings
 from core.store import Store
 from core.store.blobs import Blobs
@@ -97,6 +98,10 @@ class ServiceParts:
     export_work: HeavyWork
     picture_work: HeavyWork
     kept_metrics: KeptAnswers
+
+    def load_resources(self) -> Resources:
+        """Return what use cases work with; call it in a thread, as `catalogue`."""
+        return Resources(self.db, self.blobs, self.catalogue())
 
 
 async def _get_service(request: Request) -> ServiceParts:

@@ -12,7 +12,7 @@ from core.db.states import TRANSITIONS, Action, State
 from core.errors import DataHeld, Invalid
 from core.protocol.answers.job import JobOut
 from core.requests import job_story, jobs, recipes, retries
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 
 router = APIRouter(include_in_schema=False)
 
@@ -58,8 +58,7 @@ async def act(
                 actor,
                 job,
                 recipe,
-                max_open_jobs=settings.max_open_jobs,
-                admission=Admission.from_settings(settings),
+                JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
             )
         if verb not in _ACTIONS:
             raise Invalid(

@@ -81,7 +81,7 @@ def show(
     """Show the page of a model."""
     model_response = models.read(db, catalogue(), actor, model)
     recent = jobs.list_jobs(
-        db, actor, state=None, model=model_response["id"], limit=JOBS, cursor=None
+        db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
     waits = list_waiting(model_response)
     again = any(button.again for one in waits for button in one.buttons)

@@ -55,9 +55,9 @@ def show(
         actor,
         ROWS,
         filters.cursor,
-        q=filters.q.strip() or None,
-        summary=True,
-        newest_first=filters.sort == "newest",
+        models.Listing(
+            filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
+        ),
     )
     sparklines = {
         one["id"]: draw_sparkline(one["summary"]["acc_line"])

@@ -22,6 +22,8 @@ from core.protocol.gate import GateLimits
 from core.protocol.patch import ArchitectureIn
 from core.requests import models, pretrained
 from core.requests.admission import Admission
+from core.requests.new_model import Limits
+from core.requests.resources import Resources
 
 router = APIRouter(include_in_schema=False)
 
@@ -90,9 +92,8 @@ async def create(request: Request, actor: Write, service: Service) -> Response:
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
-        return models.create(
-            db, service.blobs, catalogue_value, actor, new_model, None, bounds, terms
-        )[0]
+        resources = Resources(db, service.blobs, catalogue_value)
+        return models.create(resources, actor, new_model, None, Limits(bounds, terms))[0]
 
     try:
         model_response = await to_thread.run_sync(create_from_form)

@@ -138,8 +138,8 @@ async def export(
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
     def request_export() -> str:
-        stored = exports.find_stored(db, service.blobs, actor, model, version, format=format)
-        if stored is not None:
+        download = exports.Download(model, version, format)
+        if exports.find_stored(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs

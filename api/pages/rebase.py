@@ -54,7 +54,8 @@ async def finish(request: Request, model: ModelPath, actor: Write, service: Serv
     reason, missing = forms.reason_of(inputs), _parse_missing(inputs)
 
     def finish_rebase() -> RebaseOut:
-        return rebase_finish.finish(db, blobs, actor, model, reason, missing, seen=shown_versions)
+        decision = rebase_finish.Decision(reason, missing, shown_versions)
+        return rebase_finish.finish(db, blobs, actor, model, decision)
 
     await service.picture_work.run(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)

@@ -20,7 +20,7 @@ from core.protocol.answers.task import TaskOut
 from core.protocol.answers.task_image import Split
 from core.requests import metrics, models, settling, task_images, tasks
 from core.requests.actor import Actor
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from core.requests.metrics import Window
 from core.store import Blobs
 
@@ -120,8 +120,7 @@ async def settle(
             model,
             n,
             recipe,
-            max_open_jobs=settings.max_open_jobs,
-            admission=Admission.from_settings(settings),
+            JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
         )
         return job_response["id"] if fresh else None
 

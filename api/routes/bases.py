@@ -1,7 +1,6 @@
 """Routes for bases: weights that models may start from."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
@@ -128,11 +127,9 @@ async def create(
         expected = await _load_expected(expected_use, settings, work, actor.owner_id)
 
         async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
-            create_base = partial(
-                bases.create, db, blobs, settings, actor, **vars(expected_use), expected=expected
-            )
+            network = bases.Network(**vars(expected_use), expected=expected)
             base_response = await to_thread.run_sync(
-                partial(create_base, path=file.path, repeat=repeat)
+                bases.create, db, blobs, settings, actor, network, file.path, repeat
             )
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 

@@ -54,7 +54,7 @@ from core.protocol.answers.event import (
 from core.protocol.answers.job import JobOut, JobPage
 from core.requests import job_answer, jobs, retries
 from core.requests.actor import Actor
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -109,7 +109,11 @@ def list_jobs(
     """List your jobs, newest first."""
     state_name = None if state is None else str(state)
     job_page = jobs.list_jobs(
-        db, actor, state=state_name, kind=kind, model=model, limit=page.limit, cursor=page.cursor
+        db,
+        actor,
+        jobs.JobFilter(state_name, model, kind),
+        limit=page.limit,
+        cursor=page.cursor,
     )
     return json_answer(job_page)
 
@@ -159,8 +163,7 @@ def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = Non
         actor,
         job,
         override,
-        max_open_jobs=service.settings.max_open_jobs,
-        admission=Admission.from_settings(service.settings),
+        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
     )
     if fresh:
         service.bell.ring(job_json["id"])

@@ -25,6 +25,7 @@ from core.protocol.answers.model import ModelOut, ModelPage
 from core.protocol.answers.model_change import ModelChange, NewModel
 from core.requests import idempotency, model_deletion, models, pretrained
 from core.requests.admission import Admission
+from core.requests.new_model import Limits
 
 router = make_router("models")
 
@@ -50,7 +51,7 @@ def create(
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
     model_response, replay = models.create(
-        service.db, service.blobs, service.catalogue(), actor, new_model, repeat, bounds, terms
+        service.load_resources(), actor, new_model, repeat, Limits(bounds, terms)
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
@@ -76,7 +77,12 @@ def list_models(
 ) -> Response:
     """List your models, oldest first."""
     model_page = models.list_models(
-        db, catalogue(), actor, page.limit, page.cursor, q=q, summary=include is not None
+        db,
+        catalogue(),
+        actor,
+        page.limit,
+        page.cursor,
+        models.Listing(q, summary=include is not None),
     )
     return json_answer(model_page)
 

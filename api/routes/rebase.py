@@ -22,6 +22,7 @@ from core.protocol.answers.rebase import RebaseOut
 from core.protocol.base import ModelBase
 from core.requests import idempotency, pretrained, rebase, rebase_comparison, rebase_finish
 from core.requests.admission import Admission
+from core.requests.new_model import Limits
 
 router = make_router("models")
 
@@ -53,15 +54,7 @@ def begin(
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin(
-        service.db,
-        service.blobs,
-        service.catalogue(),
-        actor,
-        model,
-        new_base,
-        repeat,
-        bounds,
-        terms,
+        service.load_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
     )
     for job in queued_jobs:
         service.bell.ring(job)
@@ -98,6 +91,7 @@ async def finish(
     request = body or RebaseFinish()
 
     def finish_rebase() -> RebaseOut:
-        return rebase_finish.finish(db, blobs, actor, model, request.reason, request.missing)
+        decision = rebase_finish.Decision(request.reason, request.missing)
+        return rebase_finish.finish(db, blobs, actor, model, decision)
 
     return json_answer(await work.run(actor.owner_id, finish_rebase))

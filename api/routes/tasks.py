@@ -46,7 +46,7 @@ from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
 from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from core.requests.sent_batch import Done
 from core.requests.whole_uploads import Whole
 
@@ -217,9 +217,9 @@ async def _process_file(
         return json_answer(await to_thread.run_sync(batch_submission.preview))
     if order.request.validate == "full":
         validation = await to_thread.run_sync(validations.begin, batch_submission)
-        return _answer_accepted(validation, validation.answer, order.bell)
+        return _answer_accepted(validation, validation.response, order.bell)
     result = await to_thread.run_sync(batch_submission.submit)
-    return _answer_accepted(result, result.answer["job"], order.bell)
+    return _answer_accepted(result, result.response["job"], order.bell)
 
 
 async def _from_upload(order: Order, head: Head) -> Response:
@@ -283,10 +283,10 @@ def _recipe_once(override: RecipePatch | None, body: FromUpload) -> RecipePatch 
 def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
     """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
-        event = "check accepted" if job is done.answer else "task accepted"
+        event = "check accepted" if job is done.response else "task accepted"
         log.info(event, model=job["model"], job=job["id"], task=job["task"])
         bell.ring(job["id"])
-    return json_answer(done.answer, done.status, done.headers, replay=done.is_replay)
+    return json_answer(done.response, done.status, done.headers, replay=done.is_replay)
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)
@@ -351,8 +351,7 @@ def relearn(
         model,
         n,
         override,
-        max_open_jobs=service.settings.max_open_jobs,
-        admission=Admission.from_settings(service.settings),
+        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
     )
     if fresh:
         service.bell.ring(job_response["id"])

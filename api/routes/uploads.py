@@ -113,7 +113,11 @@ def create(
         mark = idempotency.fingerprint(str(length), details, sha256)
         repeat = idempotency.Request("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create(
-        db, actor, length, details, sha256, uploads.Terms.from_settings(settings), repeat
+        db,
+        actor,
+        uploads.NewUpload(length, details, sha256),
+        uploads.Terms.from_settings(settings),
+        repeat,
     )
     location = {"Location": f"/v1/uploads/{upload_response['id']}", "Upload-Offset": "0"}
     return json_answer(upload_response, 201, location, replay=replay)

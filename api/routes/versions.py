@@ -117,13 +117,13 @@ async def download_version(
 
     def find_stored() -> exports.ExportFile | None:
         with files_of(db, actor, model):
-            return exports.find_stored(db, blobs, actor, model, version, format=format)
+            return exports.find_stored(db, blobs, actor, exports.Download(model, version, format))
 
     def build_export() -> exports.ExportFile:
         with files_of(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build(
-                db, blobs, service.catalogue(), actor, model, version, format=format, spool=spool
+                service.load_resources(), actor, exports.Download(model, version, format), spool
             )
 
     # Hash the file before any of it is sent, here or by redirect.

@@ -127,7 +127,8 @@ def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     made: list[str] = []
     found = {
         "begin an upload": _timed(
-            calls, lambda: made.append(uploads.create(db, actor, 9, None, None, TERMS)[0]["id"])
+            calls,
+            lambda: made.append(uploads.create(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]),
         )
     }
     found["look where it is"] = _timed(calls, lambda: uploads.read(db, actor, made[0]))
@@ -224,15 +225,11 @@ def _job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
         "claim a job and give it back": _timed(calls, claimed),
         "list jobs": _timed(
             calls,
-            lambda: jobs.list_jobs(
-                db, actor, state=None, kind=None, model=None, limit=50, cursor=None
-            ),
+            lambda: jobs.list_jobs(db, actor, limit=50, cursor=None),
         ),
         "list queued jobs": _timed(
             calls,
-            lambda: jobs.list_jobs(
-                db, actor, state="queued", kind=None, model=None, limit=50, cursor=None
-            ),
+            lambda: jobs.list_jobs(db, actor, jobs.JobFilter("queued"), limit=50, cursor=None),
         ),
     }
 

@@ -21,6 +21,8 @@ def remove_predictions(session: Session, model_id: str, task: int | None = None)
     if task is not None:
         named.append(Result.task == task)
         keyed.append(Task.number == task)
+    # The blob stays, because it holds predictions on other tasks too; without their keys, these are
+    # unreadable.
     session.execute(update(Task).where(*keyed).values(answers_key=None))
     digests = {
         digest

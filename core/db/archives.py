@@ -9,6 +9,7 @@ from core.db.tables import Job, Task
 
 PREFIX = "archives/"
 """Prefix of the archives' keys in the store."""
+# A batch belongs to its task until it is decoded, one that is only checked to its job.
 _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 

@@ -43,6 +43,7 @@ def delete_uploads(session: Session, upload_ids: Collection[str]) -> list[str]:
     `delete_upload` does.
     """
     keys = list(session.scalars(select(Chunk.key).where(Chunk.upload_id.in_(upload_ids))))
+    # Before the uploads, to which the pieces have a foreign key.
     session.execute(delete(Chunk).where(Chunk.upload_id.in_(upload_ids)))
     session.execute(delete(Upload).where(Upload.id.in_(upload_ids)))
     return keys

@@ -31,14 +31,14 @@ MAX_GATE_BYTES = 16 << 10
 
 Of a larger one, only its outcome is sent.
 """
-_TOLD = "deliveries"
+_RECORDED = "deliveries"
 WAITING: ColumnElement[str] = literal_column(f"'{PENDING}'")
 """A literal, since only then can the partial indexes of waiting deliveries be used."""
 WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Event:
     """An event recorded during a transaction."""
 
     type: str
@@ -95,7 +95,7 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "status": version.status,
     }
     _append_event(
-        session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version)
+        session, _Event(f"version.{version.status}", model.owner_id, model.id, data, now, version)
     )
 
 
@@ -108,11 +108,12 @@ def record_event(
         type: one of `core.protocol.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_event(session, _Told(type, owner_id, model_id, data, now))
+    _append_event(session, _Event(type, owner_id, model_id, data, now))
 
 
-def _append_event(session: Session, told: _Told) -> None:
-    session.info.setdefault(_TOLD, []).append(told)
+def _append_event(session: Session, event: _Event) -> None:
+    # In the session, so that a rollback forgets the event with its change.
+    session.info.setdefault(_RECORDED, []).append(event)
 
 
 def write_recorded(session: Session) -> None:
@@ -120,7 +121,7 @@ def write_recorded(session: Session) -> None:
 
     Call this last before the commit.
     """
-    recorded: list[_Told] = session.info.pop(_TOLD, [])
+    recorded: list[_Event] = session.info.pop(_RECORDED, [])
     webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
@@ -189,24 +190,26 @@ def count_pending(session: Session, owner_id: str) -> int:
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _find_webhook_ids(session: Session, told: list[_Told]) -> list[str]:
+def _find_webhook_ids(session: Session, events: list[_Event]) -> list[str]:
     """Return the ids of webhooks that want any of the events.
 
     Most transactions have none, and lock nothing.
     """
-    owners = {one.owner_id for one in told}
+    owners = {one.owner_id for one in events}
     query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))
     return [
-        hook.id for hook in session.scalars(query) if any(_is_subscribed(hook, one) for one in told)
+        hook.id
+        for hook in session.scalars(query)
+        if any(_is_subscribed(hook, one) for one in events)
     ]
 
 
-def _is_subscribed(hook: Webhook, one: _Told) -> bool:
+def _is_subscribed(hook: Webhook, event: _Event) -> bool:
     """Return True if a webhook wants an event."""
     return (
-        hook.owner_id == one.owner_id
-        and one.type in hook.events
-        and hook.model_id in (None, one.model_id)
+        hook.owner_id == event.owner_id
+        and event.type in hook.events
+        and hook.model_id in (None, event.model_id)
     )
 
 
@@ -217,14 +220,16 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     }
 
 
-def _build_payload(one: _Told, name: str) -> str:
+def _build_payload(event: _Event, name: str) -> str:
     """Return the payload of an event as JSON."""
-    data: WebhookData = {"model": one.model_id, "name": name, **one.data}
-    if one.version is not None:
-        gate = one.version.gate
+    data: WebhookData = {"model": event.model_id, "name": name, **event.data}
+    if event.version is not None:
+        gate = event.version.gate
         large = len(json.dumps(gate).encode()) > MAX_GATE_BYTES
         data["gate"] = {"passed": gate["passed"], "checks": []} if large else gate
-    return _encode_payload({"type": one.type, "timestamp": _format_rfc3339(one.at), "data": data})
+    return _encode_payload(
+        {"type": event.type, "timestamp": _format_rfc3339(event.at), "data": data}
+    )
 
 
 def _encode_payload(payload: WebhookPayload) -> str:

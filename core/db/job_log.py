@@ -86,6 +86,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
         detail = (error["detail"] if error else "") or reason
         return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
     because = f": {reason}" if reason else ""
+    # A job outside of the lineage has no place, and nothing waits for it.
     if state is State.PAUSED and job.place is None:
         return "info", "Paused."
     ended = {

@@ -71,6 +71,7 @@ def change_state(
         job.fence = job.worker = job.lease_until = None
     if state in TERMINAL:
         job.finished_at = now
+    # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == State.QUEUED:
         job.finished_at = job.rung_at = None
     log_line = job_log.of_change(job, former_state, action, data or {})

@@ -96,11 +96,11 @@ def build_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured
     return result
 
 
-def build_documents(found: Iterable[Measured]) -> dict[str, Any]:
+def build_documents(rows: Iterable[Measured]) -> dict[str, Any]:
     """Return the documents that these rows of one version come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
-    for row in found:
+    for row in rows:
         if row.task == ALL_TASKS:
             summaries[row.name] = row.value if row.detail is None else row.detail
         elif row.task == EACH_TASK:
@@ -119,12 +119,12 @@ def without_figures(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
 
-def insert_rows(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:
+def insert_rows(session: Session, model_id: str, version: int, rows: Iterable[Measured]) -> None:
     """Write the rows of a version."""
     of = {"model_id": model_id, "version": version}
     values = [
         {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}
-        for row in found
+        for row in rows
     ]
     if values:
         session.connection().execute(insert(Measurement), values)
@@ -140,6 +140,7 @@ def of_versions(
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(Measured(*row))
+    # Parts by task come as one text: a row for each would dominate the time (`core.db.lists`).
     by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
@@ -170,7 +171,7 @@ def _split_document(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     return document, {}
 
 
-def _join_document(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
+def _join_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
     """Put a document together from the part about all tasks and the parts by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
@@ -183,13 +184,13 @@ def _join_document(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
                     t: a for t, of in ordered.items() if (a := of["curve"][i]) is not None
                 },
             }
-            for i, point in enumerate(rest["curve"])
+            for i, point in enumerate(summary["curve"])
         ]
         return {
             "mean": {t: of["mean"] for t, of in ordered.items() if of["mean"] is not None},
             "curve": curve,
         }
-    return {**rest, _TASKS[name]: ordered} if name in _TASKS else rest
+    return {**summary, _TASKS[name]: ordered} if name in _TASKS else summary
 
 
 def _extract_number(figure: Any, key: str | None) -> float | None:

@@ -74,6 +74,7 @@ def begin_exclusive(db: Database) -> Iterator[Connection]:
                 stack.enter_context(wait_without_limit(connection))
             stack.enter_context(connection.begin())
             if db.dialect == "postgresql":
+                # A migration of a large table takes longer than any other statement may.
                 connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             yield connection
@@ -95,6 +96,7 @@ def _run_alembic(db: Database, direction: Literal["upgrade", "downgrade"], revis
 
     with begin_exclusive(db) as connection:
         config = Config()
+        # Alembic interpolates `%` in its options, and a folder's name may contain one.
         config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
         config.attributes["connection"] = connection
         run = command.upgrade if direction == "upgrade" else command.downgrade

@@ -19,7 +19,7 @@ from core.db.tables.version import Version
 from core.protocol.answers.event import StateData
 from core.protocol.answers.owner_event import AliasMoved, OwnerEventData, OwnerEventType
 
-_TOLD = "owner events"
+_RECORDED = "owner events"
 _LOCKS = 0x6F776E65
 """First half of the advisory locks taken here; the second half is derived from the owner's id."""
 
@@ -76,10 +76,13 @@ def write_recorded(session: Session) -> None:
 
     Call this last before the commit, when the transaction holds all its other locks.
     """
-    recorded: list[OwnerEvent] = session.info.pop(_TOLD, [])
+    recorded: list[OwnerEvent] = session.info.pop(_RECORDED, [])
     if recorded:
+        # Flushed first, so that all row locks are held before the advisory lock below is taken;
+        # another order could deadlock.
         session.flush()
         if session.get_bind().dialect.name == "postgresql":
+            # In one order, so that transactions with several owners cannot deadlock.
             for owner in sorted({event.owner_id for event in recorded}):
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
@@ -95,4 +98,4 @@ def _record_event(
 ) -> None:
     owner, model, job = of
     event = OwnerEvent(owner_id=owner, model_id=model, job_id=job, type=type, data=data, at=now)
-    session.info.setdefault(_TOLD, []).append(event)
+    session.info.setdefault(_RECORDED, []).append(event)

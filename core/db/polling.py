@@ -24,6 +24,7 @@ CONNECTIONS = 4
 JOBS_REMEMBERED, JOB_CHARS = 1000, 50_000
 """Most jobs of SQLite cached in decoded form, and the longest JSON in characters that is cached."""
 
+# One statement for the response and its ETag, since clients poll it all the time.
 _JOB = (
     "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, "
     "j.attempt, j.progress, j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, "
@@ -289,6 +290,7 @@ class PollingReads:
             return None
         row = rows[0]
         remembered = self._jobs.get(job_id)
+        # Comparing the row is cheaper than decoding its JSON, and most polls find it unchanged.
         if remembered is not None and remembered[0] == row:
             return remembered[1]
         loads = self._reader.decode_json
@@ -297,6 +299,7 @@ class PollingReads:
             values[column] = loads(values[column])
         job = JobRow(*values)
         texts = [row[column] for column in _JOB_JSON if row[column] is not None]
+        # Only SQLite returns JSON as text; psycopg has decoded it already.
         if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= JOB_CHARS:
             if len(self._jobs) >= JOBS_REMEMBERED:
                 self._jobs.clear()

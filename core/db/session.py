@@ -77,6 +77,7 @@ class Database:
                 hide_parameters=True,
                 pool_size=pool,
                 max_overflow=pool,
+                # A restarted server leaves dead connections in the pool.
                 pool_pre_ping=True,
                 pool_timeout=CONNECT_TIMEOUT_S,
                 connect_args={
@@ -93,6 +94,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Open a writing transaction: committed at the end, rolled back on any exception."""
+        # Rows remain readable after the commit, since callers build responses from them.
         with Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
@@ -193,6 +195,7 @@ def _configure_sqlite(engine: Engine) -> None:
         _use_wal(cursor)
         # in WAL mode, a crash of the machine loses at most the last transactions
         cursor.execute("PRAGMA synchronous=NORMAL")
+        # SQLite ignores foreign keys unless each connection turns them on.
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")

@@ -26,12 +26,13 @@ REMEDY = (
 def is_damage(error: BaseException) -> bool:
     """Return True if an error, or the one it wraps, means that a SQLite file is damaged."""
     original = getattr(error, "orig", error)
+    # The low byte is the primary code; the rest distinguishes variants of it.
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
 
-def describe_damage(file: Path, found: list[str]) -> str:
+def describe_damage(file: Path, findings: list[str]) -> str:
     """Return a sentence with the findings and the remedy."""
-    return f"The database {file} is damaged: {'; '.join(found)}. {REMEDY}"
+    return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
 def read_rows(file: Path) -> list[str]:
@@ -88,6 +89,8 @@ def find_damage(file: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
+        # The damage is so large that the check itself fails: at least name tables that cannot be
+        # read.
         return read_rows(file) or [str(error)]
 
 
@@ -102,6 +105,7 @@ def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
         return [str(error)]
     if results == ["ok"]:
         return []
+    # SQLite puts a line such as `*** in database main ***` before the findings.
     return [
         result for result in "\n".join(results).splitlines() if not result.startswith("***")
     ] or results

@@ -28,6 +28,7 @@ def add_within_limit(session: Session, owner_id: str, size: int, limit: int) -> 
 
     Return True if counted.
     """
+    # Checked and counted in one statement, so that concurrent uploads cannot exceed it together.
     fits = update(Owner).where(Owner.id == owner_id, Owner.bytes + size <= limit)
     result: Any = session.execute(fits.values(bytes=Owner.bytes + size))
     return bool(result.rowcount)

@@ -55,21 +55,26 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
     return counts_by_model
 
 
-def _count_rows(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
+def _count_rows(
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+) -> None:
     """Count tasks, versions and jobs."""
-    tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(some))
-    for model_id, count in rows(tasks, Task.model_id):
-        answer[model_id]["tasks"] = count
-    versions = select(Version.model_id, func.count()).where(Version.model_id.in_(some))
-    for model_id, count in rows(versions, Version.model_id):
-        answer[model_id]["versions"] = count
-    jobs = select(Job.model_id, Job.state, func.count()).where(Job.model_id.in_(some))
-    for model_id, state, count in rows(jobs, Job.model_id, Job.state):
-        answer[model_id]["jobs"][state] = count
+    tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
+    for model_id, count in fetch_grouped(tasks, Task.model_id):
+        counts_by_model[model_id]["tasks"] = count
+    versions = select(Version.model_id, func.count()).where(Version.model_id.in_(model_ids))
+    for model_id, count in fetch_grouped(versions, Version.model_id):
+        counts_by_model[model_id]["versions"] = count
+    jobs = select(Job.model_id, Job.state, func.count()).where(Job.model_id.in_(model_ids))
+    for model_id, state, count in fetch_grouped(jobs, Job.model_id, Job.state):
+        counts_by_model[model_id]["jobs"][state] = count
 
 
 def _sum_batches(
-    answer: dict[str, ModelCounts], some: Select[str], rows: _Rows, pixels: Mapping[str, int]
+    counts_by_model: dict[str, ModelCounts],
+    model_ids: Select[str],
+    fetch_grouped: _Rows,
+    pixels: Mapping[str, int],
 ) -> None:
     """Sum up the bytes of archives and datasets.
 
@@ -77,10 +82,10 @@ def _sum_batches(
         pixels: bytes of an image of each model.
     """
     job_archives = select(Job.model_id, func.sum(Job.archive_bytes)).where(
-        Job.model_id.in_(some), Job.archive_key.is_not(None)
+        Job.model_id.in_(model_ids), Job.archive_key.is_not(None)
     )
-    for model_id, total in rows(job_archives, Job.model_id):
-        answer[model_id]["bytes"]["archives"] = int(total or 0)
+    for model_id, total in fetch_grouped(job_archives, Job.model_id):
+        counts_by_model[model_id]["bytes"]["archives"] = int(total or 0)
 
     # Each sum of bytes uses an index of its own.
     files: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[bool]]] = {
@@ -101,49 +106,51 @@ def _sum_batches(
     }
     for kind, (column, is_retained) in files.items():
         of_tasks = select(Task.model_id, func.sum(column)).where(
-            Task.model_id.in_(some), is_retained
+            Task.model_id.in_(model_ids), is_retained
         )
-        for model_id, total in rows(of_tasks, Task.model_id):
-            size = answer[model_id]["bytes"]
+        for model_id, total in fetch_grouped(of_tasks, Task.model_id):
+            size = counts_by_model[model_id]["bytes"]
             if kind == "archives":
                 size["archives"] += int(total)
             else:
                 size["datasets"] += int(total or 0) * (1 if kind in _IN_BYTES else pixels[model_id])
 
 
-def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
+def _sum_versions(
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+) -> None:
     """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
-        .where(Version.model_id.in_(some), Part.deleted_at.is_(None))
+        .where(Version.model_id.in_(model_ids), Part.deleted_at.is_(None))
         .group_by(Version.model_id, Part.sha256)
         .subquery()
     )
     exports = (
         select(Version.model_id, Export.bytes)
         .join(Version, Version.id == Export.version_id)
-        .where(Version.model_id.in_(some))
+        .where(Version.model_id.in_(model_ids))
         .subquery()
     )
     predictions = (
         select(Result.model_id, func.max(Result.answers_bytes).label("bytes"))
-        .where(Result.model_id.in_(some), Result.answers.is_not(None))
+        .where(Result.model_id.in_(model_ids), Result.answers.is_not(None))
         .group_by(Result.model_id, Result.answers)
         .subquery()
     )
-    for model_id, total in rows(
+    for model_id, total in fetch_grouped(
         select(predictions.c.model_id, func.sum(predictions.c.bytes)), predictions.c.model_id
     ):
-        answer[model_id]["bytes"]["datasets"] += int(total)
-    for model_id, total in rows(
+        counts_by_model[model_id]["bytes"]["datasets"] += int(total)
+    for model_id, total in fetch_grouped(
         select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id
     ):
-        answer[model_id]["bytes"]["versions"] += int(total)
-    for model_id, total in rows(
+        counts_by_model[model_id]["bytes"]["versions"] += int(total)
+    for model_id, total in fetch_grouped(
         select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id
     ):
-        answer[model_id]["bytes"]["exports"] = int(total)
+        counts_by_model[model_id]["bytes"]["exports"] = int(total)
 
 
 def of_owner(session: Session, owner_id: str) -> OwnerSums:
@@ -203,6 +210,7 @@ def measure_old(db: Database) -> None:
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
         query = select(Owner.id, Owner.usage_at).where(old)
+        # Databases sort NULL differently, and owners that were never measured come first.
         due = session.execute(query.order_by(Owner.usage_at.is_not(None), Owner.usage_at)).all()
     for owner_id, at in due:
         if time.monotonic() - begun > BUDGET_S:

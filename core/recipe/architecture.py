@@ -33,6 +33,7 @@ def complete_architecture(
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
     known_fields = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
+    # Collected instead of raised, so that one response names every wrong field.
     errors = list(errors_of(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))

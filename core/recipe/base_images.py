@@ -55,6 +55,7 @@ def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
         raise _build_error(
             f"{at}: {first['msg']}. Known: {', '.join(BaseConfig.model_fields)}.", first["msg"], at
         ) from None
+    # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
     except (ValueError, RecursionError):
         raise _build_error("config is not JSON.", "not JSON") from None
 

@@ -120,11 +120,15 @@ def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[Fiel
 
 
 def _on_architecture(
-    known: Mapping[str, ArchitectureEntry], accepts: Accepts, recipe: RecipeOut, architecture: str
+    architectures: Mapping[str, ArchitectureEntry],
+    accepts: Accepts,
+    recipe: RecipeOut,
+    architecture: str,
 ) -> Iterator[FieldError]:
     name: str = recipe["method"]["name"]
-    family = known[architecture]["family"] if architecture in known else ""
+    family = architectures[architecture]["family"] if architecture in architectures else ""
     unfit = accepts.get("unfit", {}).get(family)
+    # An empty entry excludes the whole family, others exclude values of hyper-parameters.
     if unfit is not None and not unfit:
         yield (
             "recipe.method.name",
@@ -138,7 +142,7 @@ def _on_architecture(
     families = accepts.get("architectures")
     if families is None:
         return
-    fitting = [a for a in sorted(known) if known[a].get("family") in families]
+    fitting = [a for a in sorted(architectures) if architectures[a].get("family") in families]
     if architecture not in fitting:
         yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
 

@@ -63,14 +63,14 @@ def pass_of(base: str, size: int) -> Pass:
 
 
 def relative_s(
-    catalogue: Catalogue, known: Pass, recipe: RecipeOut, images: int, answered: int
+    catalogue: Catalogue, base_pass: Pass, recipe: RecipeOut, images: int, answered: int
 ) -> float:
     """Return the seconds that a recipe needs, given the duration of one pass; see `passes_s`."""
     entry = catalogue["methods"][recipe["method"]["name"]]
-    return images * _image_s(known, entry, recipe) + answered * known.forward_s
+    return images * _image_s(base_pass, entry, recipe) + answered * base_pass.forward_s
 
 
-def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
+def _image_s(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
     """Return the seconds of all passes over one image.
 
     Methods in closed form need a single pass.
@@ -79,8 +79,8 @@ def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
     adapt = method.get("adapt")
     if method["name"] == "analytic":
         epochs = int(adapt["epochs"]) if isinstance(adapt, Mapping) else 0
-        return known.forward_s + epochs * known.training_s
-    step = known.training_s if trains_backbone(recipe) else known.forward_s
+        return base_pass.forward_s + epochs * base_pass.training_s
+    step = base_pass.training_s if trains_backbone(recipe) else base_pass.forward_s
     footprint = entry.get("footprint")
     drawn = 1.0 if footprint is None else max(1.0, footprint["batches"])
     return recipe["epochs"] * drawn * step

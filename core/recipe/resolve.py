@@ -66,6 +66,7 @@ def resolve(
     ]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
+    # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
     if errors:
         raise _build_error(errors)
@@ -125,6 +126,7 @@ def _complete_patch(
     recipe = _fill_defaults(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
+    # The default depth may be one that the method does not accept.
     if "depth" not in requested and depths:
         recipe["depth"] = max(depths)
     optimizer = recipe.get("optimizer")
@@ -136,14 +138,14 @@ def _complete_patch(
     return recipe, name, hyper
 
 
-def _select_advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
+def _select_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     """Return the method's advice for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
     """
     advice = merge_recipe({}, entry.get("advice", {}))
-    optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
-    if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
+    optimizer = merge_recipe(advice, recipe).get("optimizer") or {}
+    if recipe.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
         return advice
     if optimizer.get("name", "sgd") != "sgd":
         return advice
@@ -177,16 +179,16 @@ def _resolve_method(
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
-def _fill_defaults(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
-    """Fill the fields that `wanted` leaves open, one level into objects (optimizer, head)."""
+def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
+    """Fill the fields that `recipe` leaves open, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():
-        requested = wanted.get(key)
+        requested = recipe.get(key)
         if isinstance(value, Mapping) and (requested is None or isinstance(requested, Mapping)):
             out[key] = {**copy.deepcopy(dict(value)), **(requested or {})}
         else:
             out[key] = copy.deepcopy(value) if requested is None else requested
-    for key, value in wanted.items():
+    for key, value in recipe.items():
         out.setdefault(key, value)
     return out
 

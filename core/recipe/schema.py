@@ -42,14 +42,15 @@ _Validator = extend(
 
 
 def errors_of(
-    schema: JsonObject, value: Any, root: str, known: Sequence[str]
+    schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
 
     Args:
-        known: the paths among which suggestions for an unknown field are looked up.
+        known_fields: the paths among which suggestions for an unknown field are looked up.
     """
     validator = _Validator(schema)
+    # By texts, since the names and indices of a path cannot be compared with each other.
     for top_error in sorted(
         validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
     ):
@@ -57,8 +58,9 @@ def errors_of(
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 allowed = sorted(error.schema.get("properties", {}))
+                # Limited, since each unknown name is compared with all known ones for a suggestion.
                 for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
-                    yield f"{path}.{unknown}", unknown_field(unknown, known, path, allowed)
+                    yield f"{path}.{unknown}", unknown_field(unknown, known_fields, path, allowed)
             else:
                 yield path, _build_message(error)
 

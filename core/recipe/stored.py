@@ -45,15 +45,16 @@ def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePat
     return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
 
 
-def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> RecipePatch:
+def _without_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> RecipePatch:
     return {
-        key: _without_unknown_nulls(value, known) if isinstance(value, Mapping) else value
+        key: _without_unknown_nulls(value, known_names) if isinstance(value, Mapping) else value
         for key, value in patch.items()
-        if value is not None or key in known
+        if value is not None or key in known_names
     }
 
 
 def _check_size(patch: Mapping[str, Any]) -> None:
+    # As sent: escapes would make one letter up to six bytes.
     size = len(json.dumps(patch, ensure_ascii=False).encode())
     if size > MAX_RECIPE_BYTES:
         raise InvalidRecipe(

@@ -103,6 +103,21 @@ class Actor:
         return true() if self.is_admin else column == self.owner_id
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A writing transaction of a use case.
+
+    Attributes:
+        session: its session.
+        actor: the caller, who is the author of its changes.
+        now: seconds since 1970 by the database's clock.
+    """
+
+    session: Session
+    actor: Actor
+    now: float
+
+
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     """Refuse to commit a change if the key has been revoked or has expired since the request began.
 
@@ -175,6 +190,7 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
     )
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _make_ambiguous_error(session, name)
+    # Without such a model any owner does, since the caller then finds none.
     return owners[0] if owners else actor.owner_id
 
 

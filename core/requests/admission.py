@@ -149,6 +149,22 @@ ANY = Admission()
 
 
 @dataclass(frozen=True)
+class JobLimits:
+    """Limits on another job.
+
+    Attributes:
+        max_open_jobs: unfinished jobs that its owner may have; 0 for no limit.
+        admission: limits on its network and its memory.
+    """
+
+    max_open_jobs: int = 0
+    admission: Admission = ANY
+
+
+NO_LIMITS = JobLimits()
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A job's memory as a sum; `explain_memory` puts it in words."""
 
@@ -157,7 +173,7 @@ class Estimate:
     copies: float
     images: int  # images whose activations are held at once
     activations: int  # float32 values of one image
-    kept: int  # bytes of images that the method retains
+    image_bytes: int  # bytes of images that the method retains
     columns: int = 0  # columns of the second moments that the method keeps for each task
     tasks: int = 0  # number of tasks whose second moments are loaded
 
@@ -189,7 +205,13 @@ class Estimate:
     @property
     def bytes(self) -> int:
         """Bytes of the job's whole memory."""
-        return self.weight_bytes + self.activation_bytes + self.sums_bytes + self.kept + FIXED_BYTES
+        return (
+            self.weight_bytes
+            + self.activation_bytes
+            + self.sums_bytes
+            + self.image_bytes
+            + FIXED_BYTES
+        )
 
     def explain_memory(self) -> str:
         """Return the estimate as a sentence that shows the arithmetic."""
@@ -207,7 +229,7 @@ class Estimate:
             f"and what {self.method} keeps) = {_format_gb(self.weight_bytes)}; activations of "
             f"{self.images} images × {self.activations:,} × {FLOAT_BYTES} bytes = "
             f"{_format_gb(self.activation_bytes)}; {sums}kept images and the rest "
-            f"{_format_gb(self.kept + FIXED_BYTES)}."
+            f"{_format_gb(self.image_bytes + FIXED_BYTES)}."
         )
 
 

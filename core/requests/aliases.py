@@ -8,6 +8,7 @@ the gate; a second one goes further back, never forward again.
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -25,7 +26,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.error import AliasState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
 from core.requests.versions import LATEST, find_version
@@ -34,6 +35,23 @@ MAX_ALIASES = 1000
 _TARGETS = 20
 """Maximum number of targets that a refusal names."""
 _DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A move that was made.
+
+    Attributes:
+        alias: the alias at its new version.
+        previous: version that it was on before; None if the alias is new.
+        mover: its cause and author.
+        lost_tasks: tasks that production does not cover any more; None for other aliases.
+    """
+
+    alias: Alias
+    previous: int | None
+    mover: Mover
+    lost_tasks: list[int] | None = None
 
 
 def set_alias(
@@ -84,7 +102,7 @@ def set_alias(
         mover = Mover("set", actor.key_id, reason)
         moved = line.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
-        _audit_move(session, db, actor, row, moved, previous, mover)
+        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
         return _to_json(moved), None
 
 
@@ -132,7 +150,7 @@ def rollback(
             return _move_production(session, db, actor, row, target, mover)
         previous = current.version
         moved = line.point_alias(session, row, alias, target.number, db.now(session), mover)
-        _audit_move(session, db, actor, row, moved, previous, mover)
+        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
         return _to_json(moved), None
 
 
@@ -158,15 +176,8 @@ def follow_lineage(
         if not row.production_follows:
             mover = Mover("follow", actor.key_id)
             line.follow_head(session, row, mover, db.now(session))
-            _audit_move(
-                session,
-                db,
-                actor,
-                row,
-                session.get_one(Alias, (row.id, PRODUCTION)),
-                previous,
-                mover,
-            )
+            followed = session.get_one(Alias, (row.id, PRODUCTION))
+            _audit_move(session, actor, row, _Moved(followed, previous, mover), db.now(session))
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
 
@@ -200,7 +211,7 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
         }
         owner_events.of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record_action(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
+        record_action(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
 
 
 def list_moves(
@@ -274,6 +285,7 @@ def _set_production(
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
         )
+    # Setting pinned production to the head changes something: it follows later versions again.
     if target.number == current.version and (
         model.production_follows or target.number != model.head
     ):
@@ -290,16 +302,9 @@ def _move_production(
     current = session.get_one(Alias, (model.id, PRODUCTION))
     previous, now = current.version, db.now(session)
     uncovered_tasks = line.promote_version(session, model, target, mover, now)
-    _audit_move(
-        session,
-        db,
-        actor,
-        model,
-        current,
-        previous,
-        mover,
-        lost_tasks=[task.number for task in uncovered_tasks],
-    )
+    lost_tasks = [task.number for task in uncovered_tasks]
+    moved = _Moved(current, previous, mover, lost_tasks)
+    _audit_move(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = line.judge_again(session, model, now)
     if passed:  # the move has settled the check that held these versions
@@ -387,28 +392,21 @@ def _check_name(alias: str) -> None:
         )
 
 
-def _audit_move(
-    session: Session,
-    db: Database,
-    actor: Actor,
-    model: Model,
-    alias: Alias,
-    previous: int | None,
-    mover: Mover,
-    *,
-    lost_tasks: list[int] | None = None,
-) -> None:
+def _audit_move(session: Session, actor: Actor, model: Model, moved: _Moved, now: float) -> None:
     """Add a move of an alias to the audit trail."""
     data: AuditData = {
-        "alias": alias.name,
-        "version": alias.version,
-        "previous": previous,
-        "reason": mover.reason,
+        "alias": moved.alias.name,
+        "version": moved.alias.version,
+        "previous": moved.previous,
+        "reason": moved.mover.reason,
     }
-    if lost_tasks is not None:
-        data["lost_tasks"] = lost_tasks
+    if moved.lost_tasks is not None:
+        data["lost_tasks"] = moved.lost_tasks
     record_action(
-        session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id
+        session,
+        actor,
+        Entry(f"alias.{moved.mover.cause}", model.id, data, model=model.id),
+        now,
     )
 
 

@@ -27,12 +27,14 @@ class AskedModel:
     """A checked request for a new model.
 
     Attributes:
+        request: the request as it came, with settings that need no completion.
         recipe: patch over the defaults, as stored.
         resolved: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
     """
 
+    request: NewModel
     name: str
     scenario: Scenario
     images: Images
@@ -68,15 +70,17 @@ def asked_model(
         "architecture"
     ) or start.default_architecture(given_base)
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
+    # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
     recipe = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
+    # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))
     return AskedModel(
-        name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
+        given, name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
     )
 
 

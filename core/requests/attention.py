@@ -41,7 +41,7 @@ class Waiting:
         job: its newest job.
         answering: its newest published version, if it is rolled back.
         learned: tasks that the held version lacks and the head has been taught since.
-        others: other tasks of its model that wait for a person, by number.
+        other_tasks: other tasks of its model that wait for a person, by number.
         pictures: images that the held version gets wrong and production right.
     """
 
@@ -51,7 +51,7 @@ class Waiting:
     job: Job | None
     answering: int | None
     learned: Collection[int]
-    others: Mapping[int, Task]
+    other_tasks: Mapping[int, Task]
     pictures: list[CheckPicture]
 
 
@@ -80,7 +80,7 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             job=jobs.get(task.id),
             answering=answering.get(key),
             learned=learned.get(key, ()),
-            others=waits[task.model_id],
+            other_tasks=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
         items.setdefault(model.id, []).append(_build_item(waiting))
@@ -96,11 +96,13 @@ def _list_tasks(session: Session, models: list[str]) -> list[Task]:
     unfinished = select(Job.id).where(
         Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
     )
+    # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
         select(Task, place)
         .where(
             Task.model_id.in_(models),
             Task.standing.in_([str(k) for k in _KINDS]),
+            # A task that is being learned again needs no decision now.
             ~unfinished.exists(),
         )
         .subquery()
@@ -120,6 +122,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
         select(Version)
         .join(Task, _of_task())
         .where(Task.id.in_(held_ids))
+        # Manifests are large, and only gates are needed here.
         .options(defer(Version.manifest))
     )
     newest: dict[tuple[str, int], Version] = {}
@@ -154,11 +157,13 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
 
 
 def _learned_since(
-    session: Session, held: Mapping[tuple[str, int], Version]
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
     since."""
-    lost_by_task = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
+    lost_by_task = {
+        key: set(words.lost_tasks(version.gate)) for key, version in held_versions.items()
+    }
     numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
         Task.model_id.in_({model for model, _ in lost_by_task}),
@@ -173,13 +178,13 @@ def _learned_since(
 
 
 def _find_pictures(
-    session: Session, held: Mapping[tuple[str, int], Version]
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return (model, task) → a few pictures of the failed checks of its held version.
 
     Only images that are still retained are used.
     """
-    chosen = {key: _few_pictures(version.gate) for key, version in held.items()}
+    chosen = {key: _few_pictures(version.gate) for key, version in held_versions.items()}
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
@@ -201,6 +206,7 @@ def _few_pictures(gate: Verdict) -> list[CheckPicture]:
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
     in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
     once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
     return list(reversed(once.values()))[:MOST_PICTURES]
 
@@ -257,7 +263,8 @@ def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         f"{words.explain_hold(version.number, version.gate)} "
         f"{words.explain_stop(model, task, version, waiting.learned)}"
     )
-    return detail, list_held_actions(model, task, version, job, waiting.learned, waiting.others)
+    actions = list_held_actions(model, task, version, job, waiting.learned, waiting.other_tasks)
+    return detail, actions
 
 
 def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:

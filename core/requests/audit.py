@@ -50,35 +50,49 @@ ALL = Wanted()
 LOG_OUT = "session.end"
 
 
-def record_action(
-    session: Session,
-    actor: Actor,
-    action: str,
-    object: str,
-    data: AuditData,
-    *,
-    now: float,
-    model: str | None = None,
-) -> None:
-    """Add a row to the caller's transaction.
+@dataclass(frozen=True)
+class Entry:
+    """A change as a row of the trail records it.
 
-    Args:
+    Attributes:
         action: noun and verb, such as `model.create`.
         object: id of the changed object.
         data: facts about the change that are worth keeping; never a secret.
-        now: seconds since 1970 by the database's clock.
         model: id of the model concerned.
+    """
+
+    action: str
+    object: str
+    data: AuditData
+    model: str | None = None
+
+
+def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> None:
+    """Add a row to the caller's transaction.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
 
     Raises:
         NotAuthenticated: the key was revoked or has expired while the request was under way.
     """
-    if action != LOG_OUT:  # a session can be ended after its key has ended
+    if entry.action != LOG_OUT:  # a session can be ended after its key has ended
         require_valid_key(session, actor, now)
+    data = entry.data
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
     if size > MAX_DATA_BYTES:
         data = {"left_out": sorted(data)[:20], "bytes": size}
-    who = {"owner_id": actor.owner_id, "actor": actor.key_id}
-    session.add(Audit(at=now, action=action, object=object, data=data, model_id=model, **who))
+    session.add(
+        Audit(
+            at=now,
+            owner_id=actor.owner_id,
+            actor=actor.key_id,
+            action=entry.action,
+            object=entry.object,
+            data=data,
+            model_id=entry.model,
+        )
+    )
 
 
 def list_audit(

@@ -74,24 +74,24 @@ class Advice:
 
 
 def find_advice(
-    architecture: ArchitectureChoice, image: ImageOut, family: str, found: Shapes, expected: Shapes
+    architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> Advice | None:
     """Return what the file fits, if it differs from `expected` in stem or patches alone.
 
     Args:
         family: family of the architecture.
-        found, expected: shapes by name, without tensors that are optional or ignored.
+        shapes, expected: shapes by name, without tensors that are optional or ignored.
 
     Returns:
         The advice, or None if the file differs in another way.
     """
-    if set(found) != set(expected):
+    if set(shapes) != set(expected):
         return None
-    wrong = {name for name in found if list(found[name]) != list(expected[name])}
+    wrong = {name for name in shapes if list(shapes[name]) != list(expected[name])}
     if family in _STEMS and wrong == {_STEMS[family][0]}:
-        return _advise_on_stem(family, architecture, image, found, expected)
+        return _advise_on_stem(family, architecture, image, shapes, expected)
     if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
-        return _advise_on_patches(architecture, image, found)
+        return _advise_on_patches(architecture, image, shapes)
     return None
 
 
@@ -140,12 +140,12 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
         base: architecture of the base with its `image`.
         architecture, image: those of the model.
     """
-    own = architecture_of(base)
+    base_architecture = architecture_of(base)
     return (
-        f"The base was uploaded for {describe_architecture(own, base['image'])}; the model has "
-        f"{describe_architecture(architecture, image)}. "
-        f"Create the model with {format_creation_request(own, base['image'])}, or upload a file "
-        f"that fits the model to POST /v1/bases?{format_query(architecture, image)}."
+        f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
+        f"the model has {describe_architecture(architecture, image)}. "
+        f"Create the model with {format_creation_request(base_architecture, base['image'])}, or "
+        f"upload a file that fits the model to POST /v1/bases?{format_query(architecture, image)}."
     )
 
 
@@ -170,6 +170,7 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
     """
     with path.open("rb") as file:
         start = file.read(4096)
+    # A zip by PyTorch begins with its member data.pkl, so its first bytes suffice.
     archive = start.startswith(b"PK\x03\x04")
     if start.startswith(_PICKLES) or (archive and b"data.pkl" in start):
         convert = "save its state dict with safetensors.torch.save_file"
@@ -197,10 +198,10 @@ def _format_channels(count: int) -> str:
 
 
 def _advise_on_stem(
-    kind: str, architecture: ArchitectureChoice, image: ImageOut, found: Shapes, expected: Shapes
+    kind: str, architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes, expected: Shapes
 ) -> Advice | None:
     name, stems = _STEMS[kind]
-    shape, usual = found[name], expected[name]
+    shape, usual = shapes[name], expected[name]
     if len(shape) != 4 or shape[0] != usual[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
         return None
     stem, channels, size = stems.get(shape[2]), shape[1], image["size"]
@@ -234,12 +235,13 @@ def _advise_on_stem(
 
 
 def _advise_on_patches(
-    architecture: ArchitectureChoice, image: ImageOut, found: Shapes
+    architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes
 ) -> Advice | None:
-    shape, positions = found[_PATCHES], found[_POSITIONS]
+    shape, positions = shapes[_PATCHES], shapes[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
     patch, channels = shape[2], shape[1]
+    # One position belongs to the class token, not to a patch.
     side = math.isqrt(max(0, positions[1] - 1))
     if side**2 != positions[1] - 1 or not 1 <= patch <= 64 or not 8 <= side * patch <= 1024:
         return None

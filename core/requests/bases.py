@@ -6,6 +6,7 @@ its tensors must be those of the architecture (`core.expected_base`).
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.expected_base import to_compare
 from core.ids import new_id
 from core.line import words
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.base import BaseOut, BasePage, ListedBase, ModelRef
 from core.protocol.answers.model_change import AskedImage
@@ -31,7 +32,7 @@ from core.recipe.base_images import BaseConfig, images_of_base
 from core.recipe.images import Images, images_of
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.base_advice import architecture_of, find_advice, refuse_pickle
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
@@ -43,6 +44,23 @@ from core.store.blobs import Blobs
 UNSAID = BaseConfig()
 _NAMED, _MOST = 5, 20
 """Maximum number of models that a refusal names in its sentence, and lists."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network that a base is uploaded for.
+
+    Attributes:
+        architecture: complete architecture.
+        images: images that the base was trained on.
+        family: family of the architecture in the catalogue.
+        expected: tensors that a base of this architecture must hold, see `core.expected_base`.
+    """
+
+    architecture: ArchitectureChoice
+    images: Images
+    family: str
+    expected: ExpectedBase
 
 
 def parse_architecture(
@@ -88,20 +106,11 @@ def create(
     blobs: Blobs,
     settings: Settings,
     actor: Actor,
-    *,
-    architecture: ArchitectureChoice,
-    images: Images,
-    family: str,
-    expected: ExpectedBase,
+    network: Network,
     path: Path,
     repeat: idempotency.Request | None = None,
 ) -> BaseOut:
     """Check an uploaded file and register it as a base; `path` is moved into the store.
-
-    Args:
-        images: images that the base was trained on.
-        family: family of the architecture in the catalogue.
-        expected: tensors that a base of this architecture must hold, see `core.expected_base`.
 
     Raises:
         BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
@@ -109,10 +118,11 @@ def create(
         StorageFull: the owner has no room for it.
         Unavailable: the sweep removed the file before it was registered.
     """
-    tensors = _read_tensors(path, architecture, family)
-    _check_fit(tensors, expected, architecture, images.image, family)
+    tensors = _read_tensors(path, network)
+    _check_fit(tensors, network)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
+    # Last, because it reads the whole file; the checks above read only its header.
     check_finite(path, tensors)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
@@ -124,24 +134,25 @@ def create(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_uploaded_for(architecture, images),
+            architecture=_uploaded_for(network.architecture, network.images),
             sha256=sha256,
             bytes=size,
             created_at=now,
         )
         session.add(row)
         record_action(
-            session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now
+            session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
         )
         response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
-        idempotency.store_response(session, actor, repeat, 201, location, response, now)
+        stored_response = idempotency.Response(201, location, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
         session.flush()
         quota.take_room(session, actor.owner_id, limit, size)
     return response
 
 
-def _read_tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
+def _read_tensors(path: Path, network: Network) -> list[Tensor]:
     """Read the header of the file.
 
     Raises:
@@ -151,7 +162,7 @@ def _read_tensors(path: Path, architecture: ArchitectureChoice, family: str) -> 
     try:
         tensors = read_header(path)
     except BaseInvalid:
-        refuse_pickle(path, architecture, family)
+        refuse_pickle(path, network.architecture, network.family)
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
@@ -194,13 +205,14 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
+        # Anybody's model keeps the base, but the refusal names only those that the caller sees.
         if _find_dependent_models(session, [row], true())[row.id]:
             raise _make_in_use_error(
                 _find_dependent_models(session, [row], actor.filter_visible(Model.owner_id))[row.id]
             )
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
-        record_action(session, actor, "base.delete", row.id, data, now=db.now(session))
+        record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
         stored_bytes.mark_outdated(session, row.owner_id)
     delete_unused(db, blobs, [row.sha256])
 
@@ -242,27 +254,21 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fit(
-    tensors: Sequence[Tensor],
-    expected: ExpectedBase,
-    architecture: ArchitectureChoice,
-    image: ImageOut,
-    family: str,
-) -> None:
+def _check_fit(tensors: Sequence[Tensor], network: Network) -> None:
     """Check that the tensors fit the architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
     """
-    compared, needed = to_compare(tensors, expected)
+    compared, needed = to_compare(tensors, network.expected)
     try:
         check_expected(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
         fitting = find_advice(
-            architecture,
-            image,
-            family,
+            network.architecture,
+            network.images.image,
+            network.family,
             shapes,
             {n: tensor["shape"] for n, tensor in needed.items()},
         )

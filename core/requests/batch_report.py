@@ -39,7 +39,7 @@ _MOST_LISTED = 20
 _NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
 
 
-def check_classes(model: Model, found: Directory) -> None:
+def check_classes(model: Model, directory: Directory) -> None:
     """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
 
     Raises:
@@ -47,7 +47,7 @@ def check_classes(model: Model, found: Directory) -> None:
     """
     if model.scenario != "data" or model.classes is None:
         return
-    unknown = sorted(set(found.classes) - set(model.classes))
+    unknown = sorted(set(directory.classes) - set(model.classes))
     if not unknown:
         return
     like = dict(compare_names(unknown, model.classes).look_alike)
@@ -65,6 +65,7 @@ def known_classes(session: Session, model: Model) -> set[str]:
         return set()
     if model.scenario == "data" and model.classes is not None:
         return set(model.classes)
+    # A batch that was rejected, cancelled or failed taught the model no class.
     learned = exists().where(Job.task_id == Task.id, Job.state.not_in(_NOT_LEARNED))
     class_names: set[str] = set()
     for classes in session.scalars(select(Task.classes).where(Task.model_id == model.id, learned)):
@@ -73,7 +74,7 @@ def known_classes(session: Session, model: Model) -> set[str]:
 
 
 def build_report(
-    found: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
+    directory: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
 ) -> BatchReport:
     """Return the report of a task until its images are decoded.
 
@@ -82,29 +83,29 @@ def build_report(
     like: list[LookAlike] = [
         {"label": label, "like": similar} for label, similar in compared.look_alike
     ]
-    classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
+    classes: ClassNames = {"new": compared.new, "known": compared.existing, "look_alike": like}
     sizes: dict[str, ClassCount] = {
-        label: {"images": count, "held_out": None} for label, count in found.classes.items()
+        label: {"images": count, "held_out": None} for label, count in directory.classes.items()
     }
     return {
         "classes": classes,
         "data": measure_balance(sizes),
-        "reading": found.reading,
+        "reading": directory.reading,
         **first_report(
-            found.ignored,
-            found.ignored_files,
-            found.notes,
+            directory.ignored,
+            directory.ignored_files,
+            directory.notes,
             policy,
-            found.bad_entries,
-            found.bad_entries_count,
+            directory.bad_entries,
+            directory.bad_entries_count,
         ),
         "conflicts_policy": conflicts,
-        "rejected": list(found.seen.first),
-        "rejected_count": found.seen.unreadable,
+        "rejected": list(directory.seen.first),
+        "rejected_count": directory.seen.unreadable,
     }
 
 
-def list_warnings(found: Directory, compared: Compared) -> list[str]:
+def list_warnings(directory: Directory, compared: Compared) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
     sentences = [
@@ -116,17 +117,17 @@ def list_warnings(found: Directory, compared: Compared) -> list[str]:
     more = len(compared.look_alike) - len(sentences)
     if more > 0:
         sentences.append(f"{more} more new classes look like others: the report names them all.")
-    return [*found.warnings, *sentences]
+    return [*directory.warnings, *sentences]
 
 
-def one_class(session: Session, model: Model, found: Directory) -> list[str]:
+def one_class(session: Session, model: Model, directory: Directory) -> list[str]:
     """Warn of a batch after which the model knows only one class.
 
     Its version is published but not promoted.
     """
-    if len(found.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
+    if len(directory.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
         return []
-    (label,) = found.classes
+    (label,) = directory.classes
     if known_classes(session, model) - {label}:
         return []
     return [
@@ -136,9 +137,11 @@ def one_class(session: Session, model: Model, found: Directory) -> list[str]:
     ]
 
 
-def warn_of_few(found: Directory, compared: Compared) -> list[str]:
+def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
     """Warn of new classes with few images, and give the recall measured for so few."""
-    few = {label: found.classes[label] for label in compared.new if found.classes[label] < FEW}
+    few = {
+        label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW
+    }
     if not few:
         return []
     listed = [
@@ -154,17 +157,17 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
     ]
 
 
-def not_checked(found: Directory) -> list[str]:
+def not_checked(directory: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
-    if found.seen.is_sample:
+    if directory.seen.is_sample:
         decoding = (
-            f"Images were not decoded, and the kinds of {found.seen.looked:,} of "
-            f"{found.seen.images:,} looked at: "
+            f"Images were not decoded, and the kinds of {directory.seen.looked:,} of "
+            f"{directory.seen.images:,} looked at: "
             "damaged files, and others that cannot be read, are found by the job."
         )
     return [
-        *([decoding] if found.encoded else []),
+        *([decoding] if directory.encoded else []),
         "Images were not compared: duplicates, the same image under two classes, and test images "
         "that are in the training part too are found by the job.",
         "Nothing was learned: what the version can do, and whether it passes its gate, is measured "

@@ -95,17 +95,19 @@ def class_changes(
 
 
 def _compare_counts(
-    now: _Counts, before: _Counts, known: set[int], apart: bool
+    now: _Counts, before: _Counts, parent_tasks: set[int], apart: bool
 ) -> list[ClassChange]:
     """Compare the counts of a version and of its parent on the same images.
 
     A class that the parent knew is compared on tasks on which both versions were measured.
 
     Args:
-        known: tasks that the parent was taught.
+        parent_tasks: tasks that the parent was taught.
         apart: True if a label means a different class in each task.
     """
-    parent_classes = {(task if apart else None, label) for task, label in before if task in known}
+    parent_classes = {
+        (task if apart else None, label) for task, label in before if task in parent_tasks
+    }
     sums: dict[tuple[int | None, str], list[int]] = {}
     for (task, label), (right, total) in now.items():
         key = (task if apart else None, label)

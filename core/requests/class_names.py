@@ -36,13 +36,13 @@ class Compared:
 
     Attributes:
         new: names that the model does not know, sorted.
-        known: names that the model knows, sorted.
+        existing: names that the model knows, sorted.
         look_alike: pairs of a new name and a similar one, at most one pair for each new name; a
             known similar name takes precedence over a new one.
     """
 
     new: list[str]
-    known: list[str]
+    existing: list[str]
     look_alike: list[tuple[str, str]]
 
 

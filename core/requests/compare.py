@@ -118,6 +118,7 @@ def list_images(
             if (predictions.task.number, row) <= after:
                 continue
             if len(items) == limit:
+                # Only this task ends here: `total` counts the images of all tasks.
                 more = True
                 break
             items.append(_build_image(pair, predictions, row, words))
@@ -147,22 +148,22 @@ def list_differences(
     return changes
 
 
-def flips_to_json(found: Flips) -> answers.Flips:
+def flips_to_json(counts: Flips) -> answers.Flips:
     """Return counts with their negative flip rate, its interval and McNemar's p value."""
-    interval = flips.wilson_interval(found.negative, found.n)
+    interval = flips.wilson_interval(counts.negative, counts.n)
     return {
-        **_counts_to_json(found),
-        "nfr": found.nfr,
+        **_counts_to_json(counts),
+        "nfr": counts.nfr,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.mcnemar_p_value(found.negative, found.positive),
+        "mcnemar_p": flips.mcnemar_p_value(counts.negative, counts.positive),
     }
 
 
-def _counts_to_json(found: Flips) -> answers.FlipCounts:
+def _counts_to_json(counts: Flips) -> answers.FlipCounts:
     """Return the counts alone."""
-    both_right, negative, positive, both_wrong = astuple(found)
+    both_right, negative, positive, both_wrong = astuple(counts)
     return {
-        "n": found.n,
+        "n": counts.n,
         "both_right": both_right,
         "negative": negative,
         "positive": positive,
@@ -212,8 +213,8 @@ def _build_confusion(
 
     def fill_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
-        for (truth, answer), count in counter.items():
-            rows[place[truth], place[answer]] = count
+        for (truth, predicted), count in counter.items():
+            rows[place[truth], place[predicted]] = count
         return [[int(count) for count in row] for row in rows]
 
     return {
@@ -239,43 +240,46 @@ def _list_confused_pairs(
         {
             "task": words.names[truth][0],
             "label": words.names[truth][1],
-            "answer": words.names[answer][1],
-            "a": a[truth, answer],
-            "b": b[truth, answer],
+            "answer": words.names[predicted][1],
+            "a": a[truth, predicted],
+            "b": b[truth, predicted],
         }
-        for truth, answer in wrong[:MAX_PAIRS]
+        for truth, predicted in wrong[:MAX_PAIRS]
     ]
 
 
-def _find_rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
+def _find_rows(
+    predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
+) -> np.ndarray:
     """Return the numbers of the images of this kind, ascending."""
-    a_right, b_right = said.a == said.truth, said.b == said.truth
+    a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
     selected = {
         "negative": a_right & ~b_right,
         "positive": b_right & ~a_right,
         "both_wrong": ~a_right & ~b_right,
     }[kind]
     if label is not None:
-        selected &= said.truth == words.number_labels(said.task.number, [label])[0]
+        selected &= predictions.truth == words.number_labels(predictions.task.number, [label])[0]
     return np.flatnonzero(selected)
 
 
-def _build_image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
+def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
     def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return the entry of one image."""
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
+            # JSON has no NaN.
             "probability": value if np.isfinite(value) else None,
         }
 
-    task = said.task.number
+    task = predictions.task.number
     return {
         "task": task,
         "index": row,
-        "label": words.names[int(said.truth[row])][1],
-        "a": build_answer(said.a, said.p_a),
-        "b": build_answer(said.b, said.p_b),
+        "label": words.names[int(predictions.truth[row])][1],
+        "a": build_answer(predictions.a, predictions.p_a),
+        "b": build_answer(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 

@@ -37,6 +37,7 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
     ):
         return Start()
     problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
+    # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
         return Start(None, [] if problem else [_minutes_of(catalogue, recipe)])
     if not problem:

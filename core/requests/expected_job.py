@@ -84,6 +84,7 @@ def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
             Job.model_id == model.id,
             Job.kind == str(Kind.LEARN),
             Job.state == str(State.SUCCEEDED),
+            # The time of further attempts includes pauses and lost work.
             Job.attempt == 1,
             Task.n_train.is_not(None),
         )

@@ -21,7 +21,7 @@ from core.protocol.answers.job import JobOut
 from core.protocol.answers.recipe import RecipeOut
 from core.requests import quota
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.versions import find_version
@@ -57,6 +57,7 @@ def request_export(
         if not exporters.has_worker(session, now):
             raise ExportUnavailable(NO_WORKER)
         new = _begin_job(session, actor, owner, row, format, now)
+        # Replaces the row of an earlier job whose file the sweep has removed.
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
         session.flush()
         quota.take_turn(session, owner.owner_id, max_open_jobs)
@@ -76,7 +77,7 @@ def _begin_job(
     job_log.add_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record_action(session, actor, "version.export", job.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry("version.export", job.id, data, model=model.id), now)
     return job
 
 
@@ -87,6 +88,7 @@ def _explain_ending(job: Job, version: Version, format: str) -> str:
     if job.error is None:
         return f"{subject} was cancelled (job {job.id}). {retried}."
     why = f"{subject} failed (job {job.id}): {job.error['detail'].rstrip('.')}."
+    # Other errors, such as a lost worker, may not occur again.
     if job.error["kind"] != "export":
         return f"{why} {retried}."
     return (

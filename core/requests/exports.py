@@ -27,6 +27,7 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
+from core.requests.resources import Resources
 from core.requests.versions import find_version
 from core.store.blobs import Blobs
 
@@ -42,6 +43,21 @@ class ExportFile:
 
 
 @dataclass(frozen=True)
+class Download:
+    """A download that a caller asks for.
+
+    Attributes:
+        model: id or name of the model.
+        version: number or alias of the version.
+        format: one of `core.export.registry.FORMATS`.
+    """
+
+    model: str
+    version: str
+    format: str
+
+
+@dataclass(frozen=True)
 class _Source:
     format: Format
     version_id: str
@@ -51,23 +67,12 @@ class _Source:
     sure: SureOut | None
 
 
-def get_or_build(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
-    actor: Actor,
-    model: str,
-    version: str,
-    *,
-    format: str,
-    spool: Path,
-) -> ExportFile:
+def get_or_build(resources: Resources, actor: Actor, download: Download, spool: Path) -> ExportFile:
     """Return the download of a version, and build it if it is not stored.
 
     Call it where few builds run at once.
 
     Args:
-        format: one of `core.export.registry.FORMATS`.
         spool: folder for the unfinished file.
 
     Raises:
@@ -75,31 +80,31 @@ def get_or_build(
             has no stored weights.
         StoreCorrupt: a part is damaged or missing.
     """
-    source = _find_source(db, actor, model, version, format)
-    return _find_file(db, blobs, source) or _build_file(db, blobs, catalogue, source, spool)
+    source = _find_source(resources.db, actor, download)
+    return _find_file(resources.db, resources.blobs, source) or _build_file(
+        resources, source, spool
+    )
 
 
-def find_stored(
-    db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str
-) -> ExportFile | None:
+def find_stored(db: Database, blobs: Blobs, actor: Actor, download: Download) -> ExportFile | None:
     """Return the download of a version if it is stored, else None.
 
     Raises:
         ExportUnavailable: see `get_or_build`.
     """
-    return _find_file(db, blobs, _find_source(db, actor, model, version, format))
+    return _find_file(db, blobs, _find_source(db, actor, download))
 
 
-def _find_source(db: Database, actor: Actor, model: str, version: str, format: str) -> _Source:
-    """Return the facts that a download of the version is built from."""
-    form = FORMATS.get(format)
+def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
+    """Return the facts that a download is built from."""
+    form = FORMATS.get(download.format)
     if form is None:
         raise ExportUnavailable(
-            f"There is no export format {format!r}; use {' or '.join(FORMATS)}."
+            f"There is no export format {download.format!r}; use {' or '.join(FORMATS)}."
         )
     with db.read() as session:
-        owner = find_model(session, actor, model)
-        row = find_version(session, owner, version)
+        owner = find_model(session, actor, download.model)
+        row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
         types = inference_part_types(row.manifest)
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
@@ -129,21 +134,21 @@ def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build_file(
-    db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path
-) -> ExportFile:
+def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFile:
     """Build the download, store it as a blob and register it."""
+    db, blobs = resources.db, resources.blobs
     target, format = (
         spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}",
         source.format.name,
     )
     try:
-        _write_file(blobs, catalogue, source, target)
+        _write_file(blobs, resources.catalogue, source, target)
         sha256, size = blobs.put_file(target, move=True)
     finally:
         target.unlink(missing_ok=True)
     try:
         with db.write() as session:
+            # Held until the commit, so that the sweep cannot remove the blob after the check.
             references.lock_shared(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):

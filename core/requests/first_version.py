@@ -20,7 +20,7 @@ from core.protocol.base import BaseVersion
 from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.base_advice import (
     architecture_of,
     describe_architecture,
@@ -38,13 +38,7 @@ Heads, prompts, buffers and other parts are not taken over.
 
 
 def add_version_zero(
-    session: Session,
-    blobs: Blobs,
-    actor: Actor,
-    model: Model,
-    seed: int,
-    now: float,
-    images: Images,
+    transaction: Transaction, blobs: Blobs, model: Model, seed: int, images: Images
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -58,6 +52,7 @@ def add_version_zero(
         Invalid: the base does not exist, does not fit the model, or its bytes are gone.
         NotFound: the caller sees no model of the base's name.
     """
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
     mover = Mover("create", actor.key_id)
     start = Start(parts, origin, normalise)
@@ -79,6 +74,7 @@ def _base_parts(
     """
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
+    # First, so that no blob of the base is deleted between the checks below and the commit.
     references.lock_shared(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _of_version(session, actor, model, model.base)
@@ -154,17 +150,17 @@ def _of_version(
     return parts, origin, source_version.manifest.normalise
 
 
-def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
+def _with_decoding_of(image: ImageOut, model_image: ImageOut) -> ImageOut:
     """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
-    if "decoding" in own:
-        image_settings["decoding"] = own["decoding"]
+    if "decoding" in model_image:
+        image_settings["decoding"] = model_image["decoding"]
     return image_settings
 
 
-def _parse_normalisation(told: NormalisationOut | None) -> Normalisation | None:
-    return None if told is None else Normalisation.from_json(told)
+def _parse_normalisation(statistics: NormalisationOut | None) -> Normalisation | None:
+    return None if statistics is None else Normalisation.from_json(statistics)
 
 
 def _bad_base(message: str) -> Invalid:

@@ -39,14 +39,14 @@ def list_held_actions(
     version: Version,
     job: Job,
     learned: Collection[int],
-    others: Mapping[int, Task],
+    other_tasks: Mapping[int, Task],
 ) -> list[ActionOut]:
     """Return all requests that settle a held version, first the one that repairs it.
 
     Args:
         job: the newest job of the task.
         learned: tasks that the version lacks and the head has been taught since.
-        others: other tasks of the model that wait for a person, by number.
+        other_tasks: other tasks of the model that wait for a person, by number.
     """
     other_actions = [
         make_discard(model, task),
@@ -65,7 +65,7 @@ def list_held_actions(
     if find_doubt(task.report) is not None:  # no recipe mends wrong labels
         again = [make_retry(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_repairs(model, task, version, job, learned, others)
+    mended = _list_repairs(model, task, version, job, learned, other_tasks)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
@@ -78,12 +78,13 @@ def _list_repairs(
     version: Version,
     job: Job,
     learned: Collection[int],
-    others: Mapping[int, Task],
+    other_tasks: Mapping[int, Task],
 ) -> list[ActionOut]:
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [number for number in words.lost_tasks(version.gate) if number not in learned]
+    # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
     if lacked and not model.allow_lost_classes:
-        first = others.get(lacked[0])
+        first = other_tasks.get(lacked[0])
         if first is None:
             return []
         if words.can_relearn(first):

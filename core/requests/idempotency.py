@@ -24,6 +24,7 @@ STALE_S = 15.0
 """Seconds without renewal after which an in-flight row counts as abandoned."""
 RENEW_S = 4.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+# No header's name contains a colon, so these keys of `headers` cannot collide with one.
 _TOKEN = ":token"
 _REQUEST = ":request"
 
@@ -47,6 +48,15 @@ class Request:
     request: str = ""
     content_sha256: str | None = None
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+@dataclass(frozen=True)
+class Response:
+    """Response that every repetition of a request gets."""
+
+    status: int
+    headers: dict[str, str]
+    body: object
 
 
 @dataclass(frozen=True)
@@ -125,13 +135,7 @@ def find_replay(
 
 
 def store_response(
-    session: Session,
-    actor: Actor,
-    request: Request | None,
-    status: int,
-    headers: dict[str, str],
-    body: object,
-    now: float,
+    session: Session, actor: Actor, request: Request | None, response: Response, now: float
 ) -> None:
     """Store the response in the transaction of the work itself.
 
@@ -154,8 +158,8 @@ def store_response(
     elif row.headers.get(_TOKEN) != request.token:
         raise in_flight()
     row.fingerprint, row.content_sha256 = request.fingerprint, request.content_sha256
-    row.status, row.body, row.created_at = status, body, now
-    row.headers = {**headers, _REQUEST: request.request}
+    row.status, row.body, row.created_at = response.status, response.body, now
+    row.headers = {**response.headers, _REQUEST: request.request}
     session.flush()
 
 
@@ -186,6 +190,7 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
                     created_at=now,
                 )
             )
+    # Two first requests came at once, and the other one has committed its row.
     except IntegrityError:
         raise in_flight() from None
     return None
@@ -206,6 +211,7 @@ def abandon(db: Database, actor: Actor, request: Request) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
+        # Another request may have taken over the row, and its work goes on.
         if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
             session.delete(row)
 
@@ -222,6 +228,7 @@ def _find_live_row(
     session: Session, actor: Actor, request: Request, now: float
 ) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
+    # Locked, so that of two repetitions at once the second waits for the response of the first.
     row = session.get(
         Idempotency,
         (actor.owner_id, request.route, request.key),

@@ -259,17 +259,17 @@ def build_job_response(session: Session, job: Job, model: Model | None = None) -
 
 
 def find_asides(
-    session: Session, found: Sequence[Job], with_base: Collection[str] = ()
+    session: Session, jobs: Sequence[Job], with_base: Collection[str] = ()
 ) -> dict[str, Aside]:
     """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
         with_base: models that are known to have their base.
     """
-    made = [job.id for job in found if job.version is not None]
+    made = [job.id for job in jobs if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in found if _waits_in_line(job)}
+    waiting = {job.model_id for job in jobs if _waits_in_line(job)}
     stops: dict[str, Stop] = {}
     if waiting:
         newest = (
@@ -283,12 +283,13 @@ def find_asides(
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
+        # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
     bases = _find_base_jobs(
-        session, {job.model_id for job in found if _has_place(job)} - set(with_base)
+        session, {job.model_id for job in jobs if _has_place(job)} - set(with_base)
     )
-    devices = _missing_devices(session, found)
+    devices = _missing_devices(session, jobs)
     return {
         job.id: Aside(
             outcomes.get(job.id),
@@ -296,7 +297,7 @@ def find_asides(
             bases.get(job.model_id) if _has_place(job) else None,
             devices.get(job.id),
         )
-        for job in found
+        for job in jobs
     }
 
 
@@ -314,11 +315,11 @@ def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
     }
 
 
-def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:
+def _missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
     """Return job id → the CUDA devices that it waits for; one query, none if no job needs
     devices."""
     needing = [
-        job for job in found if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
+        job for job in jobs if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
     ]
     if not needing:
         return {}

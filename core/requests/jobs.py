@@ -4,6 +4,8 @@
 with the change, its event and its audit row.
 """
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -20,7 +22,7 @@ from core.protocol.answers.job import JobOut, JobPage
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.patch import RecipePatch
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response, find_asides, to_json
 from core.requests.pages import Page, read_page
 
@@ -30,15 +32,24 @@ def make_missing_error(job_id: str) -> NotFound:
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
 
+@dataclass(frozen=True)
+class JobFilter:
+    """Filter for jobs; None for jobs of any state, model or kind.
+
+    Attributes:
+        model: id or name of the model.
+    """
+
+    state: str | None = None
+    model: str | None = None
+    kind: Kind | None = None
+
+
+ALL = JobFilter()
+
+
 def list_jobs(
-    db: Database,
-    actor: Actor,
-    *,
-    state: str | None,
-    model: str | None,
-    limit: int,
-    cursor: str | None,
-    kind: Kind | None = None,
+    db: Database, actor: Actor, job_filter: JobFilter = ALL, *, limit: int, cursor: str | None
 ) -> JobPage:
     """Return a page of jobs, newest first.
 
@@ -46,6 +57,7 @@ def list_jobs(
         NotFound: the named model does not exist for the caller.
         Invalid: the state is unknown.
     """
+    state, model, kind = job_filter.state, job_filter.model, job_filter.kind
     if state is not None and state not in set(State):
         raise Invalid(
             f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}]
@@ -91,11 +103,14 @@ def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> Job
         now = db.now(session)
         before = job.state
         state = change_state(session, job, action, now)
+        # A repeated action is no change and leaves no audit row.
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
             record_action(
-                session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id
+                session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
             )
+        # A waiting job ends here; the end of a running one is recorded when its worker has stopped
+        # it.
         if state is State.CANCELLED and before != State.CANCELLED:
             line.record_job_end(session, job, now)
         return build_job_response(session, job)

@@ -44,6 +44,7 @@ class KeptAnswers:
         body = make()
         response = KeptAnswer(body, f'"{sha256(body).hexdigest()}"')
         with self._lock:
+            # Another thread may have stored it meanwhile, and bytes must be counted once.
             if digest not in self._kept and len(body) <= self._most:
                 self._kept[digest] = response
                 self._bytes += len(body)

@@ -25,7 +25,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.key import KeyBound, KeyOut, KeyPage, NewKey
 from core.requests import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import read_page
 from core.requests.times import format_rfc3339, parse_rfc3339
 
@@ -119,7 +119,7 @@ def create(
                 predict_keys.bind(session, key, model, wanted), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
-        record_action(session, actor, "key.create", key.id, data, now=now)
+        record_action(session, actor, Entry("key.create", key.id, data), now)
         return {**_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -160,7 +160,7 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record_action(session, actor, "key.revoke", key.id, {"name": key.name}, now=now)
+            record_action(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
@@ -195,6 +195,7 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
 
     Its row stays locked until the transaction ends.
     """
+    # Inserted before it is read: of two transactions with a new name, one waits for the other here.
     values = {"id": new_id("own"), "name": name, "created_at": now}
     if session.get_bind().dialect.name == "postgresql":
         session.execute(postgresql.insert(Owner).values(values).on_conflict_do_nothing())
@@ -229,6 +230,7 @@ def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # Created with its final mode: with a later chmod, others could open it in between.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:

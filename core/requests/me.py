@@ -21,6 +21,7 @@ def describe_caller(db: Database, settings: Settings, actor: Actor, version: str
         version: version of the service.
     """
     with db.read() as session:
+        # An outer join, since there is no key while authentication is off.
         query = select(Owner.name, Key.expires_at).outerjoin(Key, Key.id == actor.key_id)
         owner, expires_at = session.execute(query.where(Owner.id == actor.owner_id)).one()
     return {

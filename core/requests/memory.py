@@ -25,7 +25,7 @@ from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
 from core.protocol.manifest import FEATURES, REST, Manifest
 from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.times import format_rfc3339
 from core.requests.unused import delete_unused
 from core.requests.versions import find_version
@@ -120,6 +120,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     while done is None:
         with db.write() as session:
             done = _mark_deleted(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     keys, digests = done
     for key in keys:
         store.delete(key)
@@ -177,7 +178,7 @@ def _mark_deleted(
     ]
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record_action(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
+    record_action(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
     return keys, digests
 
 

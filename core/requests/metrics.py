@@ -19,7 +19,14 @@ from core.line.coverage import list_taught_tasks
 from core.protocol.answers.metrics import MatrixColumn, MatrixRow, MetricsOut
 from core.requests.actor import Actor, find_model
 from core.requests.kept_answers import KeptAnswer, KeptAnswers
-from core.requests.metrics_summary import AT_ONCE, Learned, Published, build_summary, first_cells
+from core.requests.metrics_summary import (
+    AT_ONCE,
+    History,
+    Learned,
+    Published,
+    build_summary,
+    first_cells,
+)
 from core.requests.versions import find_version
 
 KEPT_BYTES = 16 << 20
@@ -83,13 +90,13 @@ class _Basis:
 
     Attributes:
         model: the model.
-        asked: number of the requested version.
+        number: number of the requested version.
         taught: tasks of that version, in order.
         versions, tasks, classes: rows of `_VERSIONS` and `_TASKS`, and the row of `_CLASSES`.
     """
 
     model: Model
-    asked: int
+    number: int
     taught: tuple[int, ...]
     versions: Sequence[Row[int, int | None, int | None, str, int, float | None, float | None]]
     tasks: Sequence[Row[int, str | None, int | None]]
@@ -120,7 +127,7 @@ class _Basis:
 
     def digest(self, window: Window) -> bytes:
         """Return a digest of 32 bytes that differs for each different response."""
-        scalars = (self.model.id, self.model.next_version, self.asked, self.taught, window)
+        scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
         return sha256(to_json([*scalars, *rows, *self.classes])).digest()
 
@@ -149,6 +156,7 @@ def kept_metrics(
         basis = _read_basis(session, actor, model, version)
         return kept.get_or_make(
             basis.digest(window),
+            # JSON has no NaN or infinity.
             lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
         )
 
@@ -160,7 +168,7 @@ def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Ba
     connection, of_model = session.connection(), {"model": owner.id}
     return _Basis(
         model=owner,
-        asked=requested.number,
+        number=requested.number,
         taught=tuple(list_taught_tasks(requested.manifest)),
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
@@ -174,17 +182,21 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
         summarised = build_summary(
-            session, basis.model, basis.asked, basis.taught, published, existing_tasks, first
+            session,
+            basis.model,
+            basis.number,
+            basis.taught,
+            History(published, existing_tasks, first),
         )
     except KeyError as error:
         raise NotFound(
-            f"Version {basis.asked} has an ancestor that is not there: {error}."
+            f"Version {basis.number} has an ancestor that is not there: {error}."
         ) from error
     rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
     columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
     sizes = {task: total for (_, task), (_, total) in first.items()}
     return {
-        "version": basis.asked,
+        "version": basis.number,
         "rows": [_build_row(published[number]) for number in rows],
         "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
         "accuracy_matrix": _build_matrix(session, basis.model, rows, columns),

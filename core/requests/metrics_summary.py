@@ -52,6 +52,14 @@ class Published(NamedTuple):
     seconds: float | None
 
 
+class History(NamedTuple):
+    """A model's versions and learned tasks, each by number, and the result of `first_cells`."""
+
+    published: Mapping[int, Published]
+    tasks: Mapping[int, Learned]
+    first: matrix.Cells
+
+
 _Recorded = Mapping[str, Mapping[int, Any]]
 """Numbers or documents by name of the figure, then by version."""
 AT_ONCE = 500
@@ -109,25 +117,17 @@ def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[i
 
 
 def build_summary(
-    session: Session,
-    model: Model,
-    version: int,
-    taught: tuple[int, ...],
-    published: Mapping[int, Published],
-    tasks: Mapping[int, Learned],
-    first: matrix.Cells,
+    session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 
     Args:
         taught: tasks that the version was taught, in order.
-        published: all versions of the model, by number.
-        tasks: learned tasks, by number.
-        first: see `first_cells`.
 
     Raises:
         KeyError: an ancestor of the version is missing.
     """
+    published, tasks, first = history
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_row(session, model, version)
@@ -228,15 +228,15 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
 
 
 def _read_anytime_means(
-    session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
+    session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return the mean accuracies by task of each version; None where the job did not measure them.
 
     Args:
-        known: versions whose jobs measured them.
+        measured: versions whose jobs measured them.
     """
     accuracies: dict[int, list[TaskAccuracy]] = {
-        version: [] for version in line if version in known
+        version: [] for version in line if version in measured
     }
     versions = list(accuracies)
     for start in range(0, len(versions), AT_ONCE):

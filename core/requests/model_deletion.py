@@ -12,7 +12,7 @@ from core.db.totals import forget_totals
 from core.errors import NotFound
 from core.requests import repeats
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
@@ -29,6 +29,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     while done is None:
         with db.write() as session:
             done = _hide_model(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     archives, digests = done
     for key in archives:
         store.delete(key)
@@ -70,6 +71,7 @@ def _hide_model(
     archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
     for job in locked_jobs:
         if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+            # Not of a running job, which needs its archive until it has stopped.
             stopped.add(job.task_id)
             if job.archive_key is not None:
                 archives.append(job.archive_key)
@@ -88,6 +90,8 @@ def _hide_model(
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
-    record_action(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
+    record_action(
+        session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
+    )
     stored_bytes.mark_outdated(session, row.owner_id)
     return archives, sorted(digests)

@@ -6,6 +6,7 @@ change of the recipe affects only later tasks.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from sqlalchemy import delete, select
@@ -26,14 +27,16 @@ from core.protocol.patch import RecipePatch
 from core.recipe import start
 from core.recipe.resolve import complete_stored, resolve
 from core.recipe.stored import build_stored_patch
-from core.requests import attention, idempotency, model_summary, pretrained
-from core.requests.actor import Actor, find_model
+from core.requests import attention, idempotency, model_summary
+from core.requests.actor import Actor, Transaction, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.asked_model import asked_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.new_model import (
     LINE,
+    NO_LIMITS,
+    Limits,
     add_model,
     find_weights,
     gate_of,
@@ -43,55 +46,70 @@ from core.requests.new_model import (
     require_free_name,
 )
 from core.requests.pages import Page, read_page
+from core.requests.resources import Resources
 from core.requests.times import format_rfc3339
-from core.store import Blobs
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Filter, order and extent of a list of models.
+
+    Attributes:
+        q: only models with this text in their name, in upper or lower case.
+        summary: add a summary to each, see `core.requests.model_summary`.
+        newest_first: newest models first; otherwise the oldest.
+    """
+
+    q: str | None = None
+    summary: bool = False
+    newest_first: bool = False
+
+
+PLAIN_LIST = Listing()
 
 
 def create(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
+    resources: Resources,
     actor: Actor,
     given: NewModel,
     repeat: idempotency.Request | None = None,
-    admission: Admission = ANY,
-    terms: pretrained.Terms = pretrained.ANY,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model; return its JSON form, and True if this replays an earlier response.
 
     Args:
         given: fields of the request, already of the right types.
         repeat: idempotency key and fingerprint of the request.
-        admission: limits on the network and on jobs.
-        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
-        JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
         StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    requested = asked_model(catalogue, given, admission, terms.photos)
-    begins = find_weights(db, blobs, catalogue, actor, requested, terms)
+    requested = asked_model(resources.catalogue, given, limits.admission, limits.terms.photos)
+    begins = find_weights(resources, actor, requested, limits.terms)
     try:
-        with db.write() as session:
-            now = db.now(session)
+        with resources.db.write() as session:
+            now = resources.db.now(session)
             if repeat is not None:
                 replay = idempotency.find_replay(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
+            transaction = Transaction(session, actor, now)
             model = add_model(
-                session, blobs, actor, requested, given, begins, ("model.create", data), now
+                transaction, resources.blobs, requested, begins, ("model.create", data)
             )
-            response = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
+            response = to_json(resources.catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
-                idempotency.store_response(session, actor, repeat, 201, location, response, now)
+                stored_response = idempotency.Response(201, location, response)
+                idempotency.store_response(session, actor, repeat, stored_response, now)
     # a concurrent request was first, with the name or with the idempotency key
     except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
@@ -106,30 +124,22 @@ def list_models(
     actor: Actor,
     limit: int,
     cursor: str | None,
-    *,
-    q: str | None = None,
-    summary: bool = False,
-    newest_first: bool = False,
+    listing: Listing = PLAIN_LIST,
 ) -> ModelPage:
-    """Return a page of the models that the caller sees, oldest first unless `newest_first`.
-
-    Args:
-        q: only models with this text in their name, in upper or lower case.
-        summary: add a summary to each, see `core.requests.model_summary`.
-    """
+    """Return a page of the models that the caller sees."""
     with db.read() as session:
         query = select(Model).where(
             Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id)
         )
-        if q is not None:
+        if listing.q is not None:
             # names are stored in lower case
-            query = query.where(Model.name.contains(q.lower(), autoescape=True))
+            query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
         rows: Page[Model] = read_page(
-            session, query, Model.id, limit, cursor, descending=newest_first
+            session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
         named = aliases_of(session, [m.id for m in rows.rows])
         waits = attention.of_models(session, rows.rows)
-        summaries = model_summary.of_models(session, rows.rows) if summary else {}
+        summaries = model_summary.of_models(session, rows.rows) if listing.summary else {}
         items: list[ListedModel] = [
             {
                 **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
@@ -192,10 +202,11 @@ def change(
         if "training_data_days" in patch:
             row.warnings = [text for text in row.warnings if text not in kept_data({})]
         now = db.now(session)
+        # Versions that were held only by this check may pass now.
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
         record_action(
-            session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id
+            session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
         )
         session.flush()
         response = _build_response(session, catalogue, row)
@@ -216,6 +227,7 @@ def _change_recipe(
         Warnings about memory that the next task would lose.
     """
     recipe = {} if given is None else build_stored_patch(given, row.recipe)
+    # A null in these restores what a model of this base begins with, not the global default.
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):

@@ -8,7 +8,7 @@ torch. Parameters are exact. Activations are those that a backward pass needs, s
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.pretrained import PretrainedRow
@@ -32,12 +32,22 @@ _CONVNEXTS = {
     "convnext_large": (192, (3, 3, 27, 3)),
 }
 """Channels of the first stage, and number of blocks of each stage."""
+
+
+class _Encoder(NamedTuple):
+    """Encoder of a vision transformer: number of blocks, token width, and width of the MLP."""
+
+    layers: int
+    width: int
+    mlp: int
+
+
 _VITS = {
-    "vit_b_16": (12, 768, 3072, 16),
-    "vit_b_32": (12, 768, 3072, 32),
-    "vit_l_16": (24, 1024, 4096, 16),
+    "vit_b_16": (_Encoder(12, 768, 3072), 16),
+    "vit_b_32": (_Encoder(12, 768, 3072), 32),
+    "vit_l_16": (_Encoder(24, 1024, 4096), 16),
 }
-"""Number of blocks, token width, width of the MLP, and patch size of large images."""
+"""Encoder, and patch size of large images."""
 
 
 @dataclass
@@ -98,19 +108,12 @@ def size_of(
             channels,
         )
     elif name in _VITS:
-        layers, width, mlp, large = _VITS[name]
-        _add_vit(
-            size,
-            layers,
-            width,
-            mlp,
-            _choose_patch_size(architecture, pixels, large),
-            pixels,
-            channels,
-        )
+        encoder, large = _VITS[name]
+        patch = _choose_patch_size(architecture, pixels, large)
+        _add_vit(size, encoder, patch, pixels, channels)
     elif name == "vit":
-        sizes = (architecture["layers"], architecture["hidden"], architecture["mlp"])
-        _add_vit(size, *sizes, _choose_patch_size(architecture, pixels, 16), pixels, channels)
+        encoder = _Encoder(architecture["layers"], architecture["hidden"], architecture["mlp"])
+        _add_vit(size, encoder, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
         _add_dne(size, architecture, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "timm" and pretrained is not None:
@@ -120,15 +123,15 @@ def size_of(
     return size
 
 
-def _add_timm(size: Size, known: PretrainedRow, pixels: int) -> None:
+def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
     """Add a timm network, as measured at the weights' own image size.
 
     Activations scale with the number of pixels.
     """
-    size.parameters = known["parameters"]
-    share = (pixels / known["size"]) ** 2
-    size.activations += math.ceil(known["activations"] * share)
-    size.widest = max(size.widest, math.ceil(known["widest"] * share))
+    size.parameters = row["parameters"]
+    share = (pixels / row["size"]) ** 2
+    size.activations += math.ceil(row["activations"] * share)
+    size.widest = max(size.widest, math.ceil(row["widest"] * share))
 
 
 def _add_mlp(size: Size, hidden: list[int]) -> None:
@@ -201,6 +204,8 @@ def _add_resnet(
                 size.parameters += (
                     inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
                 )
+                # The first block halves the image in its second convolution, so the first one reads
+                # all of it.
                 size.count_output(width * (before if first else area), 2)
                 size.count_output(width * area, 2)
                 size.count_output(outputs * area, 2)
@@ -232,10 +237,10 @@ def _add_convnext(
     size.features = width
 
 
-def _add_vit(
-    size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int
-) -> None:
+def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
     """Add a vision transformer."""
+    layers, width, mlp = encoder
+    # One token is for the class.
     tokens = 1 + (pixels // patch) ** 2
     size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
     size.parameters += layers * (

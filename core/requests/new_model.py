@@ -7,24 +7,24 @@ from typing import TypedDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import imagenet_base
-from core.db.session import Database
+from core import imagenet_base, packaged_base
 from core.db.tables import Model
 from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.line.checks import ALL_OFF, NEW_GATE
 from core.protocol.answers.audit import AuditData
-from core.protocol.answers.model_change import ModelChange, NewModel
+from core.protocol.answers.model_change import AskedImage, ModelChange
 from core.protocol.answers.sure import AnswersSetting
-from core.protocol.base import PRETRAINED
-from core.protocol.catalogue import Catalogue
+from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.gate import GateLimits, GateOut
 from core.protocol.pretrained import Pretrained
+from core.recipe.images import Images
 from core.requests import first_version, packaged, pretrained
-from core.requests.actor import Actor
+from core.requests.actor import Actor, Transaction
+from core.requests.admission import ANY, Admission
 from core.requests.asked_model import AskedModel
-from core.requests.audit import record_action
-from core.requests.size_warning import size_warning
+from core.requests.audit import Entry, record_action
+from core.requests.resources import Resources
 from core.store import Blobs
 
 
@@ -46,6 +46,10 @@ LINE: Line = {
     "allow_lost_classes": False,
 }
 """Default settings of the lineage."""
+_MIN_SIZE, _MAX_SIZE = 8, 1024
+_FOR_PHOTOS = (
+    f'take the base that was learned on photos of 224 × 224: "base": "{imagenet_base.NAME}"'
+)
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,24 @@ class BeginsWith:
     terms: pretrained.Terms
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits on a new model.
+
+    Attributes:
+        admission: limits on its network and on its jobs.
+        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
+    """
+
+    admission: Admission = ANY
+    terms: pretrained.Terms = pretrained.ANY
+
+
+NO_LIMITS = Limits()
+
+
 def find_weights(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
-    actor: Actor,
-    asked: AskedModel,
-    terms: pretrained.Terms,
+    resources: Resources, actor: Actor, asked: AskedModel, terms: pretrained.Terms
 ) -> BeginsWith:
     """Find the weights of a new model before its transaction begins.
 
@@ -77,21 +92,18 @@ def find_weights(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.resolve_weights(catalogue, asked.architecture, asked.base)
-        pretrained.require_room(db, actor, weights, terms)
-    packaged.store_base(blobs, asked.base, asked.images.image)
+        weights = pretrained.resolve_weights(resources.catalogue, asked.architecture, asked.base)
+        pretrained.require_room(resources.db, actor, weights, terms)
+    packaged.store_base(resources.blobs, asked.base, asked.images.image)
     return BeginsWith(weights, terms)
 
 
 def add_model(
-    session: Session,
+    transaction: Transaction,
     blobs: Blobs,
-    actor: Actor,
     asked: AskedModel,
-    given: NewModel,
     begins: BeginsWith,
     audit: tuple[str, AuditData],
-    now: float,
     *,
     owner_id: str | None = None,
 ) -> Model:
@@ -105,25 +117,27 @@ def add_model(
         Invalid, NotFound: the base does not exist, or does not fit.
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
-    model = _new_row(asked, given, owner_id or actor.owner_id, now)
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    model = _new_row(asked, owner_id or actor.owner_id, now)
+    # Flushed now, because the rows below have foreign keys to it.
     session.add(model)
     session.flush()
     action, data = audit
-    record_action(session, actor, action, model.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
     if begins.weights is None:
-        first_version.add_version_zero(
-            session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images
-        )
+        seed = int(recipe.get("seed", 0))
+        first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:
         pretrained.add_version_or_job(
-            session, blobs, actor, model, begins.weights, recipe, begins.terms, now
+            transaction, blobs, model, begins.weights, recipe, begins.terms
         )
     return model
 
 
-def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> Model:
-    odd_size = size_warning(given.get("image") or {}, asked.images, asked.base)
+def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
+    request = asked.request
+    odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
@@ -134,14 +148,14 @@ def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> M
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=gate_of(NEW_GATE, given.get("gate") or {}, given.get("answers")),
-        answers=given.get("answers"),
-        keep_training_data=bool(given.get("keep_training_data", False)),
-        held_out=given.get("held_out") or "keep",
-        **line_of(given),
-        warnings=[*asked.notes, *odd_size, *kept_data(given), *asked.resolved.warnings],
-        description=given.get("description") or None,
-        tags=given.get("tags") or None,
+        gate=gate_of(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        answers=request.get("answers"),
+        keep_training_data=bool(request.get("keep_training_data", False)),
+        held_out=request.get("held_out") or "keep",
+        **line_of(request),
+        warnings=[*asked.notes, *odd_size, *kept_data(request), *asked.resolved.warnings],
+        description=request.get("description") or None,
+        tags=request.get("tags") or None,
         fence=0,
         next_task=1,
         next_place=1,
@@ -149,6 +163,34 @@ def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> M
         created_at=now,
         deleted_at=None,
     )
+
+
+def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
+    """Return notices about the image size, which cannot be changed later.
+
+    At creation nothing is learned yet that another size would discard.
+    """
+    size = images.image["size"]
+    if base == packaged_base.PACKAGED and size != (
+        base_size := packaged_base.load_description().size
+    ):
+        return [
+            f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} "
+            f"its features tell "
+            f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
+        ]
+    if asked.get("size") is not None or images.normalise is not None:
+        return []
+    more = (
+        _FOR_PHOTOS
+        if base == packaged_base.PACKAGED
+        else f'create the model with "image": {{"size": 64}}, or another size from {_MIN_SIZE} to '
+        f"{_MAX_SIZE}"
+    )
+    return [
+        f"Images are resized to {size} × {size} pixels where nothing else is said, and this cannot "
+        f"be changed later. Where more pixels matter, {more}."
+    ]
 
 
 def kept_data(given: Mapping[str, object]) -> list[str]:

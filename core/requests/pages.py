@@ -52,8 +52,10 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    # RecursionError: a forged cursor may be deeply nested JSON.
     except (binascii.Error, UnicodeError, ValueError, RecursionError):
         raise wrong from None
+    # Not isinstance: True is an int and would become the cursor 1.
     if not isinstance(values, list) or len(values) != 1 or type(values[0]) is not kind:
         raise wrong
     value = values[0]
@@ -61,6 +63,7 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
         if abs(value) > _MAX_INT:
             raise wrong
         return value
+    # PostgreSQL refuses NUL in a text, and no id or name in a cursor is beyond ASCII.
     if "\0" in value or not value.isascii():
         raise wrong
     return str(value)

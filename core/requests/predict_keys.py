@@ -121,12 +121,14 @@ def find_bound(
             raise _make_invalid_error(
                 f"There is no owner {owner!r}, so it has no model to ask.", "owner", "no such owner"
             )
+        # In place of that owner, so that the name is looked up among its models alone.
         actor = Actor(owner_row.id, None, "read")
     try:
         model = find_model(session, actor, wanted.model)
     except NotFound as error:
         raise _make_invalid_error(error.detail, "model", "no such model") from None
     try:
+        # `Bound.allows` never matches a number, so the key would open nothing.
         if wanted.alias.isdigit():
             raise NotFound(
                 f"{wanted.alias!r} is the number of a version: name an alias, such as production."

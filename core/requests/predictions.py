@@ -126,20 +126,20 @@ class AskedVersions:
                 return cached
         return self._cache_version(find_predictable(self._db, actor, model, version, task))
 
-    def _cache_version(self, found: Predictable) -> Predictable:
+    def _cache_version(self, version: Predictable) -> Predictable:
         """Cache a version, unless its manifest is large or confident predictions are promised."""
-        if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
+        if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
-                self._kept[found.id] = found
+                self._kept[version.id] = version
                 if len(self._kept) > KEPT_VERSIONS:
                     self._kept.popitem(last=False)
-        return found
+        return version
 
 
-def explain_error(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:
+def explain_error(db: Database, version: Predictable, error: StoreCorrupt) -> StoreCorrupt:
     """Return the error about a stored object, explained for the version that was asked."""
     with db.read() as session:
-        return damage.explain_error(session, session.get_one(Version, found.id).model_id, error)
+        return damage.explain_error(session, session.get_one(Version, version.id).model_id, error)
 
 
 def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
@@ -210,6 +210,7 @@ def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
         .join(Model, Model.id == Version.model_id)
         .where(
             (Model.id if by_id else Model.name) == bindparam("model"),
+            # Models of others, which administrators may ask, take the long way.
             Model.owner_id == bindparam("own"),
         )
         .where(

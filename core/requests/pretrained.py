@@ -28,7 +28,7 @@ from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.protocol.pretrained import Pretrained, pretrained_of
 from core.requests import quota
-from core.requests.actor import Actor
+from core.requests.actor import Actor, Transaction
 from core.requests.jobs import beside_the_line
 from core.requests.run_again import run_again
 from core.settings import Settings
@@ -122,14 +122,12 @@ def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) 
 
 
 def add_version_or_job(
-    session: Session,
+    transaction: Transaction,
     blobs: Blobs,
-    actor: Actor,
     model: Model,
     weights: Pretrained,
     recipe: RecipeOut,
     terms: Terms,
-    now: float,
 ) -> None:
     """Add version 0 of a new model, or the job that will make it.
 
@@ -142,16 +140,19 @@ def add_version_or_job(
         Invalid: the weights are not stored, and the service does not use the Hub.
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
+    session, now = transaction.session, transaction.now
+    # First, so that a stored blob is not deleted between the look-up and the commit.
     references.lock_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.of_weights(weights, stored)
         start = version_zero.Start([part], origin, version_zero.find_statistics(weights, model))
-        mover = Mover("create", actor.key_id)
+        mover = Mover("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
         version_zero.add_version(session, model, start, mover, seed=seed, now=now)
         quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
+    # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _make_base_error(_by_hand(model, weights))
     job = beside_the_line(model, Kind.FETCH, {}, recipe, now)

@@ -77,6 +77,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
         base_is_missing = exists().where(Model.id == Job.model_id, Model.base_job.is_not(None))
         awaits_its_base = base_is_missing & Job.place.is_not(None)
         waits_for_a_person = stopped & ~Job.again & Job.place.is_not(None)
+        # Without jobs that wait for a person or for weights: those do not show a lack of workers.
         oldest = session.execute(
             select(func.min(Job.created_at)).where(
                 Job.state == str(State.QUEUED), ~waits_for_a_person, ~awaits_its_base

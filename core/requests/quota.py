@@ -38,6 +38,7 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
     with db.read() as session:
         used, at = stored_bytes.read_measurement(session, owner_id)
         now = db.now(session)
+    # A measurement in the future means that the clock was set back since.
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
         used = stored_bytes.measure_owner(db, owner_id)
     if used + size > limit:
@@ -90,6 +91,7 @@ def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = 
         session.execute(
             select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True)
         )
+    # The job of this transaction is counted already, so as many as `limit` are allowed.
     if _open_jobs(session, owner_id) > limit:
         raise _no_turn(limit)
 

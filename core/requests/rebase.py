@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 from core import imagenet_base, packaged_base
 from core.db import job_log, references
 from core.db import jobs as job_rows
-from core.db.session import Database
 from core.db.tables import Base, Model, Task
 from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
 from core.ids import new_id
@@ -31,13 +30,15 @@ from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.recipe import start
 from core.recipe.resolve import complete_stored
-from core.requests import idempotency, jobs, pretrained, quota
-from core.requests.actor import Actor, find_model
-from core.requests.admission import ANY, Admission, work_of
+from core.requests import idempotency, jobs, quota
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.admission import Admission, work_of
 from core.requests.asked_model import AskedModel, asked_model
 from core.requests.base_advice import architecture_of
 from core.requests.new_model import (
+    NO_LIMITS,
     BeginsWith,
+    Limits,
     add_model,
     find_weights,
     gate_of,
@@ -47,6 +48,7 @@ from core.requests.new_model import (
 )
 from core.requests.rebase_comparison import Comparison, to_json
 from core.requests.rebase_plan import make_plan, open_rebase_of, production_of
+from core.requests.resources import Resources
 from core.store import Blobs
 
 MAX_NAME = 63
@@ -61,15 +63,12 @@ class Asked:
 
 
 def begin(
-    db: Database,
-    blobs: Blobs,
-    catalogue: Catalogue,
+    resources: Resources,
     actor: Actor,
     model: str,
     given: Asked,
     repeat: idempotency.Request | None = None,
-    admission: Admission = ANY,
-    terms: pretrained.Terms = pretrained.ANY,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
     """Create the new model and queue the learning of retained tasks, in one transaction.
 
@@ -86,34 +85,33 @@ def begin(
         jobs.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
+    db = resources.db
     with db.read() as session:
         old = find_model(session, actor, model)
-        fields = _new_model(session, catalogue, actor, old, given)
+        fields = _new_model(session, actor, old, given)
         size = _bytes_of(old, _list_retained_tasks(session, old))
-    requested = _decoding_as_before(_check_new_model(catalogue, fields, old, admission), old)
+    checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
+    requested = _decoding_as_before(checked, old)
+    # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
-        quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
-    begins = find_weights(
-        db, blobs, catalogue, replace(actor, owner_id=old.owner_id), requested, terms
-    )
+        quota.require_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
+    # The weights count among the bytes of the models' owner, also if an administrator asks.
+    owner = replace(actor, owner_id=old.owner_id)
+    begins = find_weights(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
+            # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
             references.lock_shared(session)
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, repeat, now)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
-            order = _Order(session, blobs, catalogue, actor, admission, terms, now)
-            response, job_ids = _add_model_and_jobs(
-                order,
-                find_model(session, actor, old.id, lock=True),
-                requested,
-                fields,
-                begins,
-                given,
-            )
+            order = _Order(Transaction(session, actor, now), resources, limits)
+            locked_old = find_model(session, actor, old.id, lock=True)
+            response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
-            idempotency.store_response(session, actor, repeat, 201, location, response, now)
+            stored_response = idempotency.Response(201, location, response)
+            idempotency.store_response(session, actor, repeat, stored_response, now)
     # a concurrent request was first, with the name or with the idempotency key
     except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
@@ -135,15 +133,11 @@ def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
 
 @dataclass(frozen=True)
 class _Order:
-    """Context of a rebase: session, caller and limits; `now` in seconds since 1970."""
+    """Context of a rebase."""
 
-    session: Session
-    blobs: Blobs
-    catalogue: Catalogue
-    actor: Actor
-    admission: Admission
-    terms: pretrained.Terms
-    now: float
+    transaction: Transaction
+    resources: Resources
+    limits: Limits
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
@@ -165,9 +159,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _new_model(
-    session: Session, catalogue: Catalogue, actor: Actor, old: Model, given: Asked
-) -> NewModel:
+def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
     """Return the request that would create the new model."""
     fields = cast(
         NewModel,
@@ -263,7 +255,7 @@ def _check_new_model(
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
             f"the new model learns by the default, {method}."
         )
-        return replace(checked, notes=[*checked.notes, note])
+        return replace(checked, request=given, notes=[*checked.notes, note])
 
 
 def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
@@ -276,27 +268,27 @@ def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
 
 
 def _add_model_and_jobs(
-    order: _Order, old: Model, asked: AskedModel, fields: NewModel, begins: BeginsWith, given: Asked
+    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: Asked
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
 
     Returns:
         The response, and ids of jobs that workers must be notified of.
     """
-    session, now = order.session, order.now
+    transaction, session = order.transaction, order.transaction.session
     _require_rebasable(session, old)
     if given.name is None:
-        asked = replace(asked, name=free_name(session, old.owner_id, old.name, "rebased"))
-    require_free_name(session, old.owner_id, asked.name)
-    data: AuditData = {"name": asked.name, "model": old.id}
+        requested = replace(requested, name=free_name(session, old.owner_id, old.name, "rebased"))
+    require_free_name(session, old.owner_id, requested.name)
+    data: AuditData = {"name": requested.name, "model": old.id}
     audit = ("model.rebase", data)
     new = add_model(
-        session, order.blobs, order.actor, asked, fields, begins, audit, now, owner_id=old.owner_id
+        transaction, order.resources.blobs, requested, begins, audit, owner_id=old.owner_id
     )
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _queue_tasks(order, old, new, asked.resolved.recipe)
+    job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
     response = to_json(Comparison(make_plan(session, old, new), {}))
     response["warnings"] += new.warnings
@@ -311,10 +303,9 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
     """
     if old.image != new.image:
         return []
-    session, now = order.session, order.now
-    stored_tasks = [
-        task for task in _list_retained_tasks(session, old) if _is_stored(order.blobs, task)
-    ]
+    session, now = order.transaction.session, order.transaction.now
+    blobs, limits = order.resources.blobs, order.limits
+    stored_tasks = [task for task in _list_retained_tasks(session, old) if _is_stored(blobs, task)]
     job_ids = []
     for task in stored_tasks:
         twin = _copy_task(new, task, now)
@@ -332,11 +323,13 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         job_ids.append(job.id)
     if job_ids:
         work = work_of(session, new, len(job_ids))
-        order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
-        quota.take_room(
-            session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
+        limits.admission.check_job(
+            order.resources.catalogue, new.architecture, new.image, recipe, work
         )
-        quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
+        quota.take_room(
+            session, new.owner_id, limits.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
+        )
+        quota.take_turn(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
 
 

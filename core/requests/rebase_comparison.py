@@ -91,11 +91,11 @@ def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comp
                 raise
 
 
-def to_json(found: Comparison) -> RebaseOut:
+def to_json(comparison: Comparison) -> RebaseOut:
     """Return a comparison in the contract's form."""
-    plan = found.plan
-    tasks = [_task_to_json(task, found.flips.get(task.number)) for task in plan.tasks]
-    total = sum(found.flips.values(), Flips())
+    plan = comparison.plan
+    tasks = [_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
+    total = sum(comparison.flips.values(), Flips())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
     both = total.both_right
@@ -169,8 +169,8 @@ def _grade_predictions(
     blobs: Blobs, side: Measured
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
-    assert side.answers is not None, "it is compared image by image"
-    path = blobs.fetch_file(side.answers)
+    assert side.predictions is not None, "it is compared image by image"
+    path = blobs.fetch_file(side.predictions)
     rows = np.array(side.rows, np.str_)
     ranked = open_ranked_answers(path, side.place)
     if ranked is not None:
@@ -186,17 +186,17 @@ def _grade_predictions(
 
 
 def _find_labels(
-    rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured
+    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: Measured
 ) -> npt.NDArray[np.str_]:
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(rows):
+    if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
         raise _make_corrupt_error(
-            side, f"names row {int(found.max())} of a head with {len(rows)} classes"
+            side, f"names row {int(predicted.max())} of a head with {len(rows)} classes"
         )
-    return rows[found]
+    return rows[predicted]
 
 
 def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
-    key = Blobs.make_key(side.answers or "")
+    key = Blobs.make_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
@@ -210,7 +210,7 @@ def _read_paths(blobs: Blobs, side: Measured) -> list[str]:
     return traces.names[len(traces.train) :]
 
 
-def _task_to_json(task: PlannedTask, found: Flips | None) -> RebaseTask:
+def _task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
     """Return the entry of a task."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
@@ -226,7 +226,7 @@ def _task_to_json(task: PlannedTask, found: Flips | None) -> RebaseTask:
         "arrived": task.arrived,
         "old": _share_of(task.old),
         "new": _share_of(task.new) if comparable else None,
-        "flips": None if found is None else flips_to_json(found),
+        "flips": None if task_flips is None else flips_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 

@@ -4,7 +4,7 @@ Both models are compared first, and the names move only if the compared versions
 production.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlalchemy import select
@@ -19,8 +19,8 @@ from core.line.line import PRODUCTION
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.answers.rebase import RebaseOut
-from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.audit import Entry, record_action
 from core.requests.new_model import require_free_name
 from core.requests.predict_keys import follow_name
 from core.requests.rebase import free_name
@@ -31,25 +31,26 @@ from core.store import Blobs
 Missing = Literal["refuse", "allow"]
 
 
-def finish(
-    db: Database,
-    blobs: Blobs,
-    actor: Actor,
-    model: str,
-    reason: str | None,
-    missing: Missing = "refuse",
-    *,
-    seen: tuple[int, int] | None = None,
-) -> RebaseOut:
+@dataclass(frozen=True)
+class Decision:
+    """A person's decision to move the name.
+
+    Attributes:
+        reason: reason for the audit trail.
+        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
+        seen_versions: versions in production of the old and the new model on the page on which the
+            person decided.
+    """
+
+    reason: str | None = None
+    missing: Missing = "refuse"
+    seen_versions: tuple[int, int] | None = None
+
+
+def finish(db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision) -> RebaseOut:
     """Give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.
-
-    Args:
-        reason: reason for the audit trail.
-        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
-        seen: versions in production of the old and the new model on the page on which a person
-            decided.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
@@ -63,14 +64,16 @@ def finish(
         with db.write() as session:
             old, new = _lock_pair(session, actor, model)
             plan = make_plan(session, old, new)
-            _require_compared(comparison.plan, plan, seen)
+            _require_compared(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
                 _require_back(is_old, old, new)
             else:
-                _require_ready(is_old, old, new, comparison, missing)
-            return _swap_names(session, db, actor, (old, new), comparison, reason, is_back=is_back)
+                _require_ready(is_old, old, new, comparison, decision.missing)
+            transaction = Transaction(session, actor, db.now(session))
+            pair = (old, new)
+            return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
     # a concurrent request has just given the old model's name to another model
     except IntegrityError:
         raise WrongState(
@@ -103,7 +106,7 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
 
 
 def _require_ready(
-    is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing
+    is_old: bool, old: Model, new: Model, comparison: Comparison, missing: Missing
 ) -> None:
     """Check that the new model can take over."""
     if is_old:
@@ -112,7 +115,7 @@ def _require_ready(
             f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    reply = to_json(found)
+    reply = to_json(comparison)
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",
@@ -139,22 +142,21 @@ def _require_back(is_old: bool, old: Model, new: Model) -> None:
 
 
 def _swap_names(
-    session: Session,
-    db: Database,
-    actor: Actor,
+    transaction: Transaction,
     pair: tuple[Model, Model],
-    found: Comparison,
+    comparison: Comparison,
     reason: str | None,
     *,
     is_back: bool,
 ) -> RebaseOut:
     """Swap the names and record it; return the comparison with both models as they are now."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
-    now = db.now(session)
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
         goes.name = free_name(session, goes.owner_id, name, ending)
+        # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
         require_free_name(session, comes.owner_id, name)
@@ -172,7 +174,7 @@ def _swap_names(
         "reason": reason,
         "former_name": former_name,
     }
-    record_action(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
+    record_action(session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now)
     moved: AliasMoved = {
         "alias": PRODUCTION,
         "version": side["version"],
@@ -180,5 +182,5 @@ def _swap_names(
         "cause": "rebase",
     }
     owner_events.of_alias(session, comes, moved, now)
-    compared = replace(found.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
-    return to_json(replace(found, plan=compared))
+    compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
+    return to_json(replace(comparison, plan=compared))

@@ -31,7 +31,7 @@ class Measured:
     Attributes:
         correct, total: numbers of images.
         per_class: correct predictions and images by label.
-        answers, held_out, traces: digests of blobs; None if not retained.
+        predictions, held_out, traces: digests of blobs; None if not retained.
         place: place of the predictions in their blob.
         rows: labels of the rows that predictions name.
         labels: labels of the dataset's numbers.
@@ -40,7 +40,7 @@ class Measured:
     correct: int
     total: int
     per_class: Mapping[str, list[int]]
-    answers: str | None
+    predictions: str | None
     place: Place
     held_out: str | None
     traces: str | None
@@ -103,6 +103,21 @@ class Plan:
         return not self.waiting and not any(task.missing for task in self.tasks)
 
 
+@dataclass(frozen=True)
+class _Rebase:
+    """Both models of a rebase.
+
+    Attributes:
+        standings: standing of each task in the new model.
+        taught: tasks that production of the new model was taught.
+    """
+
+    old: Model
+    new: Model
+    standings: Mapping[int, Standing]
+    taught: Collection[int]
+
+
 def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Return the old and the new model of the rebase that a model belongs to, as either of the two.
 
@@ -160,9 +175,9 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
     twins = _newest_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
     )
-    where = read_standings(session, new.id, list(twins.values()))
+    standings = read_standings(session, new.id, list(twins.values()))
     cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
-    taught_tasks = set(_list_taught(new_version))
+    rebase = _Rebase(old, new, standings, set(_list_taught(new_version)))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
@@ -171,9 +186,8 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
             _build_measured(old, old_version, task, cells[0]),
             None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
-        one = _plan_task(
-            old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256)
-        )
+        one = _plan_task(rebase, task, twin, measured, first.get(task.sha256))
+        # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_missing(session, old, new, [task.number for task in tasks])
@@ -205,7 +219,7 @@ def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> lis
 
 
 def _newest_by_archive(
-    session: Session, new: Model, archives: Collection[str], known: Collection[int]
+    session: Session, new: Model, archives: Collection[str], taught: Collection[int]
 ) -> dict[str, Task]:
     """Return the new model's task by archive digest: one taught to production, else the newest."""
     query = (
@@ -213,7 +227,7 @@ def _newest_by_archive(
     )
     tasks = list(session.scalars(query))
     by_archive = {task.sha256: task for task in tasks}
-    return by_archive | {task.sha256: task for task in tasks if task.number in known}
+    return by_archive | {task.sha256: task for task in tasks if task.number in taught}
 
 
 def _find_results(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
@@ -251,12 +265,9 @@ def _build_measured(
 
 
 def _plan_task(
-    old: Model,
-    new: Model,
+    rebase: _Rebase,
     task: Task,
     twin: Task | None,
-    where: Mapping[int, Standing],
-    known: Collection[int],
     measured: tuple[Measured | None, Measured | None],
     same_as: int | None,
 ) -> PlannedTask:
@@ -264,14 +275,14 @@ def _plan_task(
 
     Args:
         twin: task of the new model with the same archive.
-        where: standing of each task in the new model.
         same_as: number of an earlier task with the same archive.
     """
-    arrived, detail, by_image = twin is not None and twin.number in known, "", False
+    old, new, standings = rebase.old, rebase.new, rebase.standings
+    arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
     if twin is None:
         missing = _to_send(old, new, task)
     elif not arrived:
-        missing = _under_way(new, twin, where[twin.number])
+        missing = _under_way(new, twin, standings[twin.number])
     else:
         detail, by_image = _check_comparable(task, measured)
         missing = "" if by_image or _is_measured(task, measured) else detail
@@ -290,7 +301,7 @@ def _plan_task(
         task.report.get("duplicates_policy", "keep"),
         arrival,
         None if twin is None else twin.number,
-        None if twin is None else str(where[twin.number]),
+        None if twin is None else str(standings[twin.number]),
         arrived,
         *measured,
         missing=missing,
@@ -343,8 +354,8 @@ def _check_comparable(
             "decoded.",
             False,
         )
-    if old.answers is None or new.answers is None:
-        side = "old" if old.answers is None else "new"
+    if old.predictions is None or new.predictions is None:
+        side = "old" if old.predictions is None else "new"
         return (
             f"The {side} model keeps no answers image by image, so that only counts are compared.",
             False,

@@ -64,6 +64,7 @@ def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
+    # Read again: rows from before the lock may have changed while this request waited for it.
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return rank_tasks(session, model, sent, session.scalars(query).all())
 
@@ -76,23 +77,27 @@ def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
         Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None)
     )
     content = sent.directory.content
-    known = older if content is None else or_(Task.content_sha256 == content, older)
-    return and_(Task.model_id == model.id, known)
+    has_content = older if content is None else or_(Task.content_sha256 == content, older)
+    return and_(Task.model_id == model.id, has_content)
 
 
-def rank_tasks(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
-    """Return the tasks found with their standings: the one that answers first, then the others from
+def rank_tasks(
+    session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
+) -> list[Same]:
+    """Return the candidates with their standings: the one that answers first, then the others from
     the newest.
     """
-    found = [
-        one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)
+    tasks = [
+        one
+        for one in candidates
+        if one.content_sha256 is not None or _is_read_alike(one.report, sent)
     ]
-    where = read_standings(session, model.id, found)
-    held = {number for number, standing in where.items() if standing is Standing.HELD}
-    held |= _held_versions(
+    where = read_standings(session, model.id, tasks)
+    held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
+    held_numbers |= _held_versions(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
-    same = [Same(task, where[task.number], task.number in held) for task in found]
+    same = [Same(task, where[task.number], task.number in held_numbers) for task in tasks]
     return sorted(same, key=lambda one: (_compute_rank(one), -one.task.number))
 
 
@@ -152,8 +157,8 @@ def next_turn(same: Sequence[Same], content: str | None) -> int | None:
     """
     if content is None:
         return None
-    turns = (one.task.content_turn for one in same)
-    return 1 + max((turn for turn in turns if turn is not None), default=-1)
+    positions = (one.task.content_turn for one in same)
+    return 1 + max((position for position in positions if position is not None), default=-1)
 
 
 def forget_digest(task: Task) -> None:

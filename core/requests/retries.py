@@ -28,9 +28,9 @@ from core.recipe.resolve import resolve
 from core.recipe.stored import stored_override
 from core.requests import pretrained, quota
 from core.requests.actor import Actor
-from core.requests.admission import ANY, Admission, work_of
+from core.requests.admission import NO_LIMITS, Admission, JobLimits, work_of
 from core.requests.applicability import check_next_task
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import lock_owned_job, make_missing_error, new_job, set_resources
 from core.requests.run_again import run_again
@@ -64,9 +64,7 @@ def retry(
     actor: Actor,
     job_id: str,
     override: RecipePatch | None,
-    *,
-    max_open_jobs: int = 0,
-    admission: Admission = ANY,
+    limits: JobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
     """Learn a task again, or fetch weights again.
 
@@ -78,7 +76,6 @@ def retry(
     Args:
         override: recipe override in place of the one that the batch was submitted with. None keeps
             it; a job that its recipe held gets `data_report` "warn" then.
-        max_open_jobs: most open jobs of the owner; 0: no limit.
 
     Returns:
         The job, and True if there is something new to do.
@@ -88,26 +85,29 @@ def retry(
         WrongState: it is neither failed, cancelled nor held; its task was learned since; or its
             training data is gone.
         InvalidRecipe: the recipe cannot be used.
-        JobTooLarge: the job exceeds what `admission` accepts.
+        JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner may not have one more open job.
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
+        # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_owned_job(session, actor, job_id)
         model = line.lock_model(session, job.model_id)
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
         now = db.now(session)
         if job.task_id is None:
-            is_new = _retried_without_task(session, actor, model, job, max_open_jobs, now)
+            is_new = _retried_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)
         if open_one is None:
-            again = Again(session, actor, catalogue, model, task, job, override, now, admission)
+            again = Again(
+                session, actor, catalogue, model, task, job, override, now, limits.admission
+            )
             fresh = _retry_task(again)
             session.flush()
-            quota.take_turn(session, model.owner_id, max_open_jobs)
+            quota.take_turn(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
             raise WrongState(
@@ -194,7 +194,7 @@ def _queue_again(again: Again) -> None:
     change_state(session, job, Action.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_action(
-        session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id
+        session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
     )
 
 
@@ -233,7 +233,7 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
         job_log.add_line(session, fresh.id, ("warning", text), now)
     record_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record_action(session, again.actor, action, fresh.id, data, now=now, model=model.id)
+    record_action(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
     return fresh
 
 

@@ -8,7 +8,7 @@ from core.db.tables import Job, Model
 from core.protocol.answers.audit import AuditData
 from core.requests import quota
 from core.requests.actor import Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 
 
 def run_again(
@@ -26,11 +26,12 @@ def run_again(
     former_state = State(job.state)
     if find_next_state(former_state, Action.RETRY) is former_state:
         return False
+    # A person has asked, so that former failures and a pause after an outage do not count.
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     job.out_of_memory = 0
     change_state(session, job, Action.RETRY, now)
     data: AuditData = {"from": str(former_state), "to": job.state}
-    record_action(session, actor, "job.retry", job.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
     session.flush()
     quota.take_turn(session, model.owner_id, max_open_jobs)
     return True

@@ -25,7 +25,7 @@ class Done(Generic[Answer]):
         needs_archive: True if an added row names the archive in the store.
     """
 
-    answer: Answer
+    response: Answer
     job: str
     is_new: bool = True
     is_replay: bool = False

@@ -16,7 +16,7 @@ from core.db.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.requests import keys
 from core.requests.actor import Actor
-from core.requests.audit import LOG_OUT, record_action
+from core.requests.audit import LOG_OUT, Entry, record_action
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -66,6 +66,7 @@ def begin(db: Database, secret: str, place: str) -> str:
             .where(UserSession.key_id == key.id)
             .order_by(UserSession.created_at.desc(), UserSession.hash)
         )
+        # One fewer than MOST stay, to make room for the new session.
         too_many = session.scalars(newest.offset(MOST - 1)).all()
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
@@ -78,7 +79,7 @@ def begin(db: Database, secret: str, place: str) -> str:
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_action(session, actor, "session.begin", key.id, {"name": key.name}, now=now)
+        record_action(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
     return token
 
 
@@ -91,7 +92,7 @@ def end(db: Database, token: str) -> None:
         key = session.get_one(Key, row.key_id)
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_action(session, actor, LOG_OUT, key.id, {"name": key.name}, now=db.now(session))
+        record_action(session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session))
 
 
 def _require_key(session: Session, prefix: str, secret: str, now: float) -> Key:

@@ -4,6 +4,8 @@ Each is one transaction under the lock of the model's row. Held versions are jud
 afterwards, since the tasks that they must cover may have changed.
 """
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -21,10 +23,19 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
-from core.requests.actor import Actor, find_model
-from core.requests.admission import ANY, Admission
-from core.requests.audit import record_action
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.admission import NO_LIMITS, JobLimits
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A decision about a task: action in the audit trail, standing before it, and reason."""
+
+    action: str
+    before: Standing
+    reason: str | None
 
 
 def go_on(
@@ -47,7 +58,8 @@ def go_on(
             )
         now = db.now(session)
         line.skip_task(row, task, now)
-        return _record_decision(session, actor, row, task, "task.continue", where, reason, now)
+        decision = _Decision("task.continue", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
 
 
 def discard_task(
@@ -69,7 +81,8 @@ def discard_task(
             raise _make_state_error(row, task, where, f"A task can be discarded that is {can}")
         now = db.now(session)
         line.discard_task(row, task, now)
-        return _record_decision(session, actor, row, task, "task.discard", where, reason, now)
+        decision = _Decision("task.discard", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
 
 
 def relearn_task(
@@ -79,15 +92,12 @@ def relearn_task(
     model: str,
     number: int,
     override: RecipePatch | None,
-    *,
-    max_open_jobs: int = 0,
-    admission: Admission = ANY,
+    limits: JobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
     """Learn a task that the lineage lacks, from its head and before all waiting tasks.
 
     Args:
         override: recipe override that replaces that of its last job; None keeps it.
-        max_open_jobs: jobs that the owner may have; 0 for no limit.
 
     Returns:
         The job, and True if it is new; an unfinished job of the task is returned instead of a new
@@ -98,7 +108,7 @@ def relearn_task(
         WrongState: the lineage head was taught it, no version was made of it yet, or its training
             images are gone (`extra["training_data_deleted_at"]`).
         InvalidRecipe: the recipe cannot be used.
-        JobTooLarge: the job exceeds the limits of `admission`.
+        JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner has no room for another open job.
     """
     override = None if override is None else stored_override(catalogue, override)
@@ -118,10 +128,10 @@ def relearn_task(
             )
         now = db.now(session)
         request = retries.Again(
-            session, actor, catalogue, row, task, last, override, now, admission
+            session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.learn_again(request, "task.relearn")
-        quota.take_turn(session, row.owner_id, max_open_jobs)
+        quota.take_turn(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
@@ -143,6 +153,7 @@ def _lock_task(
 ) -> tuple[Model, Task, Standing]:
     """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
+    # After the model's row, as in a publish; another order could deadlock.
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
@@ -151,26 +162,20 @@ def _lock_task(
 
 
 def _record_decision(
-    session: Session,
-    actor: Actor,
-    model: Model,
-    task: Task,
-    action: str,
-    before: Standing,
-    reason: str | None,
-    now: float,
+    transaction: Transaction, model: Model, task: Task, decision: _Decision
 ) -> tuple[TaskOut, str | None]:
     """Judge held versions again and record the decision; return the task and the next job."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
     published = line.judge_again(session, model, now)
     data: AuditData = {
         "model": model.id,
         "number": task.number,
-        "from": str(before),
-        "reason": reason,
+        "from": str(decision.before),
+        "reason": decision.reason,
         "published": published,
     }
-    record_action(session, actor, action, task.id, data, now=now, model=model.id)
+    record_action(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
     session.flush()
     return task_answer.build_task_response(session, model, task), line.waiting_job(session, model)
 

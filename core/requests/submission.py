@@ -35,7 +35,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, Work
 from core.requests.applicability import check_next_task
 from core.requests.archive_keeping import store_archive
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.class_names import Compared, compare_names
 from core.requests.expected_job import find_expected_s
 from core.requests.job_answer import build_job_response as shown_job
@@ -230,10 +230,10 @@ class Submission:
         """
         override = stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        found = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
-        if found is None and (response_of_known := self._answer_known()) is not None:
+        planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
+        if planned is None and (response_of_known := self._answer_known()) is not None:
             return response_of_known
-        batch_in_model = found or self.in_model()
+        batch_in_model = planned or self.in_model()
 
         def add_task(session: Session, model: Model, now: float) -> Done[Accepted]:
             same = repeats.find_same(session, model, self.batch.sent)
@@ -248,13 +248,13 @@ class Submission:
                 if unchanged
                 else self.make_plan(session, model, self._read_past(session, model))
             )
-            resolved, found = plan.resolved, self.batch.directory
+            resolved, directory = plan.resolved, self.batch.directory
             policies = self.batch.duplicates_policy, self.batch.conflicts_policy
-            report = batch_report.build_report(found, batch_in_model.names, *policies)
+            report = batch_report.build_report(directory, batch_in_model.names, *policies)
             again = self._warn_of_repeats(same, batch_in_model.expected_s)
             warnings = [
                 *resolved.warnings,
-                *batch_report.list_warnings(found, batch_in_model.names),
+                *batch_report.list_warnings(directory, batch_in_model.names),
                 *again,
             ]
             task = make_task(model, self.batch, task_id, report, warnings, now)
@@ -273,7 +273,7 @@ class Submission:
                 "job": job.id,
             }
             record_action(
-                session, self.actor, "task.submit", task.id, data, now=now, model=model.id
+                session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
             )
             response: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),
@@ -364,9 +364,8 @@ class Submission:
 
     def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
         """Store the response for the idempotency key."""
-        idempotency.store_response(
-            session, self.actor, self.repeat, done.status, done.headers, done.answer, now
-        )
+        response = idempotency.Response(done.status, done.headers, done.response)
+        idempotency.store_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
     def commit(

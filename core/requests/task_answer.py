@@ -1,6 +1,7 @@
 """A task as responses show it: batch, newest job, standing, and accuracy then and now."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
@@ -13,16 +14,34 @@ from core.requests.times import format_rfc3339
 from core.requests.versions import newest_published
 
 
-def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
+@dataclass(frozen=True)
+class Learned:
+    """Versions that were taught a task.
+
+    Attributes:
+        version: newest version that the task made.
+        accuracy_then: accuracy of that version on the task, in [0, 1].
+        accuracy_now: accuracy of the newest published version on the task, in [0, 1].
+    """
+
+    version: int | None = None
+    accuracy_then: float | None = None
+    accuracy_now: float | None = None
+
+
+NOT_LEARNED = Learned()
+
+
+def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
     """Return tasks with their newest job, standing, and accuracy when learned and now."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
-    ids = [task.id for task in found]
+    ids = [task.id for task in tasks]
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
         if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
-    where = read_standings(session, model.id, found)
+    where = read_standings(session, model.id, tasks)
     latest = newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
@@ -30,24 +49,30 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
     query = select(Result.version, Result.task, Result.correct, Result.total).where(
         Result.model_id == model.id,
         Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
-        Result.task.in_([t.number for t in found]),
+        Result.task.in_([t.number for t in tasks]),
         tuple_(Result.version, Result.task).in_(
-            [*published_cells, *((latest, t.number) for t in found)]
+            [*published_cells, *((latest, t.number) for t in tasks)]
         ),
     )
     for cell in session.execute(query):
         if cell.total:
             cells[cell.version, cell.task] = cell.correct / cell.total
     items = []
-    for task in found:
+    for task in tasks:
         version = published.get(task.number)
-        learned = cells.get((version, task.number)) if version is not None else None
+        then = cells.get((version, task.number)) if version is not None else None
         now = None
         if version is not None and latest is not None:
             # This holds after a deletion too: earlier cells remain, and later versions have none.
             now = cells.get((latest, task.number))
         items.append(
-            to_json(model, task, newest.get(task.id), where[task.number], learned, now, version)
+            to_json(
+                model,
+                task,
+                newest.get(task.id),
+                where[task.number],
+                Learned(version, then, now),
+            )
         )
     return items
 
@@ -58,21 +83,12 @@ def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
 
 
 def to_json(
-    model: Model,
-    task: Task,
-    job: Job | None,
-    standing: Standing,
-    learned: float | None = None,
-    now: float | None = None,
-    version: int | None = None,
+    model: Model, task: Task, job: Job | None, standing: Standing, learned: Learned = NOT_LEARNED
 ) -> TaskOut:
     """Return a task in the contract's form.
 
     Args:
         job: newest job of the task.
-        learned, now: accuracy in [0, 1] of the version that learned it, and of the newest published
-        version.
-        version: newest version that the task made.
     """
     return {
         "id": task.id,
@@ -88,9 +104,9 @@ def to_json(
         "state": str(job.state) if job is not None else None,
         "standing": str(standing),
         "recipe": job.recipe if job is not None else None,
-        "version": version,
-        "accuracy_when_learned": learned,
-        "accuracy_now": now,
+        "version": learned.version,
+        "accuracy_when_learned": learned.accuracy_then,
+        "accuracy_now": learned.accuracy_now,
         "training_data_until": format_rfc3339(words.kept_until(model, task)),
         "can_relearn": words.can_relearn(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),

@@ -40,6 +40,7 @@ class Part:
 
     def build_etag(self, rows: Sequence[int]) -> str:
         """Return the ETag of a picture of these images."""
+        # The images of a digest never change, so that the pictures need not be made for the tag.
         named = f"{self.sha256} {' '.join(map(str, rows))}"
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 

@@ -18,7 +18,7 @@ from core.protocol.answers.task import TaskOut, TaskPage
 from core.protocol.manifest import FEATURES, REST
 from core.requests import repeats
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.requests.task_answer import build_task_response, of_tasks
 from core.requests.unused import delete_unused
@@ -66,6 +66,7 @@ def delete_data(
     while done is None:
         with db.write() as session:
             done = _mark_deleted(db, session, actor, model, number)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
     delete_unused(db, blobs, done[1])
@@ -125,7 +126,7 @@ def _mark_deleted(
         session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
     )
     data: AuditData = {"model": row.id, "number": number}
-    record_action(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
+    record_action(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
     digests = {d for d in task.digests if d}
     digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))

@@ -31,6 +31,7 @@ def parse_rfc3339(text: str) -> float:
     if not _RFC3339.fullmatch(text):
         raise Invalid(f"{text!r} is not an RFC 3339 time such as 2026-11-21T08:00:00Z.")
     try:
+        # `fromisoformat` does not accept the lower-case z that RFC 3339 allows.
         return datetime.fromisoformat(text.upper()).timestamp()
     except (ValueError, OverflowError) as error:
         raise Invalid(f"{text!r} is no moment: {error}.") from None

@@ -25,7 +25,7 @@ from core.protocol.answers.upload import UploadOut, UploadPage
 from core.requests import idempotency, quota
 from core.requests.actor import Actor, require_valid_key
 from core.requests.archive_keeping import store_archive
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
@@ -100,42 +100,63 @@ class Piece:
     sha256: str
 
 
+@dataclass(frozen=True)
+class NewUpload:
+    """A file as its client announces it.
+
+    Attributes:
+        length: bytes of the whole file.
+        details: Upload-Metadata as sent.
+        sha256: digest of the whole file in hexadecimal, if the client sent it.
+    """
+
+    length: int
+    details: str | None = None
+    sha256: str | None = None
+
+
 def create(
     db: Database,
     actor: Actor,
-    length: int,
-    details: str | None,
-    sha256: str | None,
+    announced: NewUpload,
     terms: Terms,
     repeat: idempotency.Request | None = None,
 ) -> tuple[UploadOut, bool]:
-    """Begin an upload of `length` bytes; return it, and True if this replays an earlier response.
-
-    Args:
-        details: Upload-Metadata as sent.
-        sha256: digest of the whole file in hexadecimal, if the client sent it.
+    """Begin an upload; return it, and True if this replays an earlier response.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room for these bytes.
         TooManyRequests: the owner has `terms.max_open` uploads already.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, length)
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
     try:
         with db.write() as session:
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, repeat, now)
             if replay is not None:
                 return cast(UploadOut, replay.body), True
-            row = Upload(id=new_id("upl"), owner_id=actor.owner_id, length=length, offset=0, fence=0, details=details,
-                         sha256=sha256, expires_at=now + terms.hours * 3600, created_at=now)  # fmt: skip
+            row = Upload(
+                id=new_id("upl"),
+                owner_id=actor.owner_id,
+                length=announced.length,
+                offset=0,
+                fence=0,
+                details=announced.details,
+                sha256=announced.sha256,
+                expires_at=now + terms.hours * 3600,
+                created_at=now,
+            )
             session.add(row)
             session.flush()
-            record_action(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
-            response = build_response(row)
-            idempotency.store_response(
-                session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, response, now
+            record_action(
+                session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
             )
+            response = build_response(row)
+            stored_response = idempotency.Response(
+                201, {"Location": f"/v1/uploads/{row.id}"}, response
+            )
+            idempotency.store_response(session, actor, repeat, stored_response, now)
             _take_place(session, row, terms.max_open, now)
     except IntegrityError:  # a concurrent request was first with the idempotency key
         raise idempotency.in_flight() from None
@@ -191,6 +212,7 @@ def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writi
                 retry_after_s=2,
             )
         _require_few_pieces(session, row)
+        # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
         return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
@@ -238,6 +260,7 @@ def append(
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
+            # Checked here, since a piece leaves no audit row, whose writing would check it.
             require_valid_key(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:
@@ -267,7 +290,7 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
     with db.write() as session:
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
-        record_action(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
+        record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
         keys = chunks.delete_upload(session, row.id)
         stored_bytes.mark_outdated(session, row.owner_id)
     for key in keys:
@@ -338,6 +361,8 @@ def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
 
     Call this last in the transaction, since it locks the owner's row.
     """
+    # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
+    # deadlock.
     session.execute(
         select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
     )

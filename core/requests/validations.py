@@ -14,7 +14,7 @@ from core.ids import new_id
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
 from core.recipe.stored import stored_override
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.sent_batch import Done, archive_key
@@ -39,8 +39,9 @@ def begin(submission: Submission) -> Done[JobOut]:
         job_rows.record_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record_action(
-            session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id
+            session, submission.actor, Entry("batch.validate", job.id, data, model=model.id), now
         )
         return Done(build_job_response(session, job), job.id)
 
+    # Its upload is not given: it stays, so that it can be submitted after the check.
     return submission.commit(batch_in_model, key, add_job)

@@ -34,7 +34,7 @@ from core.protocol.answers.version import (
 )
 from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, page_of, read_page
 from core.requests.times import format_rfc3339
 from core.store.blobs import Blobs
@@ -195,7 +195,10 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
             row.note = note or None
             data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
             record_action(
-                session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id
+                session,
+                actor,
+                Entry("version.change", row.id, data, model=owner.id),
+                db.now(session),
             )
             session.flush()
         return to_json(session, owner, [row])[0]

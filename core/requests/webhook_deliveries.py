@@ -12,7 +12,7 @@ from core.errors import NotFound
 from core.protocol.answers.webhook import DeliveryDetail, DeliveryPage
 from core.requests import webhooks
 from core.requests.actor import Actor
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.delivery_answer import build_delivery_detail, build_delivery_response
 from core.requests.pages import Page, read_page
 
@@ -70,12 +70,15 @@ def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> Delive
         hook, now = webhooks.find(session, actor, webhook, lock=True), db.now(session)
         webhooks.require_enabled(hook)
         row = _find_delivery(session, hook, delivery)
+        # One that waits is counted among the waiting ones already.
         if row.state != PENDING:
             webhooks.require_room(session, hook)
         row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None
         hook.due_at = now
         session.flush()
-        record_action(session, actor, "webhook.redeliver", row.id, {}, now=now, model=hook.model_id)
+        record_action(
+            session, actor, Entry("webhook.redeliver", row.id, {}, model=hook.model_id), now
+        )
         return build_delivery_detail(actor, row)
 
 

@@ -26,7 +26,7 @@ from core.protocol.answers.webhook import (
 )
 from core.protocol.webhook import EVENTS, TEST, WebhookFormat
 from core.requests.actor import Actor, find_model
-from core.requests.audit import record_action
+from core.requests.audit import Entry, record_action
 from core.requests.delivery_answer import build_delivery_detail
 from core.requests.pages import Page, read_page
 from core.requests.times import format_rfc3339
@@ -82,7 +82,9 @@ def create(
         session.add(row)
         session.flush()
         data: Any = {"host": target.host, "events": row.events}
-        record_action(session, actor, "webhook.create", row.id, data, now=now, model=row.model_id)
+        record_action(
+            session, actor, Entry("webhook.create", row.id, data, model=row.model_id), now
+        )
         _take_place(session, row, settings.max_webhooks)
         return {**build_responses(session, [row])[0], "secret": secret}
 
@@ -148,11 +150,12 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
     """
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
+        # Deliveries have no foreign key, so nothing else would remove them.
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
         host = public_address.target_of(row.url).host
         record_action(
-            session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id
+            session, actor, Entry("webhook.delete", row.id, {"host": host}, model=row.model_id), now
         )
 
 
@@ -171,7 +174,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
         row.generation += 1
         secret = webhook_secret.derive_secret(key, row.id, row.generation)
         row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
-        record_action(session, actor, "webhook.rotate", row.id, {}, now=now, model=row.model_id)
+        record_action(session, actor, Entry("webhook.rotate", row.id, {}, model=row.model_id), now)
         return {**build_responses(session, [row])[0], "secret": secret}
 
 
@@ -193,7 +196,7 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
             waiting = deliveries.add_for_webhook(
                 session, row, TEST, deliveries.test_payload(row, now), now
             )
-        record_action(session, actor, "webhook.test", row.id, {}, now=now, model=row.model_id)
+        record_action(session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now)
         return build_delivery_detail(actor, waiting)
 
 
@@ -375,7 +378,7 @@ def _record_change(
     }
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
-    record_action(session, actor, "webhook.change", row.id, data, now=now, model=row.model_id)
+    record_action(session, actor, Entry("webhook.change", row.id, data, model=row.model_id), now)
 
 
 def _take_place(session: Session, row: Webhook, most: int) -> None:
@@ -383,6 +386,8 @@ def _take_place(session: Session, row: Webhook, most: int) -> None:
 
     Call this last in the transaction, since it locks the owner's row.
     """
+    # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
+    # deadlock.
     session.execute(
         select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
     )

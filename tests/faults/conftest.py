@@ -33,6 +33,7 @@ from core.ingest.limits import Limits
 from core.requests import jobs, models, validations
 from core.requests.actor import Actor
 from core.requests.keys import ensure_admin_key
+from core.requests.resources import Resources
 from core.requests.sent_batch import Batch
 from core.requests.submission import Submission
 from core.settings import Settings
@@ -126,7 +127,7 @@ class Backend:
             **given.get("gate", {}),
         }  # these tests are about jobs that end
         blobs = Blobs(self.store, self.settings.make_folder("cache"))
-        answer, _ = models.create(self.db, blobs, self.catalogue, self.actor, body)
+        answer, _ = models.create(Resources(self.db, blobs, self.catalogue), self.actor, body)
         return str(answer["id"])
 
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
@@ -135,7 +136,7 @@ class Backend:
         made = (
             Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
             .submit()
-            .answer
+            .response
         )
         return str(made["job"]["id"])
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from core.db.tables import Event
 from core.errors import JobTooLarge
 from core.requests import retries
-from core.requests.admission import Admission
+from core.requests.admission import Admission, JobLimits
 from tests.faults.conftest import ENDLESS, Backend, Digests
 
 pytestmark = pytest.mark.slow
@@ -192,9 +192,9 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
     assert "more than the 0.2 GB of memory that one job may have here" in failed.error["detail"]
     assert shared.finished(next_job).state == "succeeded"
     assert shared.standing_worker() is worker
-    admission = Admission.from_settings(shared.settings)
+    limits = JobLimits(admission=Admission.from_settings(shared.settings))
     with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
-        retries.retry(shared.db, shared.catalogue, shared.actor, job, None, admission=admission)
+        retries.retry(shared.db, shared.catalogue, shared.actor, job, None, limits)
 
 
 def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(

@@ -14,6 +14,7 @@ from core.db.tables import Owner
 from core.ids import new_id
 from core.requests import models
 from core.requests.actor import Actor
+from core.requests.resources import Resources
 from core.requests.sent_batch import Batch
 from core.requests.submission import Submission
 from core.store import Blobs
@@ -77,10 +78,14 @@ class Office:
     def blobs(self) -> Blobs:
         return Blobs(self.store, self.folder / "cache")
 
+    @property
+    def service(self) -> Service:
+        return Resources(self.db, self.blobs, CATALOGUE)
+
     def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
         """Make a model; the answer."""
         given = {"name": name, "scenario": scenario, "architecture": "small-cnn", **fields}
-        return models.create(self.db, self.blobs, CATALOGUE, self.actor, given)[0]
+        return models.create(self.service, self.actor, given)[0]
 
     def submission(
         self,
@@ -99,7 +104,7 @@ class Office:
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
-        return self.submission(sent, model, **options).submit().answer
+        return self.submission(sent, model, **options).submit().response
 
 
 @pytest.fixture

@@ -67,8 +67,8 @@ def test_a_head_that_learns_alone_needs_no_activations_of_the_backbone() -> None
 
 def test_images_that_are_kept_count_up_to_those_that_there_were() -> None:
     pixels = 3 * 32**2
-    assert estimate(work=Work(1, 100)).kept == 2 * 100 * pixels
-    assert estimate(work=Work(1, 10_000)).kept == 2 * 500 * pixels
+    assert estimate(work=Work(1, 100)).image_bytes == 2 * 100 * pixels
+    assert estimate(work=Work(1, 10_000)).image_bytes == 2 * 500 * pixels
 
 
 def test_what_a_method_keeps_for_each_earlier_task_counts_for_twenty_of_them() -> None:

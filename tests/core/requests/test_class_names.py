@@ -134,7 +134,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
     batch: list[str], known: list[str]
 ) -> None:
     found = compare_names(batch, known)
-    assert found.new == sorted(set(batch) - set(known)) and found.known == sorted(
+    assert found.new == sorted(set(batch) - set(known)) and found.existing == sorted(
         set(batch) & set(known)
     )
     like = dict(found.look_alike)

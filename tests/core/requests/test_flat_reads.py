@@ -111,23 +111,23 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
-    "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=20, cursor=None),
+    "jobs": lambda db: jobs.list_jobs(db, OWNER, limit=20, cursor=None),
     "jobs by state": lambda db: jobs.list_jobs(
-        db, OWNER, state="failed", model=None, limit=5, cursor=None
+        db, OWNER, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
     "jobs by kind": lambda db: listed_by_kind(db, OWNER),
     "jobs by kind and state": lambda db: listed_by_kind(db, OWNER, "failed"),
     "all jobs by kind": lambda db: listed_by_kind(db, ADMIN),
     "jobs of a model": lambda db: jobs.list_jobs(
-        db, OWNER, state=None, model="model-0", limit=5, cursor=None
+        db, OWNER, jobs.JobFilter(model="model-0"), limit=5, cursor=None
     ),
     "jobs of a model by state": lambda db: jobs.list_jobs(
-        db, OWNER, state="failed", model="model-0", limit=5, cursor=None
+        db, OWNER, jobs.JobFilter("failed", "model-0"), limit=5, cursor=None
     ),
     "jobs that wait for a person": lambda db: waiting(db),
-    "all jobs": lambda db: jobs.list_jobs(db, ADMIN, state=None, model=None, limit=5, cursor=None),
+    "all jobs": lambda db: jobs.list_jobs(db, ADMIN, limit=5, cursor=None),
     "all jobs by state": lambda db: jobs.list_jobs(
-        db, ADMIN, state="failed", model=None, limit=5, cursor=None
+        db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
     "open jobs": lambda db: submission.check_admission(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
@@ -135,7 +135,7 @@ READS: Reads = {
     "models": lambda db: listed(db),
     "models with summaries": lambda db: summarised(db),
     "models by a text in their name": lambda db: models.list_models(
-        db, CATALOGUE, OWNER, 5, None, q="L-1"
+        db, CATALOGUE, OWNER, 5, None, models.Listing(q="L-1")
     ),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
@@ -193,7 +193,7 @@ def trail(db: Database, **wanted: Any) -> object:
 def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
     """Of a kind that few jobs have."""
     return jobs.list_jobs(
-        db, actor, state=state, kind=Kind.VALIDATE, model=None, limit=5, cursor=None
+        db, actor, jobs.JobFilter(state, kind=Kind.VALIDATE), limit=5, cursor=None
     )
 
 
@@ -211,7 +211,7 @@ def archives_in_use(db: Database) -> object:
 
 
 def waiting(db: Database) -> object:
-    page = jobs.list_jobs(db, OWNER, state="queued", model=STOPPED_MODEL, limit=3, cursor=None)
+    page = jobs.list_jobs(db, OWNER, jobs.JobFilter("queued", STOPPED_MODEL), limit=3, cursor=None)
     assert [job["waiting_for"]["kind"] for job in page["items"]] == ["held"] * 3
     return page
 
@@ -224,7 +224,7 @@ def listed(db: Database) -> object:
 
 
 def summarised(db: Database) -> object:
-    page = models.list_models(db, CATALOGUE, OWNER, 10, None, summary=True)
+    page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.Listing(summary=True))
     told = [model["summary"] for model in page["items"]]
     assert all(one and one["production"] and one["last_job"] and one["acc"] for one in told)
     return page

@@ -21,7 +21,8 @@ def request(mark: str = "a", key: str = "k") -> idempotency.Request:
 def remember(database: Database, actor: Actor, asked: idempotency.Request) -> None:
     with database.write() as session:
         now = database.now(session)
-        idempotency.store_response(session, actor, asked, 201, {"Location": "/x"}, {"id": 1}, now)
+        response = idempotency.Response(201, {"Location": "/x"}, {"id": 1})
+        idempotency.store_response(session, actor, asked, response, now)
 
 
 def replayed(

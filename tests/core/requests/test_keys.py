@@ -10,7 +10,7 @@ from core.db.tables import Audit, Key, Owner
 from core.errors import NotAuthenticated
 from core.requests import keys, uploads
 from core.requests.actor import Actor
-from core.requests.uploads import Piece, Terms
+from core.requests.uploads import NewUpload, Piece, Terms
 from core.store.folder import FolderStore
 
 
@@ -79,7 +79,7 @@ def holder(database) -> Actor:
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
     store.prepare()
-    begun = uploads.create(database, holder, 4, None, None, TERMS)[0]["id"]
+    begun = uploads.create(database, holder, NewUpload(4), TERMS)[0]["id"]
     writing = uploads.begin_writing(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
@@ -90,7 +90,7 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
             database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
         )
     with pytest.raises(NotAuthenticated):
-        uploads.create(database, holder, 4, None, None, TERMS)
+        uploads.create(database, holder, NewUpload(4), TERMS)
     with pytest.raises(NotAuthenticated):
         uploads.delete(database, store, holder, begun)
     assert list(store.list("")) == []

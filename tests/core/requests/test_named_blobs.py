@@ -22,6 +22,7 @@ from core.protocol.manifest import Manifest
 from core.recipe.images import Images
 from core.requests import bases, exports, model_deletion
 from core.requests.actor import Actor
+from core.requests.resources import Resources
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -74,21 +75,15 @@ class House:
     def export(self, kind: type[Blobs]) -> None:
         spool = self.settings.make_folder("spool")
         exports.get_or_build(
-            self.db,
-            self.blobs(kind),
-            CATALOGUE,
+            Resources(self.db, self.blobs(kind), CATALOGUE),
             self.actor,
-            "m",
-            "1",
-            format="safetensors",
-            spool=spool,
+            exports.Download("m", "1", "safetensors"),
+            spool,
         )
 
     def base(self, kind: type[Blobs]) -> None:
-        bases.create(
-            self.db, self.blobs(kind), self.settings, self.actor,
-            architecture=MLP, images=Images(IMAGE, None), family="mlp", expected=EXPECTED, path=self.file(),
-        )  # fmt: skip
+        network = bases.Network(MLP, Images(IMAGE, None), "mlp", EXPECTED)
+        bases.create(self.db, self.blobs(kind), self.settings, self.actor, network, self.file())
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""

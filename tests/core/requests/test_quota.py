@@ -16,6 +16,7 @@ from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
 from core.requests import quota, retries, submission
 from core.requests.actor import Actor
+from core.requests.admission import JobLimits
 from tests.core.requests.batches import CATALOGUE
 from tests.core.requests.conftest import Office
 from tests.core.rows import make_version_row
@@ -129,7 +130,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
                 of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
                 session.add(make_version_row(new_id("ver"), job.model_id, **of))
     retry = partial(
-        retries.retry, office.db, CATALOGUE, office.actor, override=None, max_open_jobs=5
+        retries.retry, office.db, CATALOGUE, office.actor, override=None, limits=JobLimits(5)
     )
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5

@@ -13,7 +13,6 @@ from core.ids import new_id
 from core.protocol.manifest import Manifest
 from core.requests import rebase, rebase_finish
 from tests.core.at_once import run_at_once
-from tests.core.requests.batches import CATALOGUE
 from tests.core.requests.conftest import Office
 from tests.core.rows import make_task_row, make_version_row
 
@@ -55,7 +54,7 @@ def write(folder: Path) -> Path:
 def begin(office: Office) -> str:
     base = rebase.Asked({"model": "other", "version": 0})
     try:
-        found = rebase.begin(office.db, office.blobs, CATALOGUE, office.actor, "birds", base)[0]
+        found = rebase.begin(office.service, office.actor, "birds", base)[0]
     except (WrongState, NameTaken) as error:
         return error.code
     return found["new"]["name"]
@@ -63,7 +62,8 @@ def begin(office: Office) -> str:
 
 def finish(office: Office, model: str) -> str:
     try:
-        rebase_finish.finish(office.db, office.blobs, office.actor, model, None, "allow")
+        decision = rebase_finish.Decision(missing="allow")
+        rebase_finish.finish(office.db, office.blobs, office.actor, model, decision)
     except (WrongState, NotFound) as error:
         return error.code
     return "moved"

@@ -64,8 +64,8 @@ def test_a_batch_that_is_there_is_answered_with_its_task(standing: str, office: 
     settle(office, stored, state, version=version)
     found = send(office, 1)
     assert (found.status, found.is_new) == (200, False)
-    assert found.answer["repeats"] == {"task": 1, "standing": standing, "version": version}
-    assert found.answer["task"]["id"] == first.answer["task"]["id"]
+    assert found.response["repeats"] == {"task": 1, "standing": standing, "version": version}
+    assert found.response["task"]["id"] == first.response["task"]["id"]
     assert found.headers == {"Location": f"/v1/jobs/{first.job}"}
     assert list_numbers(office) == [1]
     assert len(list(office.store.list("archives/"))) == 1
@@ -88,11 +88,11 @@ def test_a_batch_is_learned_where_nothing_is_left_of_its_first_task(
     send(office)
     settle(office, standing, LEARNED[standing])
     found = send(office, 1)
-    assert found.status == 202 and "repeats" not in found.answer
-    (warning,) = [text for text in found.answer["task"]["warnings"] if "repeats" in text]
+    assert found.status == 202 and "repeats" not in found.response
+    (warning,) = [text for text in found.response["task"]["warnings"] if "repeats" in text]
     assert f"which is {standing.replace('_', ' ')}" in warning
     assert list_numbers(office) == [1, 2]
-    assert send(office, 2).answer["repeats"]["task"] == 2
+    assert send(office, 2).response["repeats"]["task"] == 2
 
 
 def test_every_standing_is_answered_or_learned() -> None:
@@ -111,7 +111,7 @@ def test_a_batch_whose_data_was_deleted_is_learned_and_its_digest_is_gone(office
 def test_a_batch_that_is_learned_once_more_has_a_warning_of_the_cost(office: Office) -> None:
     send(office)
     found = send(office, 1, again=True)
-    (warning,) = [text for text in found.answer["task"]["warnings"] if "once more" in text]
+    (warning,) = [text for text in found.response["task"]["warnings"] if "once more" in text]
     assert found.status == 202 and "9 bytes" in warning and "twice" in warning
     with office.db.read() as session:
         rows = session.execute(select(Task.content_sha256, Task.content_turn).order_by(Task.number))
@@ -120,7 +120,7 @@ def test_a_batch_that_is_learned_once_more_has_a_warning_of_the_cost(office: Off
 
 def test_an_older_task_is_known_by_its_archive_where_it_was_read_alike(office: Office) -> None:
     send(office, content=None)
-    assert send(office, content=CONTENT).answer["repeats"]["task"] == 1
+    assert send(office, content=CONTENT).response["repeats"]["task"] == 1
     other = batch(office.folder, 0, content=CONTENT)
     read = replace(other.directory, reading={"options": {"layout": "folders"}})
     assert office.submission(replace(other, directory=read)).submit().status == 202
@@ -147,13 +147,17 @@ def test_a_held_batch_is_retried_with_another_recipe_and_only_then(office: Offic
     first = send(office, recipe={"epochs": 3})
     hold(office)
     for recipe in (None, {"epochs": 3}):
-        assert send(office, 1, recipe=recipe).answer["repeats"]["standing"] == "held"
+        assert send(office, 1, recipe=recipe).response["repeats"]["standing"] == "held"
     found = send(office, 2, recipe={"epochs": 4})
-    assert (found.status, found.is_new, found.answer["repeats"]["standing"]) == (202, True, "held")
-    assert found.answer["job"]["retry_of"] == first.job and found.answer["task"]["number"] == 1
-    assert found.answer["job"]["recipe"]["epochs"] == 4
+    assert (found.status, found.is_new, found.response["repeats"]["standing"]) == (
+        202,
+        True,
+        "held",
+    )
+    assert found.response["job"]["retry_of"] == first.job and found.response["task"]["number"] == 1
+    assert found.response["job"]["recipe"]["epochs"] == 4
     again = send(office, 3, recipe={"epochs": 4})
-    assert (again.job, again.answer["repeats"]["standing"]) == (found.job, "queued")
+    assert (again.job, again.response["repeats"]["standing"]) == (found.job, "queued")
     assert list_numbers(office) == [1]
 
 
@@ -175,7 +179,7 @@ def test_a_held_batch_whose_images_are_gone_is_learned_with_another_recipe(offic
     with office.db.write() as session:
         session.execute(update(Task).values(archive_key=None, train_sha256=None))
     assert send(office, 1).status == 200
-    assert send(office, 2, recipe={"epochs": 4}).answer["task"]["number"] == 2
+    assert send(office, 2, recipe={"epochs": 4}).response["task"]["number"] == 2
 
 
 def test_a_check_says_what_a_submit_would_answer(office: Office) -> None:
@@ -199,7 +203,7 @@ def test_an_idempotency_key_keeps_the_answer_that_it_had(office: Office) -> None
     settle(office, "learned", State.SUCCEEDED, version=1)
     for key, done, status in (("k", first, 202), ("other", second, 200)):
         found = send(office, 2, key=key)
-        assert (found.is_replay, found.status, found.answer) == (True, status, done.answer)
+        assert (found.is_replay, found.status, found.response) == (True, status, done.response)
 
 
 @pytest.mark.both_databases
@@ -211,9 +215,9 @@ def test_of_batches_that_come_at_once_one_is_learned(before: str, office: Office
     found = run_at_once(lambda number: send(office, number), range(4))
     assert sorted(one.status for one in found) == [200, 200, 200, 202]
     assert len({one.job for one in found}) == 1
-    number = found[0].answer["task"]["number"]
+    number = found[0].response["task"]["number"]
     assert list_numbers(office) == ([1, 2] if before == "a failed task" else [1])
-    assert {one.answer["task"]["number"] for one in found} == {number}
+    assert {one.response["task"]["number"] for one in found} == {number}
     kept = [info.key for info in office.store.list("archives/")]
     assert len(kept) == len(list_numbers(office))
 

@@ -20,7 +20,7 @@ from tests.core.rows import make_version_row
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: str) -> None:
     done = office.submission().submit()
-    answer, replay = done.answer, done.is_replay
+    answer, replay = done.response, done.is_replay
     assert not replay
     with office.db.read() as session:
         task = session.get_one(Task, answer["task"]["id"])

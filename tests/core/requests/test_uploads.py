@@ -26,7 +26,7 @@ from core.errors import (
 )
 from core.requests import uploads, whole_uploads
 from core.requests.actor import Actor
-from core.requests.uploads import Piece, Terms
+from core.requests.uploads import NewUpload, Piece, Terms
 from core.settings import Settings
 from core.store import Store, open_store
 from tests.core.requests.batches import batch
@@ -60,7 +60,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture
 def upload(database: Database, actor: Actor) -> str:
     """An upload of ten bytes."""
-    return uploads.create(database, actor, 10, None, None, TERMS)[0]["id"]
+    return uploads.create(database, actor, NewUpload(10), TERMS)[0]["id"]
 
 
 def piece(folder: Path, data: bytes) -> Piece:
@@ -239,15 +239,13 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
 
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
-    made = [
-        uploads.create(office.db, office.actor, 1, None, None, TERMS)[0]["id"] for _ in range(3)
-    ]
+    made = [uploads.create(office.db, office.actor, NewUpload(1), TERMS)[0]["id"] for _ in range(3)]
     with pytest.raises(TooManyRequests) as refused:
-        uploads.create(office.db, office.actor, 1, None, None, TERMS)
+        uploads.create(office.db, office.actor, NewUpload(1), TERMS)
     assert refused.value.extra["uploads"] == made
     with office.db.write() as session:
         session.get_one(Upload, made[0]).expires_at = 1.0
-    uploads.create(office.db, office.actor, 1, None, None, TERMS)
+    uploads.create(office.db, office.actor, NewUpload(1), TERMS)
 
 
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
@@ -266,7 +264,7 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
         )
     assert len(stored(office)[0]) == 1 and uploads.read(office.db, office.actor, upload).offset == 4
     with pytest.raises(StorageFull):
-        uploads.create(office.db, office.actor, 6, None, None, narrow)
+        uploads.create(office.db, office.actor, NewUpload(6), narrow)
 
 
 def test_an_upload_has_so_many_pieces_as_its_length_allows(
@@ -290,7 +288,7 @@ def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) ->
 def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, model: str) -> None:
     sent = batch(office.folder, 0)  # 9 bytes
     data = sent.path.read_bytes()
-    made = uploads.create(office.db, office.actor, len(data), None, None, TERMS)[0]["id"]
+    made = uploads.create(office.db, office.actor, NewUpload(len(data)), TERMS)[0]["id"]
     limit = len(data)  # room for the upload, and for nothing beside it
     writing = uploads.begin_writing(office.db, office.actor, made, 0)
     stored_bytes.measure_owner(office.db, office.actor.owner_id)
@@ -321,12 +319,12 @@ def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_
     office: Office,
 ) -> None:
     narrow = Terms(max_open=3, max_owner_bytes=10, hours=24.0)
-    first = uploads.create(office.db, office.actor, 10, None, None, narrow)[0]["id"]
+    first = uploads.create(office.db, office.actor, NewUpload(10), narrow)[0]["id"]
     send(office, first, 0, b"0123456789")
     for put_back in (0.0, 400 * 86_400.0):
         with pytest.raises(StorageFull):
-            uploads.create(office.db, office.actor, 10, None, None, narrow)
+            uploads.create(office.db, office.actor, NewUpload(10), narrow)
         with office.db.write() as session:
             session.execute(update(Owner).values(bytes_at=Owner.bytes_at + put_back))
     uploads.delete(office.db, office.store, office.actor, first)
-    uploads.create(office.db, office.actor, 10, None, None, narrow)
+    uploads.create(office.db, office.actor, NewUpload(10), narrow)

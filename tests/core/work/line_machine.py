@@ -23,6 +23,7 @@ from core.line.coverage import list_taught_tasks
 from core.requests import aliases, attention, jobs, models, retries, settling, tasks
 from core.requests.actor import Actor
 from core.requests.job_answer import find_asides
+from core.requests.resources import Resources
 from core.requests.sent_batch import Batch
 from core.requests.submission import Submission
 from core.work import claim as claims
@@ -66,7 +67,8 @@ class Line(RuleBasedStateMachine):
             "on_held": on_held, "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days,
             "image": {"size": 8},
         }  # fmt: skip
-        made, _ = models.create(self.desk.db, self.desk.blobs, CATALOGUE, self.actor, given)
+        service = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+        made, _ = models.create(service, self.actor, given)
         self.scenario, self.model = scenario, str(made["id"])
         self.sent = 0
         self.claimed: Claim | None = None
@@ -100,7 +102,7 @@ class Line(RuleBasedStateMachine):
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
                 .submit()
-                .answer
+                .response
             )
         except Invalid:
             assert self.scenario == "data"

@@ -15,7 +15,9 @@ from core.db.states import Action, State
 from core.db.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
 from core.requests import model_deletion, models
+from core.requests.new_model import Limits
 from core.requests.pretrained import Terms
+from core.requests.resources import Resources
 from core.work import claim as claims
 from core.work.kinds import fetch
 from core.work.put_off import PutOff
@@ -47,7 +49,8 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     if not desk.owner:
         desk.new_owner("team")
     given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
-    made, _ = models.create(desk.db, desk.blobs, catalogue, desk.actor, given, terms=Terms(**terms))
+    service, limits = Resources(desk.db, desk.blobs, catalogue), Limits(terms=Terms(**terms))
+    made, _ = models.create(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
 
 

@@ -20,7 +20,9 @@ from core.learn.networks.backbone import ImageSpec
 from core.learn.networks.timm_backbone import TimmBackbone
 from core.learn.networks.timm_names import find_pretrained
 from core.requests import models
+from core.requests.new_model import Limits
 from core.requests.pretrained import Terms
+from core.requests.resources import Resources
 from core.work.imagenet import convert_checkpoint
 from worker.loop import Worker
 
@@ -102,10 +104,9 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    terms = Terms(hub=False, photos=True)
-    made, _ = models.create(
-        desk.db, desk.blobs, load_catalogue(desk.settings), desk.actor, given, terms=terms
-    )
+    limits = Limits(terms=Terms(hub=False, photos=True))
+    service = Resources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    made, _ = models.create(service, desk.actor, given, limits=limits)
     return dict(made)
 
 

@@ -159,9 +159,7 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported)
 def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
     answers, path = exported("small-cnn, a head per task")
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-    found = compare_graph(
-        path, answers, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1
-    )
+    found = compare_graph(path, answers, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
     assert found.held_out_images == 32 + 5
 
 
