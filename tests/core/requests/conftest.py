@@ -79,13 +79,13 @@ class Office:
         return Blobs(self.store, self.folder / "cache")
 
     @property
-    def service(self) -> Service:
+    def resources(self) -> Resources:
         return Resources(self.db, self.blobs, CATALOGUE)
 
     def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
         """Make a model; the answer."""
         given = {"name": name, "scenario": scenario, "architecture": "small-cnn", **fields}
-        return models.create(self.service, self.actor, given)[0]
+        return models.create(self.resources, self.actor, given)[0]
 
     def submission(
         self,

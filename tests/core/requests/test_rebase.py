@@ -54,7 +54,7 @@ def write(folder: Path) -> Path:
 def begin(office: Office) -> str:
     base = rebase.Asked({"model": "other", "version": 0})
     try:
-        found = rebase.begin(office.service, office.actor, "birds", base)[0]
+        found = rebase.begin(office.resources, office.actor, "birds", base)[0]
     except (WrongState, NameTaken) as error:
         return error.code
     return found["new"]["name"]
