@@ -130,10 +130,10 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
             20.
     """
     tensors_by_name = {t.name: t for t in tensors}
-    wrong = [
+    mismatches = [
         {"field": name, "message": "is missing"} for name in expected if name not in tensors_by_name
     ]
-    wrong += [
+    mismatches += [
         {"field": name, "message": "does not belong to this architecture"}
         for name in tensors_by_name
         if name not in expected
@@ -147,19 +147,19 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
                 f"has shape {_format_shape(tensor.shape)}, not "
                 f"{_format_shape(requirement['shape'])}"
             )
-            wrong.append({"field": name, "message": differs})
+            mismatches.append({"field": name, "message": differs})
         elif tensor.dtype != requirement["dtype"]:
-            wrong.append(
+            mismatches.append(
                 {"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"}
             )
-    if wrong:
-        first = f"{wrong[0]['field']!r} {wrong[0]['message']}"
-        problem = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
-        if len(wrong) == 1:
+    if mismatches:
+        first = f"{mismatches[0]['field']!r} {mismatches[0]['message']}"
+        problem = f"{len(mismatches)} tensors do not fit the architecture; the first: {first}"
+        if len(mismatches) == 1:
             problem = f"One tensor does not fit the architecture: {first}"
         raise BaseInvalid(
             f"{problem}. Upload the backbone's state dict for exactly this architecture.",
-            fields=wrong[:20],
+            fields=mismatches[:20],
         )
 
 

@@ -96,14 +96,14 @@ def render_readme(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    lines = [f"# {escape_inline(title)}", "", summary, ""]
-    lines += ["| | |", "| --- | --- |"]
-    lines += [
+    readme_lines = [f"# {escape_inline(title)}", "", summary, ""]
+    readme_lines += ["| | |", "| --- | --- |"]
+    readme_lines += [
         f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None
     ]
-    lines += ["", "## Classes", "", *_list_classes(manifest), ""]
-    lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    return "\n".join([*lines, *_describe_usage(version)])
+    readme_lines += ["", "## Classes", "", *_list_classes(manifest), ""]
+    readme_lines += ["`config.json` has them in the order of the network's outputs.", ""]
+    return "\n".join([*readme_lines, *_describe_usage(version)])
 
 
 def _describe_usage(version: Version) -> list[str]:
@@ -173,9 +173,9 @@ def _list_classes(manifest: Manifest) -> list[str]:
 
 
 def _join_names(classes: Sequence[str]) -> str:
-    shown = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
+    first_names = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
-    return (shown or "none yet") + (f" and {more} more" if more > 0 else "")
+    return (first_names or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
 def escape_inline(value: JsonValue) -> str:

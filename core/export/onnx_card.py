@@ -59,7 +59,7 @@ def render_readme(manifest: Manifest) -> str:
     image, outputs = manifest.image, collect_labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
-    lines = [
+    readme_lines = [
         f"# {escape_inline(title)} as ONNX",
         "",
         "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime "
@@ -87,8 +87,8 @@ def render_readme(manifest: Manifest) -> str:
         "",
     ]
     if decoding_of(image) == FIRST:
-        lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
-    return "\n".join(lines)
+        readme_lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
+    return "\n".join(readme_lines)
 
 
 def build_code(image: Image) -> str:

@@ -56,14 +56,14 @@ def digest_content(
         if contents.arrays
         else _digest_files(fd, contents.members, layout.of, blocks, limits)
     )
-    found = []
+    image_digests = []
     for row, image in images:
         part = b"test" if layout.test[row] else b"train"
-        found.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
-    whole = hashlib.sha256(_FORM)
-    for one in sorted(set(found) if duplicates == "drop" else found):
-        whole.update(one)
-    return whole.hexdigest()
+        image_digests.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
+    batch_digest = hashlib.sha256(_FORM)
+    for image_digest in sorted(set(image_digests) if duplicates == "drop" else image_digests):
+        batch_digest.update(image_digest)
+    return batch_digest.hexdigest()
 
 
 def _digest_files(
@@ -105,20 +105,23 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
 
 def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
-    one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
-    held, skip = bytearray(), array.begin
+    image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
+    buffer, skip = bytearray(), array.begin
     for block in blocks(array.member):
-        held += block
+        buffer += block
         if skip:
-            gone = min(skip, len(held))
-            del held[:gone]
-            skip -= gone
-        whole = len(held) // one * one
-        view = memoryview(held)
-        made = [hashlib.sha256(kind + view[at : at + one]).digest() for at in range(0, whole, one)]
+            dropped = min(skip, len(buffer))
+            del buffer[:dropped]
+            skip -= dropped
+        complete_bytes = len(buffer) // image_bytes * image_bytes
+        view = memoryview(buffer)
+        digests = [
+            hashlib.sha256(kind + view[at : at + image_bytes]).digest()
+            for at in range(0, complete_bytes, image_bytes)
+        ]
         view.release()
-        del held[:whole]
-        yield from made
+        del buffer[:complete_bytes]
+        yield from digests
 
 
 def _digest_packed(fd: int, members: Members, i: int) -> bytes:

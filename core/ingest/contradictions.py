@@ -45,12 +45,12 @@ class _Listed:
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add(self, one: Conflict, picture: Callable[[], _Images]) -> None:
+    def add(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
-            one["picture"] = _data_url(picture())
+            conflict["picture"] = _data_url(picture())
         if len(self.first) < self.most:
-            self.first.append(one)
+            self.first.append(conflict)
 
 
 @dataclass
@@ -93,14 +93,14 @@ def digest_pixels(images: _Images) -> Digests:
     return digests
 
 
-def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
+def find_within(traces: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
     """Find contradictions within a batch.
 
     Args:
-        own: traces of the batch, with digests and labels.
-        places: position of each image in the archive, which orders a pair; None: its row in `own`.
+        traces: traces of the batch, with digests and labels.
+        places: position of each image in the archive, which orders a pair; None: its row in `traces`.
     """
-    pixels, labels = _get_digests_and_labels(own)
+    pixels, labels = _get_digests_and_labels(traces)
 
     def order_pair(first: int, row: int) -> tuple[int, int]:
         return (first, row) if places is None or places[first] < places[row] else (row, first)
@@ -109,16 +109,23 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):
-        contradictions.equal.add(_build_conflict(own, first, own, row, None), partial(picture, row))
+        contradictions.equal.add(
+            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+        )
     for first, row in starmap(
-        order_pair, _without_equal(near.find_contradictions(own.all, labels), pixels, pixels)
+        order_pair, _without_equal(near.find_contradictions(traces.all, labels), pixels, pixels)
     ):
-        contradictions.near.add(_build_conflict(own, first, own, row, None), partial(picture, row))
+        contradictions.near.add(
+            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+        )
     return contradictions
 
 
 def find_earlier(
-    found: Contradictions, own: Traces, tasks: Sequence[tuple[int, Traces]], picture: Picture
+    contradictions: Contradictions,
+    own: Traces,
+    tasks: Sequence[tuple[int, Traces]],
+    picture: Picture,
 ) -> None:
     """Add contradictions between a batch and earlier tasks; several tasks cost one search.
 
@@ -141,10 +148,10 @@ def find_earlier(
         return _build_conflict(theirs, first - int(starts[at]), own, row, number)
 
     for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
-        found.equal.add(build_conflict(first, row), partial(picture, row))
+        contradictions.equal.add(build_conflict(first, row), partial(picture, row))
     pairs = near.find_contradictions(own.all, labels, hashes, their_labels)
     for first, row in _without_equal(pairs, their_pixels, pixels):
-        found.near.add(build_conflict(first, row), partial(picture, row))
+        contradictions.near.add(build_conflict(first, row), partial(picture, row))
 
 
 def describe_conflicts(report: BatchReport) -> str | None:
@@ -156,13 +163,13 @@ def describe_conflicts(report: BatchReport) -> str | None:
     (a, b), (x, y) = first["paths"], first["labels"]
     task = first.get("task")
     in_task = f" in task {task}" if task is not None else ""
-    times = (
+    sentence = (
         "The same image has two classes"
         if count == 1
         else f"{count:,} times the same image has two classes"
     )
     example = f"{quote(a)} is {quote(x)}{in_task} and {quote(b)} is {quote(y)}"
-    return f"{times}: {example}. What contradicts itself cannot be learned."
+    return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
 def require_none(report: BatchReport) -> None:
@@ -171,7 +178,7 @@ def require_none(report: BatchReport) -> None:
     sentence = describe_conflicts(report)
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
-    tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
+    tasks = sorted({conflict["task"] for conflict in report["conflicts"] if "task" in conflict})
     advice = (
         "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
     )
@@ -230,13 +237,13 @@ def _build_conflict(
 ) -> Conflict:
     _, labels = _get_digests_and_labels(own)
     _, their_labels = _get_digests_and_labels(theirs)
-    one: Conflict = {
+    conflict: Conflict = {
         "paths": [theirs.names[first], own.names[row]],
         "labels": [theirs.classes[their_labels[first]], own.classes[labels[row]]],
     }
     if task is not None:
-        one["task"] = task
-    return one
+        conflict["task"] = task
+    return conflict
 
 
 def _data_url(image: _Images) -> str:
@@ -246,8 +253,8 @@ def _data_url(image: _Images) -> str:
     from PIL import Image
 
     mode = "L" if image.shape[-1] == 1 else "RGB"
-    made = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
-    made.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+    thumbnail = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
+    thumbnail.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
     out = io.BytesIO()
-    made.save(out, "JPEG", quality=80)
+    thumbnail.save(out, "JPEG", quality=80)
     return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"

@@ -190,9 +190,9 @@ def main() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     decoder: _Decoder | None = None
-    for line in sys.stdin:
-        if line.startswith("{"):
-            plan = Plan(**json.loads(line))
+    for message in sys.stdin:
+        if message.startswith("{"):
+            plan = Plan(**json.loads(message))
             if decoder is None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -200,12 +200,12 @@ def main() -> None:
             decoder = _Decoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"
-        start, stop = map(int, line.split())
+        start, stop = map(int, message.split())
         images.renew_cpu(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
         work(start, stop, cell)
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())
-        sys.stdout.write(line)
+        sys.stdout.write(message)
         sys.stdout.flush()
 
 

@@ -141,14 +141,14 @@ def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
     """
     looked = unreadable = 0
     first: list[FileReason] = []
-    for one in seen:
+    for image in seen:
         looked += 1
         try:
-            headers.check(one.data, limits.image_pixels, is_whole=one.is_whole)
+            headers.check(image.data, limits.image_pixels, is_whole=image.is_whole)
         except Unreadable as error:
             unreadable += 1
             if len(first) < REPORT_FILES:
-                first.append({"path": one.name, "reason": str(error)})
+                first.append({"path": image.name, "reason": str(error)})
     return FirstLook(images, looked, unreadable, tuple(first))
 
 

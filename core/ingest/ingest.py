@@ -224,7 +224,7 @@ def _build_data_report(
     out_dir: Path,
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
-    held: npt.NDArray[np.bool_],
+    is_held_out: npt.NDArray[np.bool_],
     class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
@@ -232,11 +232,11 @@ def _build_data_report(
 
     Contradictions within the batch become fields of `report`.
     """
-    rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
+    rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
     train, held_out = (near.hash_images(images) for images, _ in parts)
     pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
-    labels = np.concatenate([own for _, own in parts]).astype(np.int64)
+    labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
     traces = Traces(train, held_out, names, pixels, labels, class_list)
     write_traces(out_dir / TRACES, traces)
@@ -258,8 +258,8 @@ def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images
     (train, _), (held_out, _) = parts
 
     def read_picture(row: int) -> Images:
-        one: Images = train[row] if row < len(train) else held_out[row - len(train)]
-        return one
+        picture: Images = train[row] if row < len(train) else held_out[row - len(train)]
+        return picture
 
     return read_picture
 
@@ -281,10 +281,10 @@ def _format_labels(labels: list[str]) -> str:
 def _read_blocks(
     pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]
 ) -> Iterator[Images]:
-    one = int(np.prod(shape))
+    image_bytes = int(np.prod(shape))
     if not index.size:
         return
     source = np.memmap(pixels, np.uint8, "r").reshape(-1, *shape)
-    step = max(1, _COPY_BYTES // one)
+    step = max(1, _COPY_BYTES // image_bytes)
     for at in range(0, len(index), step):
         yield source[index[at : at + step]]

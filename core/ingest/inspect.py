@@ -93,8 +93,8 @@ def inspect_archive(
         reader = reader_of(media_type).with_names(reading.options.names)
         contents = reader.list_contents(fd, limits).laid_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
-        seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
-        seen.require_enough(reading.options.max_bad)
+        first_look = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
+        first_look.require_enough(reading.options.max_bad)
         content = digest_content(
             fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
         )
@@ -110,12 +110,12 @@ def inspect_archive(
         n_test > 0,
         tuple(layout.notes),
         tuple(layout.ignored_files),
-        (*layout.warnings, *seen.build_warnings()),
+        (*layout.warnings, *first_look.build_warnings()),
         not contents.arrays,
         stored_reading(reading.options, layout.decided_by),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
-        seen,
+        first_look,
         content,
     )
 

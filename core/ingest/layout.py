@@ -55,9 +55,9 @@ class Reading:
 USUAL = Reading()
 
 
-def stored_reading(options: ReadingOptions, known: Collection[str]) -> StoredReading:
+def stored_reading(options: ReadingOptions, known_classes: Collection[str]) -> StoredReading:
     """Return the data stored with a batch, so that it is read the same way again."""
-    return {"options": write_options(options), "known": sorted(known)}
+    return {"options": write_options(options), "known": sorted(known_classes)}
 
 
 def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Reading:
@@ -65,8 +65,8 @@ def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Readin
     one."""
     if stored is None:
         return Reading(known=lambda: classes, is_old=True)
-    known = stored.get("known", [])
-    return Reading(read_options(stored.get("options", {})), lambda: known)
+    known_classes = stored.get("known", [])
+    return Reading(read_options(stored.get("options", {})), lambda: known_classes)
 
 
 @dataclass
@@ -163,7 +163,8 @@ def _convert_errors() -> Iterator[None]:
         yield
     except RuleError as error:
         remedies = [
-            {"option": one.option, "value": one.value, "does": one.does} for one in error.remedies
+            {"option": remedy.option, "value": remedy.value, "does": remedy.does}
+            for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
             as_parameters(str(error)), extra={"remedies": remedies} if remedies else None

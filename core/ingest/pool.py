@@ -183,8 +183,8 @@ class Pool:
         worker.buffer += data
         finished = 0
         while b"\n" in worker.buffer:
-            line, _, worker.buffer = worker.buffer.partition(b"\n")
-            if line == b"ready":
+            message, _, worker.buffer = worker.buffer.partition(b"\n")
+            if message == b"ready":
                 worker.ready = True
             else:
                 start, stop = worker.given.popleft()

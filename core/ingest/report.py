@@ -165,11 +165,11 @@ def _build_report(
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
     """Warn if images of the held-out part are also in the training part, byte for byte."""
-    held, trained = (
+    held_out_digests, training_digests = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)
     )
-    shared = len(held & trained)
+    shared = len(held_out_digests & training_digests)
     if shared:
         warnings.append(
             f"{shared} held-out image{'s are' if shared > 1 else ' is'} in the training part too: "

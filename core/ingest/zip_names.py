@@ -159,8 +159,10 @@ def _likeness_at(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
         return _rate_western(text[at], before, after)
-    beside_letter = any(one.isascii() and one.isalpha() for one in (before, after) if one)
-    return _rate_eastern(text[at], encoding) * (0.6 if beside_letter else 1.0)
+    is_beside_letter = any(
+        neighbour.isascii() and neighbour.isalpha() for neighbour in (before, after) if neighbour
+    )
+    return _rate_eastern(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
 
 
 def _rate_western(character: str, before: str, after: str) -> float:
@@ -174,10 +176,10 @@ def _rate_western(character: str, before: str, after: str) -> float:
         return 0.1
     if (before.islower() and character.isupper()) or (character.islower() and after.isupper()):
         return 0.2
-    beside = [one for one in (before, after) if one.isalpha()]
-    if any(not one.isascii() for one in beside):
+    neighbours = [neighbour for neighbour in (before, after) if neighbour.isalpha()]
+    if any(not neighbour.isascii() for neighbour in neighbours):
         return 0.5
-    return 1.0 if beside else 0.4
+    return 1.0 if neighbours else 0.4
 
 
 def _rate_eastern(character: str, encoding: str) -> float:
@@ -206,9 +208,9 @@ def _can_decode(raw: bytes, encoding: str) -> bool:
     return True
 
 
-def _decode_utf8(said: bytes, raw: bytes) -> str:
+def _decode_utf8(utf8_name: bytes, raw: bytes) -> str:
     try:
-        return said.decode("utf-8")
+        return utf8_name.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArchiveHostile(
             f"The name {quote(raw)} is not the UTF-8 that it claims to be."

@@ -105,7 +105,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     file_bytes = os.fstat(fd).st_size
     end = _read_end(fd, file_bytes, limits)
     members = Members()
-    seen: set[str] = set()
+    file_names: set[str] = set()
     starts = np.empty(end.entries, np.int64)
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
@@ -116,14 +116,14 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
             encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
         )
         is_folder = _check_kind(entry, name)
-        if name in seen and not is_folder:
+        if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
         data_offset, first = _check_local(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
         if is_folder:
             continue
-        seen.add(name)
+        file_names.add(name)
         _check_sizes(entry, name, limits, check_ratio)
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
