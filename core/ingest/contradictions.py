@@ -38,10 +38,10 @@ traces."""
 
 @dataclass
 class _Listed:
-    """Count of contradictions with the first `most` of them; the first `PICTURES` have a
+    """Count of contradictions with the first `max_listed` of them; the first `PICTURES` have a
     picture."""
 
-    most: int
+    max_listed: int
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class _Listed:
         self.count += 1
         if len(self.first) < PICTURES:
             conflict["picture"] = _data_url(picture())
-        if len(self.first) < self.most:
+        if len(self.first) < self.max_listed:
             self.first.append(conflict)
 
 
@@ -98,7 +98,8 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
 
     Args:
         traces: traces of the batch, with digests and labels.
-        places: position of each image in the archive, which orders a pair; None: its row in `traces`.
+        places: position of each image in the archive, which orders a pair; None: its row in
+            `traces`.
     """
     pixels, labels = _get_digests_and_labels(traces)
 

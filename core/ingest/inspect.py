@@ -37,7 +37,7 @@ class Directory:
         reading: options with which the batch is read again.
         bad_entries: the first entries of a label table that were left out.
         bad_entries_count: number of these entries.
-        seen: findings in the images themselves.
+        first_look: findings in the images themselves.
         content: digest of images and labels, see `core.ingest.content`.
     """
 
@@ -55,7 +55,7 @@ class Directory:
     reading: StoredReading = field(default_factory=StoredReading)
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
-    seen: FirstLook = NOTHING
+    first_look: FirstLook = NOTHING
     content: str | None = None
 
 

@@ -29,7 +29,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     if reader is None:
         kind = foreign.what_is(first=first_bytes)
         description = (
-            f"those of {kind.what}. {kind.advice}"
+            f"those of {kind.description}. {kind.advice}"
             if kind
             else f"of no known archive; send {_ACCEPTED}"
         )

@@ -130,9 +130,10 @@ def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
         array_names = [name.removesuffix(".npy") for name in members.names]
+        remedy = _format_remedy(npz_remedies.rename_arrays(array_names))
         raise ArchiveInvalid(
             f"The npz must have the arrays “images” and “labels”; it has "
-            f"{', '.join(map(quote, array_names[:10])) or 'none'}.{_format_remedy(npz_remedies.rename_arrays(array_names))}"
+            f"{', '.join(map(quote, array_names[:10])) or 'none'}.{remedy}"
         )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")

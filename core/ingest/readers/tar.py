@@ -324,7 +324,7 @@ class _Scan:
             kind = None if names else what_is(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
-                    f"What the gzip holds is no tar but {kind.what}. {kind.advice}."
+                    f"What the gzip holds is no tar but {kind.description}. {kind.advice}."
                 )
             if has_ended:
                 raise ArchiveInvalid(

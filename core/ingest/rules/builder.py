@@ -42,7 +42,7 @@ class Plan:
         decided_by: labels known to the model that decided between readings.
         notes: sentences for information.
         warnings: sentences to check before the batch is learned.
-        lost: warnings about images that are left out.
+        left_out_warnings: warnings about images that are left out.
         bad_entries: entries of a label table that are left out.
     """
 
@@ -57,7 +57,7 @@ class Plan:
     decided_by: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    left_out_warnings: list[str] = field(default_factory=list)
     bad_entries: list[BadEntry] = field(default_factory=list)
 
 
@@ -109,7 +109,7 @@ class Builder:
                 self.leave_out(index, ARCHIVE_INSIDE)
             else:
                 remaining.append(index)
-        self.plan.lost += [
+        self.plan.left_out_warnings += [
             f"{format_count(number, 'image')} in the hidden folder {quote(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]

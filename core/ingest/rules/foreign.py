@@ -17,13 +17,13 @@ class Foreign(NamedTuple):
     In the commands, FILE is the file and FOLDER the folder that contains it.
     """
 
-    what: str
-    lines: tuple[str, ...]
+    description: str
+    commands: tuple[str, ...]
 
     @property
     def advice(self) -> str:
         """The commands as a sentence without its full stop."""
-        return f"Convert it first: {' ; '.join(self.lines)}"
+        return f"Convert it first: {' ; '.join(self.commands)}"
 
     def advice_for(self, file: str) -> str:
         """Return the commands with the file's name, if a shell and Python read it unchanged."""

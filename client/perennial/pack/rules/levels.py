@@ -333,15 +333,17 @@ class _Finder:
 
     def _find_known_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
         """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
-        known = self._known()
-        if not known:
+        known_labels = self._known()
+        if not known_labels:
             return 0
-        above, below = ({normal_label(name) for name in names} for names in (uppers, lowers))
-        labels = set(known)
+        upper_labels, lower_labels = (
+            {normal_label(name) for name in names} for names in (uppers, lowers)
+        )
+        labels = set(known_labels)
         for is_level in (labels.issuperset, lambda names: not labels.isdisjoint(names)):
-            first, second = is_level(above), is_level(below)
+            first, second = is_level(upper_labels), is_level(lower_labels)
             if first != second:
-                self.levels.decided_by |= labels & (above | below)
+                self.levels.decided_by |= labels & (upper_labels | lower_labels)
                 return 1 if first else 2
         return 0
 

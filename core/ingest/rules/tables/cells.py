@@ -22,14 +22,14 @@ class Record(NamedTuple):
     """A row of cells.
 
     Attributes:
-        line: the last line that it occupies, from 1.
-        lines: number of lines that it occupies.
+        line_number: the last line that it occupies, from 1.
+        line_count: number of lines that it occupies.
         cells: its cells.
         problem: why it has no cells; "" if it has some.
     """
 
-    line: int
-    lines: int
+    line_number: int
+    line_count: int
     cells: list[str]
     problem: str
 
@@ -108,7 +108,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
     reader = csv.reader(
         _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
     )
-    before = 0
+    last_line_number = 0
     while True:
         problem, cells = "", list[str]()
         try:
@@ -117,10 +117,10 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
             return
         except csv.Error as error:
             problem = f"is not valid CSV: {error}"
-        line, before = reader.line_num, reader.line_num - before
+        line_number, last_line_number = reader.line_num, reader.line_num - last_line_number
         if cells or problem:
-            yield Record(line, max(1, before), cells, problem)
-        before = line
+            yield Record(line_number, max(1, last_line_number), cells, problem)
+        last_line_number = line_number
 
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """
-    for number, line in enumerate(text):
-        if not number and _SAYS_SEPARATOR.fullmatch(line):
-            line = "\n"  # an empty line, so that the other lines retain their numbers
-        yield line.replace("\0", "\ufffe") if "\0" in line else line
+    for number, line_number in enumerate(text):
+        if not number and _SAYS_SEPARATOR.fullmatch(line_number):
+            line_number = "\n"  # an empty line, so that the other lines retain their numbers
+        yield line_number.replace("\0", "\ufffe") if "\0" in line_number else line_number

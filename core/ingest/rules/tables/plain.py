@@ -75,7 +75,7 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
     rows = source.begin_rows(kind)
     for entry in records:
         if entry.problem:
-            for _ in range(entry.lines):
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
         values = entry.values

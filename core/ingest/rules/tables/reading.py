@@ -71,7 +71,7 @@ def find_table(
     read: Read,
     options: ReadingOptions,
     *,
-    kept: Sequence[int] | None = None,
+    remaining: Sequence[int] | None = None,
     images: ImageNames | None = None,
     most: int = MOST_ENTRIES,
 ) -> FoundTable | None:
@@ -81,15 +81,17 @@ def find_table(
         names: paths of the files.
         read: returns the bytes of a file by its number.
         options: choices of the sender.
-        kept: the files that count; by default those that are not hidden.
+        remaining: the files that count; by default those that are not hidden.
         images: look-up of images by name; by default over the files.
         most: largest number of entries of a table.
 
     Raises RuleError if several tables or columns fit, an option names something missing,
     `labels.csv` is not a table, or a table exceeds the limits.
     """
-    kept = [i for i in range(len(names)) if not is_junk(names[i])] if kept is None else kept
-    pictures = [i for i in kept if not is_no_image(names[i]) and not is_table_name(names[i])]
+    remaining = (
+        [i for i in range(len(names)) if not is_junk(names[i])] if remaining is None else remaining
+    )
+    pictures = [i for i in remaining if not is_no_image(names[i]) and not is_table_name(names[i])]
     if options.names_pattern:
         return _by_names(
             file_names.read_pattern(options.names_pattern), file_names.TITLE, names, pictures, most
@@ -99,7 +101,7 @@ def find_table(
     search = _Search(
         names, read, options, ImageNames(names, pictures) if images is None else images, most
     )
-    table = search.run(_find_candidates(names, kept, options), pictures)
+    table = search.run(_find_candidates(names, remaining, options), pictures)
     if table is not None:
         return table
     pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
@@ -121,7 +123,7 @@ def _by_names(
 
 
 def _find_candidates(
-    names: Sequence[str], kept: Sequence[int], options: ReadingOptions
+    names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> list[int]:
     """Return the files that may be tables, upper folders first.
 
@@ -129,14 +131,14 @@ def _find_candidates(
     """
     if options.table:
         path = options.table.removeprefix("./")
-        fitting = [i for i in kept if names[i] == path or names[i].endswith(f"/{path}")]
+        fitting = [i for i in remaining if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
             raise RuleError(
                 f"There is no file {quote(options.table)}, which -o table= names.", "labels"
             )
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
-    for i in kept:
+    for i in remaining:
         if is_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
             folder, _, base = names[i].rpartition("/")
             files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)

@@ -32,7 +32,7 @@ def _read_cells(source: Source, records: Records) -> None:
         source.file, CELLS, [], header=False, separator=records.separator
     ).read_ragged():
         if entry.problem:
-            for _ in range(entry.lines):
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
         uri, labels, use = _split_cells([str(value).strip() for value in entry.values])
