@@ -13,7 +13,7 @@ from typing import NamedTuple
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.names import quote
 from core.ingest.rules.tables.found import Rows
-from core.ingest.rules.tables.labels_of import part_above
+from core.ingest.rules.tables.values import part_above
 
 TITLE = "labels in the names of files"
 TEACHABLE_MACHINE = "Teachable Machine"

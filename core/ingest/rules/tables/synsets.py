@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.ingest.rules.names import quote
 from core.ingest.rules.tables import cells
 from core.ingest.rules.tables.found import Rows, TableFile
-from core.ingest.rules.tables.labels_of import part_above
+from core.ingest.rules.tables.values import part_above
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")

@@ -104,3 +104,12 @@ def part_in(path: str) -> Part:
     for word in re.split(r"[^a-z]+", path.lower()):
         part = _PARTS.get(word, "") or part
     return part
+
+
+def part_above(path: str, folders: int) -> Part:
+    """Return the part that one of the first `folders` folders of a path is named after, or ""."""
+    for folder in reversed(path.split("/")[:folders]):
+        part = part_of(folder)
+        if part:
+            return part
+    return ""

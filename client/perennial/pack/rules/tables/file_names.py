@@ -13,7 +13,7 @@ from typing import NamedTuple
 from perennial.pack.rules.entries import RuleError
 from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.found import Rows
-from perennial.pack.rules.tables.labels_of import part_above
+from perennial.pack.rules.tables.values import part_above
 
 TITLE = "labels in the names of files"
 TEACHABLE_MACHINE = "Teachable Machine"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables import cells
 from perennial.pack.rules.tables.found import Rows, TableFile
-from perennial.pack.rules.tables.labels_of import part_above
+from perennial.pack.rules.tables.values import part_above
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
