@@ -376,25 +376,6 @@ def find_unmeasured(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_summary(
-    rows: Sequence[Row],
-    cells: Cells,
-    version: int,
-    scenario: str,
-    *,
-    per_class: ClassCells | None = None,
-    joint: Sequence[float | None] | None = None,
-    reference: Sequence[float | None] | None = None,
-) -> LineSummary:
-    """Return the figures of `version` that follow from R, named as in `DEFINITIONS`.
-
-    Args:
-        scenario: data, task or class.
-        per_class, joint, reference: see `compute_figures`.
-    """
-    return compute_figures(Stages(rows, cells, version, scenario), per_class, joint, reference)
-
-
 def compute_figures(
     stages: Stages,
     per_class: ClassCells | None = None,

@@ -7,7 +7,7 @@ that has no usable training image, is rejected.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from core.errors import LabelsInvalid
 from core.ingest import contradictions
 from core.ingest.batch_data import measure_balance, near_duplicates
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding import Decoding
+from core.ingest.decoding import UNMONITORED, Decoding, Monitor
 from core.ingest.equal_images import find_equal
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
@@ -35,7 +35,7 @@ from core.ingest.traces import Traces, write_traces
 from core.protocol.data_report import DataReport
 from core.protocol.report import BatchReport, DuplicatesPolicy
 
-__all__ = ["Ingested", "Stopped", "ingest_archive"]
+__all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -67,39 +67,57 @@ class Ingested:
     warnings: list[str]
 
 
-def ingest_archive(
-    archive: Path,
-    media_type: str,
-    out_dir: Path,
-    image_size: int,
-    channels: int,
-    limits: Limits,
-    *,
-    resizing: Resizing = USUAL,
-    reading: Reading = USUAL_READING,
-    allowed_classes: list[str] | None = None,
-    held_out_share: float = 0.15,
-    seed: int = 0,
-    duplicates: DuplicatesPolicy = "keep",
-    processes: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Ingested:
-    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+@dataclass(frozen=True)
+class IngestOptions:
+    """Choices for the datasets of a batch.
 
-    Args:
-        media_type: as `sniff` returned it.
+    Attributes:
         image_size: S in pixels.
         channels: 1 or 3.
+        limits: bounds on the archive.
         resizing: how images of other sizes are resized.
         reading: how the archive's files become classes.
         allowed_classes: the only labels allowed, in the order that the datasets' labels index;
             None: the batch's sorted labels.
         held_out_share: share of each class that is held out if the archive has no test part.
+        seed: key of the draw of held-out images.
         duplicates: treatment of equal images, before any are held out.
-        processes: number of decoders; by default cores − 1.
-        progress: called with images done and images in all.
-        stop: returns True to end the ingest with Stopped.
+        processes: number of decoders; None: cores − 1.
+    """
+
+    image_size: int
+    channels: int
+    limits: Limits
+    resizing: Resizing = USUAL
+    reading: Reading = USUAL_READING
+    allowed_classes: Sequence[str] | None = None
+    held_out_share: float = 0.15
+    seed: int = 0
+    duplicates: DuplicatesPolicy = "keep"
+    processes: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape (S, S, C) of one image."""
+        return self.image_size, self.image_size, self.channels
+
+    def list_classes(self, classes: Iterable[str]) -> list[str]:
+        """Return the labels that the datasets' numbers index, for a batch with these classes."""
+        return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
+
+
+def ingest_archive(
+    archive: Path,
+    media_type: str,
+    out_dir: Path,
+    options: IngestOptions,
+    monitor: Monitor = UNMONITORED,
+) -> Ingested:
+    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+
+    Args:
+        media_type: as `sniff` returned it.
+        monitor: reports progress in images; may end the ingest with Stopped.
 
     Returns:
         The ingested batch. Its report is a `BatchReport` with the conflicts within the batch.
@@ -107,11 +125,13 @@ def ingest_archive(
     Raises:
         Rejected: the batch is unusable; `extra` has the report.
         ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid: the archive cannot be read.
-        Stopped: `stop` returned True. No dataset file is left in `out_dir` after any error.
+        Stopped: `monitor.stop` returned True. No dataset file is left in `out_dir` after any error.
     """
+    limits, reading = options.limits, options.reading
     out_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
-    pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
+    processes = default_processes() if options.processes is None else options.processes
+    pool = Pool(scratch, max(1, processes))
     complete = False
     try:
         # Starts early: decoders load their libraries while the directory is read
@@ -122,22 +142,22 @@ def ingest_archive(
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
-        class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
-        _check_allowed(classes, class_list)
-        decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
-        decoded = decoding.run(source, contents)
-        report, good = judge_batch(decoded, contents.layout, duplicates, reading.options.max_bad)
-        made = _write_datasets(
-            out_dir,
-            (image_size, image_size, channels),
-            decoded,
-            good,
-            report,
-            classes,
-            class_list,
-            held_out_share,
-            seed,
+        # Before decoding, which may take hours that a wrong label would waste.
+        _check_allowed(classes, options.list_classes(classes))
+        decoding = Decoding(
+            scratch,
+            options.image_size,
+            options.channels,
+            options.resizing,
+            limits,
+            pool,
+            monitor,
         )
+        decoded = decoding.run(source, contents)
+        report, good = judge_batch(
+            decoded, contents.layout, options.duplicates, reading.options.max_bad
+        )
+        made = _write_datasets(out_dir, options, decoded, good, report, classes)
         complete = True
         return made
     finally:
@@ -150,16 +170,14 @@ def ingest_archive(
 
 def _write_datasets(
     out_dir: Path,
-    shape: tuple[int, int, int],
+    options: IngestOptions,
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     report: BatchReport,
     classes: list[str],
-    class_list: list[str],
-    held_out_share: float,
-    seed: int,
 ) -> Ingested:
     """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
+    shape, class_list = options.shape, options.list_classes(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
     present = set(classes)
@@ -167,7 +185,7 @@ def _write_datasets(
     warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
-    is_held_out = _held_out(decoded, good, labels, held_out_share, seed)
+    is_held_out = _held_out(decoded, good, labels, options.held_out_share, options.seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
     for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
@@ -188,7 +206,7 @@ def _write_datasets(
     report["data"] |= measure_balance(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
-    if without and (held_out_share > 0 or decoded.test.any()):
+    if without and (options.held_out_share > 0 or decoded.test.any()):
         warnings.append(
             f"No held-out image of {_format_labels(without)}: accuracy there is not measured."
         )

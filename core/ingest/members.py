@@ -151,16 +151,15 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def unpack_to(
-    fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int
-) -> None:
-    """Copy one file's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
+def unpack_to(fd: int, members: Members, i: int, out: int) -> None:
+    """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
     damaged.
     """
-    unpacker = zlib.decompressobj(-15) if method == DEFLATED else None
-    end, written = offset + packed, 0
+    name, size, offset = members.names[i], members.sizes[i], members.offsets[i]
+    unpacker = zlib.decompressobj(-15) if members.methods[i] == DEFLATED else None
+    end, written = offset + members.packed[i], 0
     while offset < end:
         block = os.pread(fd, min(_BLOCK, end - offset), offset)
         if not block:
