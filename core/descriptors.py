@@ -14,6 +14,7 @@ def is_short(error: BaseException | None) -> bool:
             return False
         if isinstance(error, OSError) and error.errno in _SHORT:
             return True
+        # Libraries such as SQLAlchemy wrap the system's error in their own.
         error = error.__cause__ or error.__context__
     return False
 
@@ -25,6 +26,7 @@ def raise_limit(needed: int) -> int:
         The number of descriptors that the process may have now.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # RLIM_INFINITY is -1 and would compare as less than any number.
     if soft == resource.RLIM_INFINITY:
         return needed
     if soft < needed:

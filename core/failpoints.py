@@ -66,6 +66,7 @@ def hit_failpoint(point: str) -> None:
     armed = Path(_FOLDER, point)
     try:
         number = int(armed.read_text() or signal.SIGKILL)
+        # Disarmed first: the process that is started next must not die here again.
         armed.unlink()
     except FileNotFoundError:
         return

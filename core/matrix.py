@@ -315,6 +315,7 @@ def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float 
     Args:
         changes: (regressed, improved, total) counts.
     """
+    # The zeros give a sum to columns without any change.
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
     return _ratio_or_none(regressed, total), _ratio_or_none(improved, total)
 

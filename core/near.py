@@ -68,6 +68,7 @@ def find_duplicates_within(hashes: Hashes) -> Found:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    # Releases of NumPy differ in the shape of the inverse along an axis.
     group = group.reshape(-1)
     equal = first[group] < np.arange(len(hashes))
     near[equal] = first[group][equal]
@@ -108,6 +109,7 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
         group = group_of[old - len(distinct)]
         rank = old - len(distinct) - begins[group]
         rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
+        # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
 
     def visit(first: Rows, second: Rows) -> None:
@@ -130,6 +132,7 @@ def group_duplicates(hashes: Hashes) -> Rows:
     left, right, _ = _find_pairs(distinct)
     number = np.arange(len(distinct))
     while not np.array_equal(number[left], number[right]):
+        # Each group takes the smallest number at either end of a pair, until nothing changes.
         smallest = np.minimum(number[left], number[right])
         for ends in (left, right):
             # join the whole group of an end, not the end alone
@@ -188,6 +191,7 @@ def _hash_chunk(images: _Images) -> Hashes:
     rows = _build_area_matrix(size, _SHORT) @ grey @ _build_area_matrix(size, _LONG).T
     columns = _build_area_matrix(size, _LONG) @ grey @ _build_area_matrix(size, _SHORT).T
     bits = (rows[:, :, 1:] - rows[:, :, :-1] > _MARGIN, columns[:, 1:] - columns[:, :-1] > _MARGIN)
+    # Big endian, so that stored hashes are the same on every machine.
     packed = [np.packbits(part.reshape(len(images), -1), axis=1).view(">u8") for part in bits]
     return np.concatenate(packed, axis=1).astype(np.uint64)
 
@@ -245,6 +249,7 @@ def _visit_pairs(
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
         key = (hashes[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+        # A pair with several bands in common comes up once for each of them.
         for pairs in iter_pairs(key.astype(np.int64), left, right):
             if pairs is None:
                 complete = False

@@ -12,9 +12,11 @@ from typing import Any
 
 LIKE_ENOUGH = 0.65
 """Least `SequenceMatcher.ratio`, 0 to 1. Names below it have little in common."""
+# SequenceMatcher takes time that is quadratic in the length, and clients choose the names.
 LONGEST = 64
 """Characters of a name that are compared; existing names are shorter."""
 MAX_DEPTH = 6
+# Below 1, so that a name that is spelt out precedes an abbreviation.
 _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
@@ -30,6 +32,7 @@ def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | Non
     for path in known:
         block = path.rpartition(".")[0]
         candidate = (_score_path(name[:LONGEST], path), block == inside, -path.count("."), path)
+        # Compared without the path itself: of equals, the first one stays.
         if candidate[0] >= LIKE_ENOUGH and (best is None or candidate[:3] > best[:3]):
             best = candidate
     return None if best is None else best[3]

@@ -55,6 +55,7 @@ class Operation(NamedTuple):
     button: str | None = None
 
 
+# The first that fits a path is used, so the production alias precedes any alias.
 OPERATIONS = (
     Operation(
         "PUT",
@@ -193,6 +194,7 @@ class Step:
             values["recipe"] = self.recipe
         if model is not None and "model" in named:
             values["model"] = model
+        # `enabled` is said by the name of the command.
         unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
         # the command would have nothing to copy
         is_empty = operation.path == "models" and not self.body
@@ -252,6 +254,7 @@ def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
         body_match = _BODY.match(text, at)
         if body_match is not None:
             try:
+                # raw_decode, because the sentence goes on after the JSON.
                 value, end = _JSON.raw_decode(text, body_match.end())
                 body = {"recipe" if RECIPE in body_match["by"] else "body": value}
                 at = end

@@ -44,6 +44,7 @@ def needed_images(precision: float) -> int:
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
     """
+    # Where the quotient is whole, rounding must not add an image.
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
@@ -73,6 +74,7 @@ def is_above(right: int, images: int, precision: float) -> bool:
         total += term
         if total > RISK or term < 1e-12:
             break
+    # The same tolerance as in `needed_images`: that many images, all right, must suffice.
     return total <= RISK + 1e-12
 
 

@@ -101,6 +101,7 @@ DEVICE_LOST = Gauge(
     "perennial_device_lost",
     "1 while a worker claims no jobs, since its device cannot be used.",
     registry=_registry,
+    # 1 if any living process has lost its device; a dead one no longer counts.
     multiprocess_mode="livemax",
 )
 DEVICE_LOSSES = Counter(
@@ -122,6 +123,7 @@ def select_registry() -> CollectorRegistry:
     """Return the metrics to serve: this process's, or the sums over all that share the folder."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
+    # A new one each time: in the process's own registry, its values would count twice.
     shared = CollectorRegistry()
     MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
     return shared

@@ -86,7 +86,9 @@ def _make_key_file(path: Path) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32) + "\n")
             file.flush()
+            # If a crash lost the key, all secrets that were given out would be void.
             os.fsync(file.fileno())
+        # A link fails if the file exists, where a rename would replace another process's key.
         os.link(temporary, path)
     except FileExistsError:
         pass

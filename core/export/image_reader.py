@@ -37,6 +37,7 @@ def _name_module(name: str) -> str:
 def _side_by_side(text: str) -> str:
     """Return a module's text with its relative imports replaced by imports of its neighbours."""
     source_lines = text.splitlines()
+    # From the end, so that the line numbers before stay valid.
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ImportFrom) and node.level:
             source_lines[node.lineno - 1 : node.end_lineno] = _rewrite_import(node)

@@ -71,6 +71,7 @@ def build_config(version: Version) -> JsonObject:
         content["answers"] = cast(JsonObject, version.sure)
     if find_family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
+        # The shapes of the tensors do not reveal the number of heads.
         content["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
@@ -183,7 +184,9 @@ def escape_inline(value: JsonValue) -> str:
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     )
+    # A line break would end a row of a table, or begin a heading.
     text = "".join(c if c.isprintable() else " " for c in text)
+    # The backslash is first, or those added for the other marks would be escaped again.
     for mark in "\\`*_<>[]|#":
         text = text.replace(mark, "\\" + mark)
     return text

@@ -130,6 +130,7 @@ def _describe_code(image: Image) -> list[str]:
 def _compute_short_side(image: Image) -> int:
     """Return the pixels of the shorter side after resizing, as in `core.ingest.resizing`."""
     if image.crop is not None:
+        # int() cuts off, and the quotient may lie just below a whole number.
         return int(image.size / image.crop + 1e-9)
     return image.size if image.size <= 96 else round(image.size * 256 / 224)
 

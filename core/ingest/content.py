@@ -50,6 +50,7 @@ def digest_content(
         blocks: unpacks its members; numbers rise.
     """
     layout = contents.layout
+    # With its length, so that no other label and image give the same bytes together.
     labels = [_prefix_length(label.encode()) for label in layout.classes]
     images = (
         _array_rows(fd, contents, blocks)
@@ -61,6 +62,7 @@ def digest_content(
         part = b"test" if layout.test[row] else b"train"
         image_digests.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
     batch_digest = hashlib.sha256(_FORM)
+    # Sorted, because the order of files does not count.
     for image_digest in sorted(set(image_digests) if duplicates == "drop" else image_digests):
         batch_digest.update(image_digest)
     return batch_digest.hexdigest()
@@ -73,6 +75,7 @@ def _digest_files(
     for i, label in enumerate(of):
         if label == IGNORED:
             continue
+        # Not unpacked, because such a file costs more than any image and is rejected anyway.
         if max(members.sizes[i], members.packed[i]) > limits.image_bytes:
             yield i, _digest_packed(fd, members, i)
             continue
@@ -94,6 +97,8 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
     for array in contents.arrays:
         count = array.shape[0]
         try:
+            # Completed before the first is used: an array that ends early counts by its packed
+            # bytes.
             digests = list(_digest_rows(array, blocks))
             if len(digests) != count:
                 raise Unpackable
@@ -119,6 +124,7 @@ def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
             hashlib.sha256(kind + view[at : at + image_bytes]).digest()
             for at in range(0, complete_bytes, image_bytes)
         ]
+        # A bytearray cannot shrink while there is a view of it.
         view.release()
         del buffer[:complete_bytes]
         yield from digests

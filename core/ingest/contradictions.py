@@ -110,6 +110,7 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):
+        # The picture is passed as a function, because only the first few are made.
         contradictions.equal.add(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
@@ -138,6 +139,7 @@ def find_earlier(
     numbered = [_number_labels(traces, number_of) for _, traces in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
+    # The empty parts give shape and type where there are no tasks.
     their_pixels = np.concatenate(
         [pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)]
     )
@@ -210,6 +212,7 @@ def _equal_between(
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     earlier, new = _view_as_keys(pixels), _view_as_keys(new_pixels)
+    # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
     ordered = earlier[order]
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")

@@ -134,6 +134,7 @@ class Decoding:
             ("reasons", REASON_BYTES),
         ):
             path = self.scratch / name
+            # All arrays of an npz share these files.
             if not path.exists():
                 with path.open("wb") as file:
                     file.truncate(count * bytes_)
@@ -166,9 +167,11 @@ class Decoding:
         self.pool.processes = min(self.pool.processes, max(1, total // _IMAGES_PER_PROCESS))
         for plan, ranges in jobs:
             count = sum(b - a for a, b in ranges)
+            # An array without images has no data to map or read.
             if not count:
                 continue
 
+            # The default binds `before` now; the variable goes on to the next plan.
             def report_progress(done: int, _: int, before: int = before) -> None:
                 self.monitor.progress(before + done, total)
 

@@ -50,6 +50,7 @@ def find_equal(
     repeated = np.zeros(len(good), np.bool_)
     if not rows.size:
         return EqualImages([], [], repeated)
+    # As raw bytes (V), because strings (S) ignore zeros at the end.
     keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     first_of = rows[first[group]]  # per row, the first row with its bytes

@@ -33,6 +33,7 @@ FILE_BYTES = 16 << 20
 _HEAD_BYTES = 64 << 10
 _CERTAIN = 4
 """Multiple of the allowed share of unreadable images above which a sample is not bad by chance."""
+# A smaller sample may be bad by chance.
 _FEWEST = 64
 Fetch = Callable[[int, int], bytes]
 """Returns the first bytes of a member, given its number and the maximum number of bytes."""
@@ -96,6 +97,7 @@ class FirstLook:
         )
         if is_beyond:
             of = f"{self.looked} images looked at" if self.is_sample else f"{self.images} images"
+            # Rounded up, or the share in the advice would be refused again.
             share = math.ceil(100 * self.unreadable / self.looked) / 100
             remedy = (
                 f" To learn the others, send the batch with ?max_bad={share:g}."
@@ -162,6 +164,7 @@ def _fetch_images(
     for i in range(min(len(rows), MOST_IMAGES)):
         number = int(rows[int(i * step)])
         size = contents.members.sizes[number]
+        # A whole file shows more damage than its head, but must be unpacked.
         max_bytes = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
         left -= min(size, max_bytes)
         if left < 0 or time.monotonic() > end:

@@ -129,6 +129,7 @@ def ingest_archive(
     """
     limits, reading = options.limits, options.reading
     out_dir.mkdir(parents=True, exist_ok=True)
+    # In `out_dir`, whose disk has room for the same pixels.
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
     processes = default_processes() if options.processes is None else options.processes
     pool = Pool(scratch, max(1, processes))
@@ -250,6 +251,7 @@ def _build_data_report(
 
     Contradictions within the batch become fields of `report`.
     """
+    # The order of the datasets: the training part first.
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
     train, held_out = (near.hash_images(images) for images, _ in parts)
@@ -258,6 +260,7 @@ def _build_data_report(
     names = [decoded.names(row) for row in rows.tolist()]
     traces = Traces(train, held_out, names, pixels, labels, class_list)
     write_traces(out_dir / TRACES, traces)
+    # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(
         decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)

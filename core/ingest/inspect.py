@@ -94,6 +94,7 @@ def inspect_archive(
         contents = reader.list_contents(fd, limits).laid_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
         first_look = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
+        # Before the digest, which reads every image: most unusable batches end here.
         first_look.require_enough(reading.options.max_bad)
         content = digest_content(
             fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates

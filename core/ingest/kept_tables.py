@@ -43,6 +43,7 @@ class KeptTables:
             self._data[number] = data
             return
         alike = self._alike.setdefault(_similarity_key(name), [])
+        # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
             self._others += len(data)

@@ -151,6 +151,7 @@ def build_layout(
         plan.ignored,
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
+        # The rules name options as on a command line; requests have parameters.
         [as_parameters(text) for text in plan.warnings + plan.left_out_warnings],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],

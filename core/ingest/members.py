@@ -75,8 +75,10 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
     if len(data) != packed:
         raise Damaged("the archive ends within this file")
     if method == DEFLATED:
+        # -15: zips hold raw deflate, without zlib's header.
         unpacker = zlib.decompressobj(-15)
         try:
+            # One byte more than declared reveals a false size without unpacking a bomb.
             data = unpacker.decompress(data, size + 1)
         except zlib.error as error:
             raise Damaged("its compressed data is damaged") from error
@@ -177,6 +179,7 @@ def unpack_to(fd: int, members: Members, i: int, out: int) -> None:
                     ) from error
                 block = unpacker.unconsumed_tail
             written += len(piece)
+            # Checked before the piece is written, so that a bomb does not fill the disk.
             if written > size or (unpacker is not None and unpacker.unused_data):
                 raise ArchiveHostile(
                     f"The entry {quote(name)} unpacks to more than its declared {size} bytes."

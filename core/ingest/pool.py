@@ -102,7 +102,9 @@ class Pool:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=helper_process.ROOT,
+                # Decoders share the cores already, so their libraries get one thread each.
                 env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+                # A terminal's Ctrl-C is for the service, which ends its decoders itself.
                 process_group=0,
             )
         self._workers.append(_Worker(process, cell, time.monotonic()))
@@ -177,6 +179,7 @@ class Pool:
     def _read_output(self, worker: _Worker, plan: Plan) -> int:
         """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
+        # os.read returns what is there, where a buffered read would wait for more.
         data = os.read(worker.process.stdout.fileno(), 4096)
         if not data:
             return self._handle_death(worker, plan)
@@ -196,6 +199,7 @@ class Pool:
         now = time.monotonic()
         for worker in self._workers:
             at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
+            # A decoder without work is not stuck.
             if at != worker.last_row or (worker.ready and not worker.assigned):
                 worker.last_row, worker.since = at, now
             elif now - worker.since > (self.image_s if worker.ready else START_S):
@@ -234,8 +238,10 @@ class Pool:
 
     def _give_up(self, row: int, plan: Plan) -> None:
         self.crashed.append(row)
+        # With a larger share, the batch would be rejected in any case.
         if len(self.crashed) > max(1, min(MAX_CRASHES, int(BAD_SHARE * plan.rows))):
             raise TooManyDeadly
+        # The reason precedes the verdict: a row with a verdict is complete.
         with Path(plan.reasons).open("r+b") as file:
             file.seek(row * REASON_BYTES)
             file.write(DEADLY.encode())

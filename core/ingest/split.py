@@ -32,8 +32,10 @@ def held_out_of(
     order = np.argsort(labels, kind="stable")
     bounds = np.flatnonzero(np.diff(labels[order])) + 1
     for rows in np.split(order, bounds):
+        # Adding a half rounds it up; round() would go to the even number.
         held_out = min(max(1, int(share * len(rows) + 0.5)), len(rows) - 1)
         if held_out > 0:
+            # The row decides between equal images, whose digests are equal.
             ranked = sorted(
                 (hashlib.blake2b(digests[row].tobytes(), digest_size=8, key=key).digest(), int(row))
                 for row in rows

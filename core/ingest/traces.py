@@ -103,6 +103,7 @@ def _are_consistent(pixels: object, labels: object, classes: object, count: int)
 
 
 def _pack_texts(texts: list[str]) -> npt.NDArray[np.uint8]:
+    # Names of files may hold surrogates, which plain UTF-8 rejects.
     packed = zlib.compress(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     return np.frombuffer(packed, np.uint8)
 

@@ -81,11 +81,13 @@ class ZipNames:
             return _in_encoding(raw, self._chosen)
         if not self._guessed:
             self._guessed = likely_encoding(islice(all_raw(), _SAMPLED))
+        # A sample chose the encoding, so that a later name may not fit it.
         for encoding in (self._guessed, "utf-8"):
             try:
                 return raw.decode(encoding)
             except UnicodeDecodeError:
                 continue
+        # All bytes are valid in CP437, the zip's own default.
         return raw.decode("cp437")
 
     def build_note(self) -> str:
@@ -122,6 +124,7 @@ def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
         kind, count = struct.unpack_from("<HH", extra, at)
         body = extra[at + 4 : at + 4 + count]
         if kind == UNICODE_PATH and len(body) > 5:
+            # A program that renames an entry may leave the field of the old name behind.
             version, crc = struct.unpack_from("<BL", body)
             return body[5:] if version == 1 and crc == zlib.crc32(raw) else None
         at += 4 + count

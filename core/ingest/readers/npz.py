@@ -157,6 +157,7 @@ def _add_labels(
 ) -> None:
     distinct, inverse = np.unique(values, return_inverse=True)
     lookup = np.empty(len(distinct), np.int64)
+    # Each distinct value is checked once, not each of a million labels.
     for at, value in enumerate(distinct.tolist()):
         if isinstance(value, int) and names is not None:
             if not 0 <= value < len(names):
@@ -210,6 +211,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
             f"The member {quote(name)} has a header of {length} bytes; that is no plain array."
         )
     text = head[begin : begin + length].decode("latin-1")
+    # Before the whole form is matched, so that fields of objects get this message as well.
     if re.search(r"'\|?[<>=]?O", text):
         remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
         raise ArchiveHostile(
@@ -236,6 +238,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
         raise ArchiveInvalid(f"The member {quote(name)} has the type {quote(descr)}.") from error
+    # Otherwise rows would be read beyond the member, from other data of the archive.
     if math.prod(shape) * dtype.itemsize != members.sizes[i] - begin - length:
         raise ArchiveHostile(
             f"The member {quote(name)} declares the shape {shape}, which is not the size it has."

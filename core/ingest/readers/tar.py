@@ -161,6 +161,7 @@ class GzipSource:
         self._fd, self._limits, self._copy_to = fd, limits, copy_to
         self._offset = 0
         self._streams = 1
+        # 31: a gzip header, and the largest window.
         self._unpacker = zlib.decompressobj(31)
         self._packed = b""
         self._ready = b""
@@ -235,6 +236,7 @@ class GzipSource:
             raise ArchiveHostile(
                 f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_position()}."
             )
+        # Headers and padding do not count as unpacked bytes.
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} "
@@ -263,6 +265,7 @@ def is_tar_header(block: bytes) -> bool:
         stored = int(digits, 8)
     except ValueError:
         return False
+    # The checksum's own field counts as eight blanks (POSIX.1-2017, ustar).
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
@@ -297,6 +300,7 @@ class _Scan:
     def run(self) -> None:
         while (block := self._next_header()) is not None:
             kind, size = block[156:157], _parse_size(block[124:136])
+            # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._about_next(kind, size)
             else:
@@ -313,6 +317,7 @@ class _Scan:
         block = self._source.read(BLOCK)
         has_ended = block == bytes(BLOCK)
         if has_ended:
+            # After the end of a tar, nothing of it applies to the next.
             self._long_name, self._pax = None, {}
             self._source.skip_zeros()
             block = self._source.read(BLOCK)
@@ -426,6 +431,7 @@ def _read_exactly(source: Source, count: int) -> bytes:
 
 def _header_name(block: bytes) -> str:
     name = block[:100].split(b"\0", 1)[0]
+    # GNU's own format has other fields in the place of the prefix.
     prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
     return _decode_text(prefix + b"/" + name if prefix else name)
 

@@ -95,6 +95,7 @@ def images_of(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
             is_any = True
             if folder:
                 sure[folder] += 1
+        # Unknown endings count only as long as no file has that of an image.
         elif not is_any and folder and not is_no_image(name):
             perhaps[folder] += 1
     return sure if is_any else perhaps

@@ -90,6 +90,7 @@ class Builder:
     def leave_out(self, index: int, reason: str) -> None:
         """Leave a file out."""
         self.plan.ignored += 1
+        # Reasons name folders, of which a hostile batch may have half a million.
         if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
             self.plan.reasons[reason] += 1
         rows = self._left_behind if reason == LEFT_BEHIND else self._left

@@ -28,6 +28,7 @@ def choose_table(
     is_named = (
         options.table or options.image_column or options.label_column or options.names_pattern
     )
+    # Deeper in the folders, a labels.csv may belong to anything.
     is_meant = is_named or any(
         names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in remaining
     )

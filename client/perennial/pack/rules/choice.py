@@ -43,6 +43,7 @@ class Choice:
         containers = sorted(name for name in tally if is_container(name))
         label_files_found = label_files.find_label_files(self._builder.names, self._remaining)
         whole = [label_file for label_file in label_files_found if not label_file.is_aside]
+        # A single folder is unclear if a file may have the labels of its images.
         is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(whole))
         if is_unclear and self._options.layout != "folders":
             if self._options.one_class:
@@ -59,6 +60,7 @@ class Choice:
                 f"they are parts of one class, "
                 "send train/<class>/… and test/<class>/…."
             )
+        # If a table was passed over, a warning has named it already.
         if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(

@@ -87,6 +87,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
         if description is None and ending not in _SIDECARS:
             continue
         if ending in _SIDECARS or ending in _TABLES:
+            # Made only when needed: a batch may have half a million names.
             if stems is None:
                 stems = {file_stem(names[i]) for i in remaining if is_image(names[i])}
             if file_stem(path) in stems:

@@ -225,6 +225,7 @@ class _Finder:
         if self._wanted is not None:
             return self._to_wanted(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
+        # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
             return self._mark_done(rows)
         known_level = self._find_known_level(uppers, lowers)
@@ -340,6 +341,7 @@ class _Finder:
             {normal_label(name) for name in names} for names in (uppers, lowers)
         )
         labels = set(known_labels)
+        # That all folders are known is better evidence than that some are, so it is tried first.
         for is_level in (labels.issuperset, lambda names: not labels.isdisjoint(names)):
             first, second = is_level(upper_labels), is_level(lower_labels)
             if first != second:

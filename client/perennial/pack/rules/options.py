@@ -83,6 +83,7 @@ def _parse_level(text: str) -> int | None:
     if not text:
         return None
     level = text.removeprefix("level:")
+    # Three digits decide, whatever the length of the number.
     if not (level.isascii() and level.isdigit() and 1 <= int(level[:3]) <= MAX_LEVEL):
         raise ValueError(
             f"classes is {quote(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
@@ -97,6 +98,7 @@ def _parse_share(text: str) -> float:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = math.nan
+    # NaN fails the comparison, too.
     if not 0 <= share <= 1:
         raise ValueError(f"max_bad is {quote(text)}; it must be a share from 0 to 1, such as 0.05.")
     return share

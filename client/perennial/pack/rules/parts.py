@@ -48,6 +48,7 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     parts = {top: part_of(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
         return parts
+    # Only folders with class folders in them: `seg_train` with images alone is a class.
     parts_by_word = alike_parts(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word

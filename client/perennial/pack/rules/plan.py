@@ -59,6 +59,7 @@ def plan_batch(
         builder,
         remaining,
         options,
+        # Called there, because folders decide whether a failure to read a table matters.
         lambda: find_table(names, read, options, remaining=remaining, most=most_entries),
     )
     if table is None:

@@ -79,6 +79,7 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
             if r.cells
         ]
         if len(data) > _SAMPLE_BYTES:
+            # The sample may end within a row.
             rows = rows[:-1] or rows
         if rows and len(rows[0]) >= 2:
             share = sum(len(row) == len(rows[0]) for row in rows) / len(rows)

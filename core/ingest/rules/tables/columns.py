@@ -77,6 +77,7 @@ def choose_columns(
     sample = records.sample()
     image, sample_images = _image_column(records, options, sample, find)
     if image < 0:
+        # A table that is meant must not be passed over because its names are wrong.
         image = _by_word(records) if is_own else -1
     if image < 0:
         raise NotLabels

@@ -156,6 +156,7 @@ def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """
     if piece == "{number}":
         end = at
+        # Not isdigit(), which accepts the digits of all scripts.
         while end < len(stem) and "0" <= stem[end] <= "9":
             end += 1
         return end if end > at else -1

@@ -85,6 +85,7 @@ class Rows:
 
     def add(self, image: object, label: object, where: str, part: Part = "") -> None:
         """Add an entry: its image's name and its label as the table has them."""
+        # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
             return self.add_bad(where, "names no image")
         name = str(image).strip()
@@ -108,6 +109,7 @@ class Rows:
 
     def add_bad(self, where: str, reason: str) -> None:
         """Add an unreadable entry."""
+        # Bad entries are stored as well, so they count for the limit.
         self._count_entry()
         self.found.bad.append(BadEntry(where, reason))
 

@@ -67,6 +67,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
         return None
     distinct_choices: list[object] = []
     for annotation in annotations:
+        # An annotator who skips a task leaves a cancelled annotation.
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
         results = annotation.get("result")
@@ -77,6 +78,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
                 distinct_choices += [
                     choice for choice in choices[:_MOST_CHOICES] if choice not in distinct_choices
                 ]
+            # One label is read for each image, so more choices only lengthen the message.
             if len(distinct_choices) > _MOST_CHOICES:
                 return distinct_choices
     return distinct_choices

@@ -143,6 +143,7 @@ def _find_candidates(
             folder, _, base = names[i].rpartition("/")
             files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
     candidates = [i for few in files_by_ending.values() if len(few) <= _MOST_ALIKE for i in few]
+    # Upper folders first, and by name: the result must not depend on the order of the archive.
     candidates.sort(key=lambda i: (names[i].count("/"), names[i]))
     own_tables = [i for i in candidates if names[i].rpartition("/")[2] == CSV_NAME]
     return [*own_tables[:1], *(i for i in candidates if i not in own_tables[:1])][:_MOST_FILES]

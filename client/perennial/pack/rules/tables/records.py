@@ -81,6 +81,7 @@ class Records:
                 continue
             where = f"line {line_number} of {name}"
             if not problem and len(values) != width:
+                # Spreadsheets end rows with empty cells.
                 if len(values) > width and not any(values[width:]):
                     values = values[:width]
                 else:
@@ -113,6 +114,7 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
         document = JsonText(text_of(file))
         for number in document.iterate_items():
             yield f"entry {number} of {file.name}", document.read_value()
+    # The place is lost after an error, so that no further entry can be read.
     except NotJson as error:
         yield f"the rest of {file.name}", error
 

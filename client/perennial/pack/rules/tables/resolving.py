@@ -64,6 +64,7 @@ def resolve_rows(
         if number < 0:
             resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
             continue
+        # None stands for an image that two rows have contradicted: further rows are bad as well.
         first = by_image.setdefault(number, row)
         if first is row:
             continue

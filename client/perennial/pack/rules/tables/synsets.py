@@ -75,6 +75,7 @@ def _read_names(file: TableFile) -> dict[str, str]:
     words: dict[str, str] = {}
     for mapping_line in cells.open_text(file.data):
         match = _LINE.fullmatch(mapping_line.strip())
+        # Bounds memory; WordNet has less than half as many groups of nouns.
         if match and len(words) < _MOST_NAMES:
             words[match[1]] = match[2].split(",")[0].strip()
     counts = Counter(words.values())

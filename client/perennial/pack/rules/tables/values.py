@@ -23,6 +23,7 @@ _PARTS: dict[str, Part] = {
     "validation": "validation",
 }
 _MAX_KNOWN = 100_000
+# `open_text` reads bytes that are not UTF-8 as surrogates.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -49,6 +50,7 @@ class Labels:
         """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
             return self._of_list(value)
+        # Before the numbers, because a bool is an int in Python.
         if isinstance(value, bool):
             value = "true" if value else "false"
         if value is None:
@@ -59,6 +61,7 @@ class Labels:
         label = self._known.get(text)
         if label is None:
             label = _read_text(text)
+            # Bounds the memory of the cache for a hostile table.
             if len(text) <= 2 * MAX_LABEL_CHARS and len(self._known) < _MAX_KNOWN:
                 self._known[text] = label
         return label
