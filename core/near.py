@@ -41,7 +41,7 @@ _SHORT, _LONG = 8, 9
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """Result of a search for near duplicates.
 
     Attributes:
@@ -59,12 +59,12 @@ def hash_images(images: _Images) -> Hashes:
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
-def hamming_distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
+def hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.uint8]:
     """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
-    return np.bitwise_count(one ^ other).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
+    return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> Found:
+def find_duplicates_within(hashes: Hashes) -> Matches:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -78,15 +78,15 @@ def find_duplicates_within(hashes: Hashes) -> Found:
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
     near[late[at]] = early[at]
-    return Found(near, complete)
+    return Matches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> Found:
+def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> Matches:
     """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
     return find_duplicates_in_each(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[Found]:
+def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[Matches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
 
     Args:
@@ -118,7 +118,7 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
 
     complete = _visit_pairs(hashes, is_new, ~is_new, visit)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
-    return [Found(rows, complete) for rows in near]
+    return [Matches(rows, complete) for rows in near]
 
 
 def group_duplicates(hashes: Hashes) -> Rows:

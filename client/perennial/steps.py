@@ -265,7 +265,7 @@ def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
 
 def replace_options(text: str, render: Callable[[str, str], str]) -> str:
     """Replace each query parameter of a batch, such as `?layout=folders`, by another form."""
-    return _OPTION.sub(lambda found: render(found["name"], unquote(found["value"])), text)
+    return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
 def as_parameters(text: str) -> str:
@@ -275,10 +275,10 @@ def as_parameters(text: str) -> str:
     `-o layout=folders (in a request …)`.
     """
     return _TYPED.sub(
-        lambda found: f"?{found['name']}={quote(found['value'].strip(chr(39)), safe='/:')}", text
+        lambda match: f"?{match['name']}={quote(match['value'].strip(chr(39)), safe='/:')}", text
     )
 
 
 def as_options(text: str) -> str:
     """Keep only the options of the command line in a sentence that names both forms."""
-    return _TYPED.sub(lambda found: f"-o {found['name']}={found['value']}", text)
+    return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -46,5 +46,7 @@ def _side_by_side(text: str) -> str:
 
 def _rewrite_import(node: ast.ImportFrom) -> list[str]:
     if node.module is None:
-        return [f"import {_name_module(one.name)} as {one.name}" for one in node.names]
-    return [f"from {_name_module(node.module)} import {', '.join(one.name for one in node.names)}"]
+        return [f"import {_name_module(alias.name)} as {alias.name}" for alias in node.names]
+    return [
+        f"from {_name_module(node.module)} import {', '.join(alias.name for alias in node.names)}"
+    ]

@@ -125,7 +125,7 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
 
 def find_earlier(
     contradictions: Contradictions,
-    own: Traces,
+    traces: Traces,
     tasks: Sequence[tuple[int, Traces]],
     picture: Picture,
 ) -> None:
@@ -134,25 +134,25 @@ def find_earlier(
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
-    pixels, labels = _get_digests_and_labels(own)
-    number_of = {name: number for number, name in enumerate(own.classes)}
-    numbered = [_number_labels(traces, number_of) for _, traces in tasks]
+    pixels, labels = _get_digests_and_labels(traces)
+    number_of = {name: number for number, name in enumerate(traces.classes)}
+    numbered = [_number_labels(theirs, number_of) for _, theirs in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
     # The empty parts give shape and type where there are no tasks.
     their_pixels = np.concatenate(
-        [pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)]
+        [pixels[:0], *(_get_digests_and_labels(theirs)[0] for _, theirs in tasks)]
     )
-    hashes = np.concatenate([own.train[:0], *(traces.all for _, traces in tasks)])
+    hashes = np.concatenate([traces.train[:0], *(theirs.all for _, theirs in tasks)])
 
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
-        return _build_conflict(theirs, first - int(starts[at]), own, row, number)
+        return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add(build_conflict(first, row), partial(picture, row))
-    pairs = near.find_contradictions(own.all, labels, hashes, their_labels)
+    pairs = near.find_contradictions(traces.all, labels, hashes, their_labels)
     for first, row in _without_equal(pairs, their_pixels, pixels):
         contradictions.near.add(build_conflict(first, row), partial(picture, row))
 
@@ -237,13 +237,13 @@ def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
 
 
 def _build_conflict(
-    theirs: Traces, first: int, own: Traces, row: int, task: int | None
+    theirs: Traces, first: int, traces: Traces, row: int, task: int | None
 ) -> Conflict:
-    _, labels = _get_digests_and_labels(own)
+    _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)
     conflict: Conflict = {
-        "paths": [theirs.names[first], own.names[row]],
-        "labels": [theirs.classes[their_labels[first]], own.classes[labels[row]]],
+        "paths": [theirs.names[first], traces.names[row]],
+        "labels": [theirs.classes[their_labels[first]], traces.classes[labels[row]]],
     }
     if task is not None:
         conflict["task"] = task

@@ -39,7 +39,7 @@ Fetch = Callable[[int, int], bytes]
 """Returns the first bytes of a member, given its number and the maximum number of bytes."""
 
 
-class Seen(NamedTuple):
+class ImageHead(NamedTuple):
     """An image that is looked at: its name, its first bytes, and whether they are the whole
     file."""
 
@@ -125,17 +125,17 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return seen_of(
+    return check_heads(
         len(rows),
         (
-            Seen(members.names[number], data, is_whole=len(data) == members.sizes[number])
+            ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
             for number, data in _fetch_images(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
 
 
-def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
+def check_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
     """Return the result of looking at some of a batch's images.
 
     Args:
@@ -143,14 +143,14 @@ def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
     """
     looked = unreadable = 0
     first: list[FileReason] = []
-    for image in seen:
+    for head in heads:
         looked += 1
         try:
-            headers.check(image.data, limits.image_pixels, is_whole=image.is_whole)
+            headers.check(head.data, limits.image_pixels, is_whole=head.is_whole)
         except Unreadable as error:
             unreadable += 1
             if len(first) < REPORT_FILES:
-                first.append({"path": image.name, "reason": str(error)})
+                first.append({"path": head.name, "reason": str(error)})
     return FirstLook(images, looked, unreadable, tuple(first))
 
 

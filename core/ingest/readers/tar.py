@@ -292,7 +292,7 @@ class _Scan:
         self.members = Members()
         self.tables = KeptTables()
         self._source, self._limits = source, limits
-        self._seen: set[str] = set()
+        self._names: set[str] = set()
         self._headers = self._unpacked = 0
         self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
@@ -382,9 +382,9 @@ class _Scan:
             self._add_file(name, size)
 
     def _add_file(self, name: str, size: int) -> None:
-        if name in self._seen:
+        if name in self._names:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
-        self._seen.add(name)
+        self._names.add(name)
         self._unpacked += size
         if self._unpacked > self._limits.unpacked_bytes:
             raise ArchiveTooLarge(

@@ -131,16 +131,16 @@ class _LeftOut:
 
     def __init__(self) -> None:
         self._outside = self._loose_images = 0
-        self._beside: Counter[str] = Counter()
-        self._images: Counter[str] = Counter()
+        self._files_by_top: Counter[str] = Counter()
+        self._images_by_top: Counter[str] = Counter()
         self._foreign: Counter[foreign.Foreign] = Counter()
         self._first: dict[foreign.Foreign, str] = {}
 
     def add(self, path: str, outside: Outside) -> str:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
-            self._beside[outside.top] += 1
-            self._images[outside.top] += is_image(path)
+            self._files_by_top[outside.top] += 1
+            self._images_by_top[outside.top] += is_image(path)
             return outside.reason
         self._outside += 1
         self._loose_images += is_image(path)
@@ -167,7 +167,7 @@ class _LeftOut:
             if self._outside
             else []
         )
-        folders = sorted(self._beside.items())[: MOST_NOTES - len(notes)]
+        folders = sorted(self._files_by_top.items())[: MOST_NOTES - len(notes)]
         return notes + [
             f"{format_count(number, 'file')} in the folder {quote(top)} ignored"
             for top, number in folders
@@ -183,7 +183,7 @@ class _LeftOut:
             sentences.append(
                 f"{format_count(self._loose_images, 'image')} outside any class folder left out."
             )
-        tally = +self._images
+        tally = +self._images_by_top
         if tally:
             tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(

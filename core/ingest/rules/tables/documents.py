@@ -119,10 +119,10 @@ class JsonText:
         )
 
 
-def read_line(line: str) -> object:
+def read_line(text: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
-    text = JsonText(line)
-    value = text.read_value()
-    if text.peek():
+    document = JsonText(text)
+    value = document.read_value()
+    if document.peek():
         raise NotJson("is no single JSON value")
     return value

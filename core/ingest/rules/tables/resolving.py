@@ -89,15 +89,15 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _describe_contradiction(row: TableRow, other: TableRow | None) -> str:
-    if other is None:
+def _describe_contradiction(row: TableRow, rival: TableRow | None) -> str:
+    if rival is None:
         return f"names {quote(row.image)} again, with the label {quote(row.label)}"
     contradiction = (
-        f"the label {quote(other.label)}"
-        if other.label != row.label
-        else f"the part {quote(other.part)}"
+        f"the label {quote(rival.label)}"
+        if rival.label != row.label
+        else f"the part {quote(rival.part)}"
     )
-    return f"names {quote(row.image)} with {quote(row.label)}; {other.where} says {contradiction}"
+    return f"names {quote(row.image)} with {quote(row.label)}; {rival.where} says {contradiction}"
 
 
 def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:

@@ -66,7 +66,7 @@ def _read_lines(source: Source, form: str = LINES) -> None:
 def _read_labels(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
-        return [_get_value(one, "displayName") for one in several]
+        return [_get_value(annotation, "displayName") for annotation in several]
     return _get_value(single, "displayName")
 
 

@@ -22,7 +22,7 @@ _PARTS: dict[str, Part] = {
     "valid": "validation",
     "validation": "validation",
 }
-_MAX_KNOWN = 100_000
+_MAX_CACHED = 100_000
 # `open_text` reads bytes that are not UTF-8 as surrogates.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -44,7 +44,7 @@ class Labels:
     """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
-        self._known: dict[str, LabelValue] = {}
+        self._cache: dict[str, LabelValue] = {}
 
     def read(self, value: object) -> LabelValue:
         """Return the label that a cell, or a value of a JSON document, represents."""
@@ -58,12 +58,12 @@ class Labels:
         if not isinstance(value, str | int | float):
             return LabelValue("", "has a label that is neither a text nor a number")
         text = value if isinstance(value, str) else str(value)
-        label = self._known.get(text)
+        label = self._cache.get(text)
         if label is None:
             label = _read_text(text)
             # Bounds the memory of the cache for a hostile table.
-            if len(text) <= 2 * MAX_LABEL_CHARS and len(self._known) < _MAX_KNOWN:
-                self._known[text] = label
+            if len(text) <= 2 * MAX_LABEL_CHARS and len(self._cache) < _MAX_CACHED:
+                self._cache[text] = label
         return label
 
     def _of_list(self, values: list[object]) -> LabelValue:
