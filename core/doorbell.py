@@ -62,6 +62,7 @@ class Doorbell:
             return
         with self._lock:
             if self._thread is None:
+                # A daemon, so that a broker that hangs does not keep the process alive.
                 self._thread = threading.Thread(
                     target=self._run_sender, name="doorbell", daemon=True
                 )

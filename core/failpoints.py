@@ -54,6 +54,7 @@ POINTS = {
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
 """Point → the actions that are done there, and those that are not."""
+# Read once, so that a point costs nothing where none is armed.
 _FOLDER = os.environ.get("PERENNIAL_KILL_POINTS")
 DEVICE_ERROR = "device-error"
 """Name of the file in that folder with the error message of a broken device."""

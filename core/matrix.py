@@ -171,6 +171,7 @@ class Stages:
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
+        # Computed once: the figures of a lineage look up each accuracy many times.
         self._accuracies = {
             cell: correct / total for cell, (correct, total) in cells.items() if total
         }

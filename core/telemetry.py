@@ -24,6 +24,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FAST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _SLOW_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+# Not the client library's own registry, in which other libraries may have metrics.
 _registry = CollectorRegistry()
 
 HTTP_SECONDS = Histogram(

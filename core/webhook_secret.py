@@ -37,6 +37,7 @@ def load_key(settings: Settings) -> bytes:
         path = settings.data_dir.absolute() / KEY_NAME
         _make_key_file(path)
     try:
+        # Editors and `openssl rand` end the file with a line break.
         content = path.read_bytes().strip()
     except OSError as error:
         raise WebhooksUnavailable(

@@ -89,6 +89,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         ValueError: a network is malformed; the message says how.
     """
     parts = filter(None, (part.strip() for part in text.split(",")))
+    # Not strict: operators write 10.0.0.5/8 for its network.
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 

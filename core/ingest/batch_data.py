@@ -109,6 +109,7 @@ def _of_task(number: int, rows: Rows, like: Rows, traces: Traces, earlier: Trace
     held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0
     like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
+    # Stable, so that rows keep their order among those that were held out, and among the others.
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )

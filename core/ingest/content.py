@@ -114,6 +114,7 @@ def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     buffer, skip = bytearray(), array.begin
     for block in blocks(array.member):
         buffer += block
+        # The pixels of an array follow its npy header.
         if skip:
             dropped = min(skip, len(buffer))
             del buffer[:dropped]

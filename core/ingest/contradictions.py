@@ -107,6 +107,7 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
         return (first, row) if places is None or places[first] < places[row] else (row, first)
 
     everything = np.ones(len(labels), np.bool_)
+    # Without parts: two labels contradict each other wherever the images are.
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):

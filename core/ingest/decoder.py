@@ -208,7 +208,9 @@ def main() -> None:
         images.renew_cpu(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
         work(start, stop, cell)
+        # 0: no image is in work, so that a death now blames none.
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())
+        # The range itself says that it is done.
         sys.stdout.write(message)
         sys.stdout.flush()
 

@@ -122,6 +122,7 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
     """
     of = np.array(contents.layout.of, np.int64)
     rows = np.flatnonzero(of != IGNORED)
+    # Arrays hold pixels, which are readable in any case.
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members

@@ -52,6 +52,7 @@ def open_square(
     `max_pixels` limits an image that is decoded whole. Raises ImageInvalid.
     """
     latest = resizing.decoding == LATEST
+    # An empty file is left to `read_square`, which names the reason.
     if not latest and data:
         try:
             return first_decoding.open_square(data, size, channels, max_pixels, resizing)

@@ -207,6 +207,7 @@ def _write_datasets(
     report["data"] |= measure_balance(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
+    # With a share of 0, nothing was meant to be measured.
     if without and (options.held_out_share > 0 or decoded.test.any()):
         warnings.append(
             f"No held-out image of {_format_labels(without)}: accuracy there is not measured."

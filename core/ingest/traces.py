@@ -109,5 +109,6 @@ def _pack_texts(texts: list[str]) -> npt.NDArray[np.uint8]:
 
 
 def _unpack_texts(packed: npt.NDArray[np.uint8]) -> list[str]:
+    # Bounded, because a damaged file may unpack to anything.
     unpacked = zlib.decompressobj().decompress(packed.tobytes(), MAX_NAMES_BYTES)
     return json.loads(unpacked.decode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]

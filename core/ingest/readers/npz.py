@@ -199,6 +199,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
                 f"The member {quote(name)} is not an npy array (a bare pickle is refused)."
             )
         return None
+    # Version 1 has two bytes for the header's length, later versions have four.
     wide = head[6] >= 2
     (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
     begin = 12 if wide else 10

@@ -376,6 +376,7 @@ class _Scan:
         if isinstance(self._source, GzipSource):
             self._source.current = name
         _check_kind(kind, name, raw, size)
+        # The oldest tars mark a folder by its slash alone.
         if kind == b"5" or raw.endswith("/"):
             self._source.skip(size + -size % BLOCK)
         else:
@@ -412,6 +413,7 @@ def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
         raise ArchiveHostile(f"The entry {quote(name)} is a device or pipe.")
+    # NUL is a file in the oldest form, 7 a contiguous file.
     if kind not in (b"0", b"\0", b"7", b"5"):
         raise ArchiveHostile(
             f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}."
@@ -444,6 +446,7 @@ def _decode_text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
+        # Old tars have names in any encoding, and Latin-1 decodes all bytes.
         return raw.decode("latin-1")
 
 

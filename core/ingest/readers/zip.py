@@ -388,6 +388,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
         raise ArchiveHostile(f"The entry {quote(name)} reaches beyond the archive's data.")
     if len(head) < _LOCAL.size + name_bytes + extra_bytes:
         head = os.pread(fd, data_offset - start, start)
+    # Other readers trust the local header and would see another file.
     if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
         raise ArchiveHostile(f"The entry {quote(name)} has another name in its local header.")
     if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):

@@ -103,6 +103,7 @@ def looks_like(file: str) -> str | None:
 
     `file` is in lower case and has no folder.
     """
+    # All patterns as one first: nearly all names match none.
     if not _ANY.fullmatch(file):
         return "a table of labels" if file.endswith(_TABLES) else None
     for pattern, description in _COMPILED:

@@ -111,6 +111,7 @@ def _none_found(builder: Builder, remaining: Sequence[int]) -> RuleError:
     )
     label_files_found = label_files.find_label_files(names, remaining)
     remedies, by_names = offer_pattern(names, remaining)
+    # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.kinds_among([names[index] for index in remaining]).items():
         return RuleError(
             f"{usual} {quote(names[remaining[files[0]]])} is {kind.description}. {kind.advice}."
