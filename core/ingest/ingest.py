@@ -5,6 +5,7 @@ cannot be decoded is a row of the report; a batch with more than 5 % of such fil
 that has no usable training image, is rejected.
 """
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,6 @@ from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
 from core.ingest.report import Decoded, judge_batch, warn_leak
 from core.ingest.resizing import USUAL, Resizing
-from core.ingest.split import held_out_of
 from core.ingest.traces import Traces, write_traces
 from core.protocol.data_report import DataReport
 from core.protocol.report import BatchReport, DuplicatesPolicy
@@ -186,7 +186,7 @@ def _write_datasets(
     warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
-    is_held_out = _held_out(decoded, good, labels, options.held_out_share, options.seed)
+    is_held_out = _choose_held_out(decoded, good, labels, options.held_out_share, options.seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
     for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
@@ -225,7 +225,7 @@ def _write_datasets(
     )
 
 
-def _held_out(
+def _choose_held_out(
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],
@@ -236,8 +236,45 @@ def _held_out(
     if decoded.test.any():
         return decoded.test
     is_held_out = np.zeros(len(labels), np.bool_)
-    is_held_out[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    is_held_out[good] = draw_held_out(labels[good], decoded.digests[good], share, seed)
     return is_held_out
+
+
+def draw_held_out(
+    labels: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return [N] booleans, true for held-out rows, stratified by label.
+
+    Within each class, the images are ordered by a keyed hash of their bytes, and the first ones are
+    held out. This is a pure function of the archive and the seed, independent of any library's
+    random generator.
+
+    Args:
+        labels: int64 [N].
+        digests: uint8 [N, 16], of the images.
+        share: share in [0, 1).
+        seed: key of the hash.
+
+    A class of n ≥ 2 images gives max(1, round(share·n)) of them, at most n − 1. A class of one
+    image gives none; share 0 gives none.
+    """
+    chosen = np.zeros(len(labels), np.bool_)
+    if share <= 0:
+        return chosen
+    key = seed.to_bytes(16, "little", signed=True)
+    order = np.argsort(labels, kind="stable")
+    bounds = np.flatnonzero(np.diff(labels[order])) + 1
+    for rows in np.split(order, bounds):
+        # Adding a half rounds it up; round() would go to the even number.
+        held_out = min(max(1, int(share * len(rows) + 0.5)), len(rows) - 1)
+        if held_out > 0:
+            # The row decides between equal images, whose digests are equal.
+            ranked = sorted(
+                (hashlib.blake2b(digests[row].tobytes(), digest_size=8, key=key).digest(), int(row))
+                for row in rows
+            )
+            chosen[[row for _, row in ranked[:held_out]]] = True
+    return chosen
 
 
 def _build_data_report(
