@@ -288,12 +288,12 @@ def _iter_across(key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.b
     # A small batch shares few keys with a large past; only rows with a shared key are looked at.
     is_shared = ((sizes[0] > 0) & (sizes[1] > 0))[key]
     # Each step pairs all rows of one side with one more row of the other: few steps are quick.
-    is_right_longer = sizes[1].max() > sizes[0].max()
-    longer_side, shorter_side = (right, left) if is_right_longer else (left, right)
-    counts = sizes[0] if is_right_longer else sizes[1]
+    is_right_denser = sizes[1].max() > sizes[0].max()
+    denser_side, sparser_side = (right, left) if is_right_denser else (left, right)
+    counts = sizes[0] if is_right_denser else sizes[1]
     rows, partners = (
-        np.flatnonzero(longer_side & is_shared),
-        np.flatnonzero(shorter_side & is_shared),
+        np.flatnonzero(denser_side & is_shared),
+        np.flatnonzero(sparser_side & is_shared),
     )
     partners = partners[np.argsort(key[partners], kind="stable")]
     first = np.searchsorted(key[partners], key[rows])

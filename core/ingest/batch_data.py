@@ -86,7 +86,6 @@ def beside_earlier(
         if task.traces is None or compared > MAX_EARLIER:
             without.append(task.number)
             continue
-        # The newest tasks come first: these are the ones that a batch most likely repeats.
         compared += len(task.traces.all)
         group.append((task.number, task.traces))
         images = sum(len(theirs.all) for _, theirs in group)
