@@ -109,7 +109,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
     reader = csv.reader(
         _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
     )
-    last_line_number = 0
+    previous_line_number = 0
     while True:
         problem, cells = "", list[str]()
         try:
@@ -118,10 +118,11 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
             return
         except csv.Error as error:
             problem = f"is not valid CSV: {error}"
-        line_number, last_line_number = reader.line_num, reader.line_num - last_line_number
+        line_number = reader.line_num
         if cells or problem:
-            yield Record(line_number, max(1, last_line_number), cells, problem)
-        last_line_number = line_number
+            line_count = max(1, line_number - previous_line_number)
+            yield Record(line_number, line_count, cells, problem)
+        previous_line_number = line_number
 
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
@@ -129,7 +130,7 @@ def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """
-    for number, line_number in enumerate(text):
-        if not number and _SAYS_SEPARATOR.fullmatch(line_number):
-            line_number = "\n"  # an empty line, so that the other lines retain their numbers
-        yield line_number.replace("\0", "\ufffe") if "\0" in line_number else line_number
+    for number, row_text in enumerate(text):
+        if not number and _SAYS_SEPARATOR.fullmatch(row_text):
+            row_text = "\n"  # an empty line, so that the other lines retain their numbers
+        yield row_text.replace("\0", "\ufffe") if "\0" in row_text else row_text

@@ -93,7 +93,6 @@ class ImageNames:
     def _find_by_path(self, path: str, folder: str) -> int:
         """Find an image by its path from the table, from the folder above it, or from the top."""
         above = folder.rpartition("/")[0]
-        # dict.fromkeys drops equal starts and keeps their order.
         for start in dict.fromkeys((folder, above, "")):
             whole = f"{start}/{path}" if start else path
             if "./" in path or "//" in path:

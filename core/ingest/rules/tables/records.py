@@ -139,11 +139,11 @@ def form_of(file: TableFile) -> str:
 
 def _has_lines(file: TableFile) -> bool:
     """Return whether the first line is a complete object and is followed by another."""
-    line_count = [line_number.strip() for line_number in islice(cells.open_text(file.data), 2)]
-    if len(line_count) < 2 or not line_count[1].startswith("{"):
+    first_lines = [text.strip() for text in islice(cells.open_text(file.data), 2)]
+    if len(first_lines) < 2 or not first_lines[1].startswith("{"):
         return False
     try:
-        return isinstance(read_line(line_count[0]), dict)
+        return isinstance(read_line(first_lines[0]), dict)
     except NotJson:
         return False
 
