@@ -99,8 +99,8 @@ def build_report(
             found.bad_entries_count,
         ),
         "conflicts_policy": conflicts,
-        "rejected": list(found.seen.first),
-        "rejected_count": found.seen.unreadable,
+        "rejected": list(found.first_look.first),
+        "rejected_count": found.first_look.unreadable,
     }
 
 
@@ -157,10 +157,10 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
 def not_checked(found: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
-    if found.seen.is_sample:
+    if found.first_look.is_sample:
         decoding = (
-            f"Images were not decoded, and the kinds of {found.seen.looked:,} of "
-            f"{found.seen.images:,} looked at: "
+            f"Images were not decoded, and the kinds of {found.first_look.looked:,} of "
+            f"{found.first_look.images:,} looked at: "
             "damaged files, and others that cannot be read, are found by the job."
         )
     return [
