@@ -55,9 +55,12 @@ def _parse_catalogue(path: Path) -> Content:
 
 
 def _write_catalogue(path: Path) -> None:
+    # Written beside its place and renamed: processes that start at the same time must not read half
+    # a file.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")
     os.close(descriptor)
     try:
+        # In another process, because the learning code imports torch.
         done = helper_process.run_module("core.learn.catalogue", name, WRITE_TIMEOUT_S)
         if done.returncode != 0:
             raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")

@@ -84,6 +84,7 @@ def clean_name(text: str) -> str:
         ValueError: the name is blank, is longer than `MAX_NAME_CHARS` characters, or has a
             character that names must not have. The message says which one and where.
     """
+    # Checked before NFC, so that the position in the message is that of the text as it was sent.
     wrong = wrong_in_name(text)
     if wrong is not None:
         raise ValueError(
@@ -123,6 +124,7 @@ def _changes_display(text: str, at: int) -> bool:
     if not before:
         return False
     kind = unicodedata.category(before)
+    # After RFC 5892, appendix A: elsewhere a joiner would only make two equal-looking names differ.
     if text[at] in _JOINERS:
         is_right_to_left = unicodedata.bidirectional(before) == "AL"
         is_pictograph = kind in ("So", "Sk") or before == "\ufe0f"

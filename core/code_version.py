@@ -24,6 +24,7 @@ def digest_of(folder: Path) -> str:
     forward slashes.
     """
     digest = hashlib.sha256()
+    # Sorted as text: paths compare differently on systems that ignore case.
     for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
         name = path.relative_to(folder).as_posix()
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

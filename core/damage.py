@@ -46,6 +46,7 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
     else:
         row.kind, row.tag = kind, tag
     session.flush()
+    # Downloads are made of blobs alone; an archive is in none.
     if not key.startswith(_BLOBS):
         return []
     digest = _digest_of_key(key)
@@ -158,9 +159,12 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     The error is returned unchanged if the model does not have the object.
     """
     key = str(error.extra.get("object", ""))
+    # The error was explained before, by an inner block.
     if "part" in error.extra or not key:
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
+    # The concatenation keeps the planner from the index of digests: a base may be a part of
+    # thousands of models (`core.db.references.by_model`).
     query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest_of_key(key))
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:
@@ -245,6 +249,7 @@ def _learned_from(session: Session, version: Version, key: str) -> tuple[int, in
     None also stands for version 0, which learned no task.
     """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
+    # The concatenation as in `explain_error`.
     query = query.where(
         Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key)
     )

@@ -14,20 +14,22 @@ def is_short(error: BaseException | None) -> bool:
             return False
         if isinstance(error, OSError) and error.errno in _SHORT:
             return True
+        # Libraries such as SQLAlchemy wrap the system's error in their own.
         error = error.__cause__ or error.__context__
     return False
 
 
-def raise_limit(wanted: int) -> int:
-    """Raise this process's limit to `wanted` descriptors, or as far as the system allows.
+def raise_limit(needed: int) -> int:
+    """Raise this process's limit to `needed` descriptors, or as far as the system allows.
 
     Returns:
         The number of descriptors that the process may have now.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # RLIM_INFINITY is -1 and would compare as less than any number.
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        return needed
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft

@@ -62,6 +62,7 @@ class Doorbell:
             return
         with self._lock:
             if self._thread is None:
+                # A daemon, so that a broker that hangs does not keep the process alive.
                 self._thread = threading.Thread(
                     target=self._run_sender, name="doorbell", daemon=True
                 )
@@ -100,6 +101,7 @@ class Doorbell:
             thread, self._thread = self._thread, None
         if thread is None:
             return
+        # The queue may be full: make room for the end mark, or the thread would never end.
         while True:
             try:
                 self._rings.put_nowait(None)
@@ -165,6 +167,7 @@ class _Broker:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
+        # Not the current app: in a worker, that is the app of `worker.celery_app`.
         self._app: Any = Celery("perennial-doorbell", broker=url, set_as_current=False)
         self._app.conf.update(
             broker_connection_timeout=SOCKET_TIMEOUT_S,
@@ -201,6 +204,7 @@ class _Broker:
             self._app.send_task(TASK, queue=QUEUE, retry=False, ignore_result=True)
         except self._errors as error:
             log.warning("broker", error=type(error).__name__)
+            # The pool would hand out the broken connection again.
             self._app.pool.force_close_all()
             return False
         return True
@@ -223,6 +227,7 @@ def wake_worker(data_dir: Path) -> bool:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
             _resolve_address(data_dir) as address,
         ):
+            # A request must not wait for a worker whose queue of wake-ups is full.
             sender.setblocking(False)
             sender.sendto(b"1", address)
     except BlockingIOError:
@@ -238,6 +243,7 @@ def open_listener(data_dir: Path) -> Iterator[socket.socket | None]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         with _resolve_address(data_dir) as address:
+            # A worker that was killed leaves its socket's file behind, and bind would fail.
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.setblocking(False)
@@ -271,6 +277,7 @@ def _resolve_address(data_dir: Path) -> Iterator[str]:
 
 def drain_wakeups(listener: socket.socket) -> None:
     """Read all pending wake-ups, for at most `SOCKET_TIMEOUT_S` seconds."""
+    # Bounded, because rings may arrive as fast as they are read.
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

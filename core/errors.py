@@ -28,6 +28,7 @@ class PerennialError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.fields = [dict(f) for f in fields]
+        # Copied, because callers add to it.
         self.extra = dict(extra or {})
         self.retry_after_s = retry_after_s
 

@@ -50,8 +50,10 @@ def expected_base(
     path, request = _locate_result(settings, architecture, image)
     expected = _compute_expected(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
+    # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
         cached_files[0].unlink(missing_ok=True)
+    # Renamed when it is complete, because other processes read the folder meanwhile.
     temporary = path.with_suffix(f".{new_id('bas')}")
     temporary.write_text(json.dumps(expected))
     temporary.replace(path)
@@ -93,6 +95,7 @@ def _compute_expected(request: str) -> ExpectedBase:
         raise Unavailable(
             "The learning code does not say what this architecture expects; try again."
         ) from None
+    # The module's status for an architecture that cannot be built; its message is for the user.
     if done.returncode == 2:
         raise Invalid(
             done.stderr.strip()[-500:],

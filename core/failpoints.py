@@ -54,6 +54,7 @@ POINTS = {
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
 """Point → the actions that are done there, and those that are not."""
+# Read once, so that a point costs nothing where none is armed.
 _FOLDER = os.environ.get("PERENNIAL_KILL_POINTS")
 DEVICE_ERROR = "device-error"
 """Name of the file in that folder with the error message of a broken device."""
@@ -66,6 +67,7 @@ def hit_failpoint(point: str) -> None:
     armed = Path(_FOLDER, point)
     try:
         number = int(armed.read_text() or signal.SIGKILL)
+        # Disarmed first: the process that is started next must not die here again.
         armed.unlink()
     except FileNotFoundError:
         return

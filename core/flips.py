@@ -86,6 +86,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
     share, z2 = successes / n, Z95 * Z95
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    # Rounding would leave a tiny number where a bound is exactly 0 or 1.
     low = 0.0 if successes == 0 else max(0.0, middle - half)
     return low, 1.0 if successes == n else min(1.0, middle + half)
 
@@ -97,6 +98,7 @@ def mcnemar_p_value(negative: int, positive: int) -> float:
     Liddell 1976).
     """
     n, fewer_flips = negative + positive, min(negative, positive)
+    # P(X ≤ fewer) is ½ or more here, so p is 1 without a sum.
     if 2 * fewer_flips >= n - 1:
         return 1.0
     return min(1.0, 2 * _at_most(fewer_flips, n))
@@ -109,6 +111,7 @@ def mcnemar_worse(negative: int, positive: int) -> float:
     negative) of a binomial with n = negative + positive and ½.
     """
     n = negative + positive
+    # The sum is over the smaller of the two tails: it is shorter, and no digits are lost.
     if 2 * positive < n:
         return _at_most(positive, n)
     return 1.0 - _at_most(negative - 1, n)
@@ -127,6 +130,7 @@ def _at_most(k: int, n: int) -> float:
     for i in range(k, 0, -1):
         term *= i / (n - i + 1)
         total += term
+        # Further terms are too small to change the sum.
         if term < total * 1e-18:
             break
     return total * math.exp(logarithm)

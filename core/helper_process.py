@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 """Working directory of helpers, in which they find these packages."""
+# A list of what is passed on, not of what is hidden: a new secret cannot be forgotten in it.
 _KEPT = re.compile(
     r"PATH|LANG|LC_\w+|TZ|HOME|TMPDIR|LD_LIBRARY_PATH|PYTHON[A-Z]+|XDG_CACHE_HOME|PERENNIAL_KILL_POINTS"
     r"|(MALLOC|OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|NVIDIA|TORCH\w*|PYTORCH|HIP|ROCR|HSA)_\w+"

@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 
+# Crockford's base 32 leaves out i, l, o and u, which are mistaken for other characters.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")

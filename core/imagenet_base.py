@@ -41,6 +41,7 @@ def find_checkpoint() -> Path | None:
     return path if path.is_file() else None
 
 
+# Cached, because it hashes the whole checkpoint.
 @cache
 def find_problem() -> str:
     """Return why this machine cannot provide the base, or "" if it can.

@@ -77,10 +77,12 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
         )
     )
     root = logging.getLogger()
+    # Replaced, not added: libraries may have handlers here, and lines would appear twice.
     root.handlers[:] = [handler]
     root.setLevel(level)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "alembic"):
         logger = logging.getLogger(name)
+        # uvicorn and Celery give these loggers handlers with a format of their own.
         logger.handlers[:] = []
         logger.propagate = True
     logging.getLogger("alembic").setLevel(logging.WARNING)

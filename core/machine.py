@@ -17,6 +17,7 @@ def memory_bytes() -> int:
             text = Path(name).read_text().strip()
         except OSError:
             continue
+        # `max` stands for no limit.
         if text.isdigit():
             memory = min(memory, int(text))
     return memory

@@ -171,6 +171,7 @@ class Stages:
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
+        # Computed once: the figures of a lineage look up each accuracy many times.
         self._accuracies = {
             cell: correct / total for cell, (correct, total) in cells.items() if total
         }
@@ -315,6 +316,7 @@ def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float 
     Args:
         changes: (regressed, improved, total) counts.
     """
+    # The zeros give a sum to columns without any change.
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
     return _ratio_or_none(regressed, total), _ratio_or_none(improved, total)
 
@@ -374,25 +376,6 @@ def find_unmeasured(
             if key not in tested:
                 missing.setdefault(key, task)
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
-
-
-def compute_summary(
-    rows: Sequence[Row],
-    cells: Cells,
-    version: int,
-    scenario: str,
-    *,
-    per_class: ClassCells | None = None,
-    joint: Sequence[float | None] | None = None,
-    reference: Sequence[float | None] | None = None,
-) -> LineSummary:
-    """Return the figures of `version` that follow from R, named as in `DEFINITIONS`.
-
-    Args:
-        scenario: data, task or class.
-        per_class, joint, reference: see `compute_figures`.
-    """
-    return compute_figures(Stages(rows, cells, version, scenario), per_class, joint, reference)
 
 
 def compute_figures(

@@ -122,6 +122,7 @@ class StoredStages(Stages):
         best = dict(self._best)
         for (version, task), (correct, total) in first.items():
             stage = stage_of.get(version, 0)
+            # Stage 0 is the base, which is no version of the lineage (see `forgetting_literal`).
             if total and 1 <= stage < self.learned.get(task, 0):
                 best[task] = max(best.get(task, 0.0), correct / total)
         return best

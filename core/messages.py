@@ -17,6 +17,7 @@ def read_exactly(file: IO[bytes], count: int) -> bytes:
     """
     chunks = []
     while count:
+        # In pieces, so that a false length does not reserve 4 GiB before a byte has come.
         chunk = file.read(min(count, 1 << 20))
         if not chunk:
             raise EOFError

@@ -41,7 +41,7 @@ _SHORT, _LONG = 8, 9
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """Result of a search for near duplicates.
 
     Attributes:
@@ -59,79 +59,82 @@ def hash_images(images: _Images) -> Hashes:
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
-def hamming_distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
+def hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.uint8]:
     """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
-    return np.bitwise_count(one ^ other).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
+    return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(found: Hashes) -> Found:
+def find_duplicates_within(hashes: Hashes) -> Matches:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
-    near = np.full(len(found), -1, np.int64)
-    distinct, first, group = np.unique(found, axis=0, return_index=True, return_inverse=True)
+    near = np.full(len(hashes), -1, np.int64)
+    distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    # Releases of NumPy differ in the shape of the inverse along an axis.
     group = group.reshape(-1)
-    equal = first[group] < np.arange(len(found))
+    equal = first[group] < np.arange(len(hashes))
     near[equal] = first[group][equal]
-    one, partner, complete = _find_pairs(distinct)
-    early, late = np.minimum(first[one], first[partner]), np.maximum(first[one], first[partner])
+    left, right, complete = _find_pairs(distinct)
+    early, late = np.minimum(first[left], first[right]), np.maximum(first[left], first[right])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
     near[late[at]] = early[at]
-    return Found(near, complete)
+    return Matches(near, complete)
 
 
-def find_duplicates_between(found: Hashes, earlier: Hashes) -> Found:
-    """Find for each image of `found` a near duplicate in `earlier`: `near` has its row there."""
-    return find_duplicates_in_each(found, [earlier])[0]
+def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> Matches:
+    """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
+    return find_duplicates_in_each(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(found: Hashes, others: Sequence[Hashes]) -> list[Found]:
+def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[Matches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
 
     Args:
-        found: hashes [N, 2].
-        others: hashes [M, 2] of each group.
+        new_hashes: hashes [N, 2].
+        groups: hashes [M, 2] of each group.
 
     Returns:
         For each group its rows: the first with an equal hash, or else the first of all.
     """
-    distinct, of = np.unique(found, axis=0, return_inverse=True)
-    sizes = [len(group) for group in others]
+    distinct, of = np.unique(new_hashes, axis=0, return_inverse=True)
+    sizes = [len(group) for group in groups]
     begins = np.cumsum([0, *sizes])[:-1]
-    group_of = np.repeat(np.arange(len(others)), sizes)
-    hashes = np.concatenate([distinct, *others])
+    group_of = np.repeat(np.arange(len(groups)), sizes)
+    hashes = np.concatenate([distinct, *groups])
     is_new = np.arange(len(hashes)) < len(distinct)
     none = 2 * _UNEQUAL
-    best = np.full((len(others), len(distinct)), none, np.int64)
+    best = np.full((len(groups), len(distinct)), none, np.int64)
 
     def keep_best(new: Rows, old: Rows) -> None:
         group = group_of[old - len(distinct)]
         rank = old - len(distinct) - begins[group]
         rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
+        # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
 
-    def visit(one: Rows, other: Rows) -> None:
-        swap = one >= len(distinct)
-        keep_best(np.where(swap, other, one), np.where(swap, one, other))
+    def visit(first: Rows, second: Rows) -> None:
+        swap = first >= len(distinct)
+        keep_best(np.where(swap, second, first), np.where(swap, first, second))
 
     complete = _visit_pairs(hashes, is_new, ~is_new, visit)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
-    return [Found(rows, complete) for rows in near]
+    return [Matches(rows, complete) for rows in near]
 
 
-def group_duplicates(found: Hashes) -> Rows:
+def group_duplicates(hashes: Hashes) -> Rows:
     """Return the same number for images that are near duplicates, directly or through others, int64
     [N].
 
     Frames of one burst are one group although the first and the last may differ by more than
     `MOST_BITS`.
     """
-    distinct, of = np.unique(found, axis=0, return_inverse=True)
-    one, other, _ = _find_pairs(distinct)
+    distinct, of = np.unique(hashes, axis=0, return_inverse=True)
+    left, right, _ = _find_pairs(distinct)
     number = np.arange(len(distinct))
-    while not np.array_equal(number[one], number[other]):
-        smallest = np.minimum(number[one], number[other])
-        for ends in (one, other):
+    while not np.array_equal(number[left], number[right]):
+        # Each group takes the smallest number at either end of a pair, until nothing changes.
+        smallest = np.minimum(number[left], number[right])
+        for ends in (left, right):
             # join the whole group of an end, not the end alone
             np.minimum.at(number, number[ends], smallest)
         number = number[number]
@@ -141,22 +144,22 @@ def group_duplicates(found: Hashes) -> Rows:
 
 
 def find_contradictions(
-    found: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
+    hashes: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
     """Find images with a near duplicate under another label.
 
     Args:
-        found: hashes of the batch [N, 2].
+        hashes: hashes of the batch [N, 2].
         labels: int64 [N], the label of each.
         earlier: hashes of other images [M, 2]; None compares the batch with itself.
         earlier_labels: int64 [M], their labels.
 
     Returns:
-        At most one pair for each image, rising: (row of `earlier`, or an earlier row of `found`;
-            row of `found`).
+        At most one pair for each image, rising: (row of `earlier`, or an earlier row of `hashes`;
+            row of `hashes`).
     """
     old = np.zeros((0, 2), np.uint64) if earlier is None else earlier
-    both = np.concatenate([old, found])
+    both = np.concatenate([old, hashes])
     numbers = np.concatenate(
         [np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels]
     )
@@ -171,9 +174,9 @@ def find_contradictions(
     # its frames, so no list of pairs is kept.
     partner = np.full(len(first), len(both), np.int64)
 
-    def take_smaller(one: Rows, other: Rows) -> None:
-        np.minimum.at(partner, one, first[other])
-        np.minimum.at(partner, other, first[one])
+    def take_smaller(left_rows: Rows, right_rows: Rows) -> None:
+        np.minimum.at(partner, left_rows, first[right_rows])
+        np.minimum.at(partner, right_rows, first[left_rows])
 
     _visit_pairs(both[first], left, right, take_smaller, numbers[first])
     before = partner[group.reshape(-1)]
@@ -188,6 +191,7 @@ def _hash_chunk(images: _Images) -> Hashes:
     rows = _build_area_matrix(size, _SHORT) @ grey @ _build_area_matrix(size, _LONG).T
     columns = _build_area_matrix(size, _LONG) @ grey @ _build_area_matrix(size, _SHORT).T
     bits = (rows[:, :, 1:] - rows[:, :, :-1] > _MARGIN, columns[:, 1:] - columns[:, :-1] > _MARGIN)
+    # Big endian, so that stored hashes are the same on every machine.
     packed = [np.packbits(part.reshape(len(images), -1), axis=1).view(">u8") for part in bits]
     return np.concatenate(packed, axis=1).astype(np.uint64)
 
@@ -204,24 +208,24 @@ def _build_area_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
 
-def _find_pairs(found: Hashes) -> tuple[Rows, Rows, bool]:
+def _find_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
     """Find the pairs of near duplicates among distinct hashes.
 
     The last value of the result is True if no pair was missed.
     """
-    ones, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    firsts, seconds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
 
-    def collect_pairs(one: Rows, other: Rows) -> None:
-        ones.append(one)
-        others.append(other)
+    def collect_pairs(first: Rows, second: Rows) -> None:
+        firsts.append(first)
+        seconds.append(second)
 
-    everything = np.ones(len(found), np.bool_)
-    complete = _visit_pairs(found, everything, everything, collect_pairs)
-    return np.concatenate(ones), np.concatenate(others), complete
+    everything = np.ones(len(hashes), np.bool_)
+    complete = _visit_pairs(hashes, everything, everything, collect_pairs)
+    return np.concatenate(firsts), np.concatenate(seconds), complete
 
 
 def _visit_pairs(
-    found: Hashes,
+    hashes: Hashes,
     left: npt.NDArray[np.bool_],
     right: npt.NDArray[np.bool_],
     visit: Callable[[Rows, Rows], None],
@@ -230,7 +234,7 @@ def _visit_pairs(
     """Call `visit` with each pair of near duplicates, some pairs at a time.
 
     Args:
-        found: hashes [N, 2].
+        hashes: hashes [N, 2].
         left: bool [N], the rows that one of a pair may be.
         right: bool [N], the rows that the other of a pair may be: all, as `left`, or none of those.
         visit: takes the rows of both, int64 [K] each, K < N. A pair that has several bands in
@@ -244,17 +248,18 @@ def _visit_pairs(
     complete = True
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
-        key = (found[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+        key = (hashes[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+        # A pair with several bands in common comes up once for each of them.
         for pairs in iter_pairs(key.astype(np.int64), left, right):
             if pairs is None:
                 complete = False
                 break
-            one, other = pairs
+            first, second = pairs
             if labels is not None:
-                differ = labels[one] != labels[other]
-                one, other = one[differ], other[differ]
-            near = hamming_distances(found[one], found[other]) <= MOST_BITS
-            visit(one[near], other[near])
+                differ = labels[first] != labels[second]
+                first, second = first[differ], second[differ]
+            near = hamming_distances(hashes[first], hashes[second]) <= MOST_BITS
+            visit(first[near], second[near])
     return complete
 
 
@@ -283,10 +288,13 @@ def _iter_across(key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.b
     # A small batch shares few keys with a large past; only rows with a shared key are looked at.
     is_shared = ((sizes[0] > 0) & (sizes[1] > 0))[key]
     # Each step pairs all rows of one side with one more row of the other: few steps are quick.
-    is_right_many = sizes[1].max() > sizes[0].max()
-    many, few = (right, left) if is_right_many else (left, right)
-    counts = sizes[0] if is_right_many else sizes[1]
-    rows, partners = np.flatnonzero(many & is_shared), np.flatnonzero(few & is_shared)
+    is_right_denser = sizes[1].max() > sizes[0].max()
+    denser_side, sparser_side = (right, left) if is_right_denser else (left, right)
+    counts = sizes[0] if is_right_denser else sizes[1]
+    rows, partners = (
+        np.flatnonzero(denser_side & is_shared),
+        np.flatnonzero(sparser_side & is_shared),
+    )
     partners = partners[np.argsort(key[partners], kind="stable")]
     first = np.searchsorted(key[partners], key[rows])
     window = max(1, COMPARISONS // (BANDS * max(1, len(rows))))

@@ -12,9 +12,11 @@ from typing import Any
 
 LIKE_ENOUGH = 0.65
 """Least `SequenceMatcher.ratio`, 0 to 1. Names below it have little in common."""
+# SequenceMatcher takes time that is quadratic in the length, and clients choose the names.
 LONGEST = 64
 """Characters of a name that are compared; existing names are shorter."""
 MAX_DEPTH = 6
+# Below 1, so that a name that is spelt out precedes an abbreviation.
 _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
@@ -30,6 +32,7 @@ def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | Non
     for path in known:
         block = path.rpartition(".")[0]
         candidate = (_score_path(name[:LONGEST], path), block == inside, -path.count("."), path)
+        # Compared without the path itself: of equals, the first one stays.
         if candidate[0] >= LIKE_ENOUGH and (best is None or candidate[:3] > best[:3]):
             best = candidate
     return None if best is None else best[3]
@@ -77,7 +80,7 @@ def paths_of(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _collect_paths(
-    root: Mapping[str, Any], node: Mapping[str, Any], at: str, found: dict[str, None], depth: int
+    root: Mapping[str, Any], node: Mapping[str, Any], at: str, paths: dict[str, None], depth: int
 ) -> None:
     if depth > MAX_DEPTH:
         return
@@ -85,11 +88,11 @@ def _collect_paths(
         node = root.get("$defs", {}).get(str(node["$ref"]).rpartition("/")[2], {})
     for name, inner in node.get("properties", {}).items():
         path = f"{at}.{name}" if at else name
-        found[path] = None
-        _collect_paths(root, inner, path, found, depth + 1)
+        paths[path] = None
+        _collect_paths(root, inner, path, paths, depth + 1)
     for alternatives in ("anyOf", "allOf", "oneOf"):
         for inner in node.get(alternatives, []):
-            _collect_paths(root, inner, at, found, depth + 1)
+            _collect_paths(root, inner, at, paths, depth + 1)
 
 
 def _score_path(name: str, path: str) -> float:
@@ -100,12 +103,12 @@ def _score_path(name: str, path: str) -> float:
     )
 
 
-def _score_words(given: tuple[str, ...], known: tuple[str, ...]) -> float:
-    if given == known:
+def _score_words(words: tuple[str, ...], known_words: tuple[str, ...]) -> float:
+    if words == known_words:
         return 1.0
-    if _is_abbreviation(given, known) or _is_abbreviation(known, given):
+    if _is_abbreviation(words, known_words) or _is_abbreviation(known_words, words):
         return _INITIALS
-    matcher = SequenceMatcher(None, " ".join(given), " ".join(known), autojunk=False)
+    matcher = SequenceMatcher(None, " ".join(words), " ".join(known_words), autojunk=False)
     # Cheap upper bounds first: most pairs have nothing in common.
     if matcher.real_quick_ratio() < LIKE_ENOUGH or matcher.quick_ratio() < LIKE_ENOUGH:
         return 0.0

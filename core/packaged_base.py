@@ -81,6 +81,7 @@ def for_grey(
     is at most .04 of a deviation.
     """
     share = np.mean(normalise.std) / np.asarray(normalise.std)
+    # In float64, so that the result is rounded once, to float32.
     stem = (tensors[STEM].astype(np.float64) * share[None, :, None, None]).sum(
         axis=1, keepdims=True
     )

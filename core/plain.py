@@ -55,21 +55,21 @@ def must_be(keyword: str, limit: Any) -> str | None:
     )
 
 
-def one_of(given: Any, options: Iterable[str]) -> str:
+def one_of(value: Any, options: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
     names = list(options)
-    near = did_you_mean(given, names) if isinstance(given, str) else ""
+    near = did_you_mean(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
-def must_be_one_of(given: Any, options: Sequence[Any]) -> str:
+def must_be_one_of(value: Any, options: Sequence[Any]) -> str:
     """Return the message for a value that is not among `options`.
 
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = did_you_mean(given, names) if isinstance(given, str) else ""
-    return f"{must_be('enum', options)}{describe_found(given)}{near and '; ' + near.strip()}"
+    near = did_you_mean(value, names) if isinstance(value, str) else ""
+    return f"{must_be('enum', options)}{describe_found(value)}{near and '; ' + near.strip()}"
 
 
 def describe_found(value: Any) -> str:

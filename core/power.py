@@ -51,7 +51,9 @@ class Visible:
 def find_visible(images: int, limit: float) -> Visible:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
     loss = find_visible_loss(images, limit)
+    # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
+    # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
         return Visible(images, loss, None, None)
     needed = _find_images(goal, limit, images)
@@ -63,6 +65,7 @@ def find_visible(images: int, limit: float) -> Visible:
 def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
     """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
     images = min(images, _MOST_IMAGES)
+    # The probability rises with the loss, so that bisection finds the smallest one.
     low, high = 0, math.floor((1.0 - gained) / _STEP)
     if detection_probability(images, high * _STEP, gained, limit) < DETECTED:
         return None
@@ -129,6 +132,7 @@ def _most_gains(flips: int, least: float) -> int:
 
 @lru_cache(maxsize=1 << 15)
 def _most_significant(flips: int) -> int:
+    # A guess by the normal approximation; the loops below make it exact.
     guess = max(-1, math.floor(flips / 2 - 1.3 * math.sqrt(flips)))
     while guess >= 0 and mcnemar_worse(flips - guess, guess) >= SIGNIFICANT:
         guess -= 1
@@ -142,6 +146,7 @@ def _binomial_probability(k: int, n: int, p: float) -> float:
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
     logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    # log1p, because log(1 - p) loses the digits of a small p.
     return math.exp(logarithm + k * math.log(p) + (n - k) * math.log1p(-p))
 
 

@@ -23,6 +23,7 @@ def keep_private(data_dir: Path) -> str | None:
     Returns:
         Advice for a person if the directory stays open to others, else None.
     """
+    # First, so that the directory is created with it as well.
     os.umask(UMASK)
     data_dir.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(data_dir.stat().st_mode)
@@ -31,6 +32,7 @@ def keep_private(data_dir: Path) -> str | None:
     foreign = sorted(
         entry.name for entry in data_dir.iterdir() if entry.is_dir() and entry.name not in FOLDERS
     )
+    # A sticky directory, such as /tmp, is shared on purpose.
     if not foreign and not mode & stat.S_ISVTX:
         try:
             data_dir.chmod(mode & ~UMASK)

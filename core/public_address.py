@@ -19,6 +19,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], list[str]]
 """Function that returns the addresses of a name and port, as text."""
 
+# ASCII, because IGNORECASE alone lets `ſ` and the Kelvin sign match s and k.
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?P<target>/[!\$-;=?-Z_a-z~]*)?",
@@ -88,6 +89,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         ValueError: a network is malformed; the message says how.
     """
     parts = filter(None, (part.strip() for part in text.split(",")))
+    # Not strict: operators write 10.0.0.5/8 for its network.
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
@@ -132,6 +134,7 @@ def resolve_allowed(
             f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
         )
     addresses = _resolve_addresses(target, resolve or resolve_name)
+    # All of them must be allowed, because a connection may use any.
     for address in addresses:
         if _is_in(address, allow):
             continue
@@ -163,6 +166,7 @@ def resolve_name(host: str, port: int) -> list[str]:
 
 def is_metadata_name(host: str) -> bool:
     """Return whether a name is that of a service that provides keys to machines of a cloud."""
+    # A final dot names the same host.
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 
@@ -203,6 +207,7 @@ def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
     if address.sixtofour is not None:
         return address.sixtofour
     low, high = int(address) & 0xFFFFFFFF, int(address) >> 32
+    # `::` and `::1` have this form, too, and embed nothing.
     compatible = high == 0 and low > 0xFFFF
     translated = high == 0xFFFF << 16  # ::ffff:0:a.b.c.d
     isatap = high & 0xFFFFFFFF in (0x00005EFE, 0x02005EFE)
@@ -215,6 +220,7 @@ def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
 
 def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     try:
+        # An address needs no resolver, whose own parser might read it differently.
         return [ipaddress.ip_address(target.host)]
     except ValueError:
         pass  # the host is a name

@@ -35,9 +35,11 @@ def make_file(data_dir: Path, size: int) -> bool:
         return True
     if not size or _count_free_bytes(data_dir) < SPARE * size:
         return False
+    # A name of its own: several workers may make the file at once.
     new = path.with_name(f".{NAME}.{os.getpid()}")
     try:
         with new.open("wb") as file:
+            # A file that is merely extended is sparse and reserves nothing.
             os.posix_fallocate(file.fileno(), 0, size)
         new.replace(path)
     except OSError as error:  # no room after all, or a file system that cannot allocate in advance

@@ -75,6 +75,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
     kind = _other_format(start)
+    # Both, because a sound file's length may begin with the same bytes.
     if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
             f"This is {kind}, and a base is a safetensors file: other formats are never read, "
@@ -85,6 +86,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
         raise BaseInvalid(
             f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed."
         )
+    # Checked before the header is read: the length is a stranger's number.
     if 8 + length > size:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
     header = _parse_json(read(8, length))
@@ -130,10 +132,10 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
             20.
     """
     tensors_by_name = {t.name: t for t in tensors}
-    wrong = [
+    mismatches = [
         {"field": name, "message": "is missing"} for name in expected if name not in tensors_by_name
     ]
-    wrong += [
+    mismatches += [
         {"field": name, "message": "does not belong to this architecture"}
         for name in tensors_by_name
         if name not in expected
@@ -147,19 +149,19 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
                 f"has shape {_format_shape(tensor.shape)}, not "
                 f"{_format_shape(requirement['shape'])}"
             )
-            wrong.append({"field": name, "message": differs})
+            mismatches.append({"field": name, "message": differs})
         elif tensor.dtype != requirement["dtype"]:
-            wrong.append(
+            mismatches.append(
                 {"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"}
             )
-    if wrong:
-        first = f"{wrong[0]['field']!r} {wrong[0]['message']}"
-        problem = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
-        if len(wrong) == 1:
+    if mismatches:
+        first = f"{mismatches[0]['field']!r} {mismatches[0]['message']}"
+        problem = f"{len(mismatches)} tensors do not fit the architecture; the first: {first}"
+        if len(mismatches) == 1:
             problem = f"One tensor does not fit the architecture: {first}"
         raise BaseInvalid(
             f"{problem}. Upload the backbone's state dict for exactly this architecture.",
-            fields=wrong[:20],
+            fields=mismatches[:20],
         )
 
 
@@ -183,6 +185,7 @@ def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
 
 
 def _parse_json(text: bytes) -> dict[str, object]:
+    # json silently keeps the last of two equal names, other readers may keep the first.
     def reject_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields: dict[str, object] = {}
         for name, value in pairs:
@@ -193,6 +196,7 @@ def _parse_json(text: bytes) -> dict[str, object]:
 
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=reject_duplicates)
+    # Deep nesting raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise BaseInvalid("The safetensors header is not JSON.") from error
     if not isinstance(header, dict):
@@ -238,4 +242,5 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 
 def _is_natural(value: object) -> bool:
+    # `true` is an int in Python; and an offset beyond 2⁴⁸ is no file's.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

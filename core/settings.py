@@ -51,6 +51,7 @@ class Settings(BaseSettings):
     workers_per_host: int = Field(1, ge=1)
     """Workers that share the CPUs of this machine or container; see `threads`."""
     threads: int = Field(
+        # One CPU remains for the processes that serve and decode.
         default_factory=lambda given: max(
             1, (usable_cpus() - 1) // given.get("workers_per_host", 1)
         ),
@@ -359,5 +360,6 @@ def _with_password(url: str, file: Path | None, what: str) -> str:
     password = file.read_text().strip()
     if not password:
         raise ValueError(f"The file that PERENNIAL_{what}_PASSWORD_FILE names is empty.")
+    # Quoted below, because a password may have the characters that end this part of a URL.
     user, _, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()

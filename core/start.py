@@ -32,6 +32,7 @@ def require_start(settings: Settings) -> str | None:
     """
     require_descriptors(settings)
     advice = _require_private(settings.data_dir)
+    # Starting takes room as well, and only a started service can delete.
     reserve.release_if_full(settings.data_dir)
     _require_writable(settings.data_dir)
     require_sound(settings)
@@ -40,6 +41,7 @@ def require_start(settings: Settings) -> str | None:
 
 def require_descriptors(settings: Settings) -> None:
     """Raise CannotStart if the process may open too few files to serve clients."""
+    # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
     allowed = descriptors.raise_limit(needed)
     if allowed < needed:

@@ -55,6 +55,7 @@ class Operation(NamedTuple):
     button: str | None = None
 
 
+# The first that fits a path is used, so the production alias precedes any alias.
 OPERATIONS = (
     Operation(
         "PUT",
@@ -193,6 +194,7 @@ class Step:
             values["recipe"] = self.recipe
         if model is not None and "model" in named:
             values["model"] = model
+        # `enabled` is said by the name of the command.
         unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
         # the command would have nothing to copy
         is_empty = operation.path == "models" and not self.body
@@ -252,6 +254,7 @@ def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
         body_match = _BODY.match(text, at)
         if body_match is not None:
             try:
+                # raw_decode, because the sentence goes on after the JSON.
                 value, end = _JSON.raw_decode(text, body_match.end())
                 body = {"recipe" if RECIPE in body_match["by"] else "body": value}
                 at = end
@@ -262,7 +265,7 @@ def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
 
 def replace_options(text: str, render: Callable[[str, str], str]) -> str:
     """Replace each query parameter of a batch, such as `?layout=folders`, by another form."""
-    return _OPTION.sub(lambda found: render(found["name"], unquote(found["value"])), text)
+    return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
 def as_parameters(text: str) -> str:
@@ -272,10 +275,10 @@ def as_parameters(text: str) -> str:
     `-o layout=folders (in a request …)`.
     """
     return _TYPED.sub(
-        lambda found: f"?{found['name']}={quote(found['value'].strip(chr(39)), safe='/:')}", text
+        lambda match: f"?{match['name']}={quote(match['value'].strip(chr(39)), safe='/:')}", text
     )
 
 
 def as_options(text: str) -> str:
     """Keep only the options of the command line in a sentence that names both forms."""
-    return _TYPED.sub(lambda found: f"-o {found['name']}={found['value']}", text)
+    return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -44,6 +44,7 @@ def needed_images(precision: float) -> int:
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
     """
+    # Where the quotient is whole, rounding must not add an image.
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
@@ -63,16 +64,17 @@ def choose_threshold(curve: Curve, precision: float) -> Sure:
 
 def is_above(right: int, images: int, precision: float) -> bool:
     """Return True if the one-sided 95 % lower bound of a share is `precision` or more."""
-    errors, wrong = images - right, 1 - precision
-    if not images or errors > wrong * images:
+    errors, error_share = images - right, 1 - precision
+    if not images or errors > error_share * images:
         return False
     total = 0.0
     for k in range(errors, -1, -1):  # P(at most `errors` of `images`), greatest term first
         ways = math.lgamma(images + 1) - math.lgamma(k + 1) - math.lgamma(images - k + 1)
-        term = math.exp(ways + k * math.log(wrong) + (images - k) * math.log(precision))
+        term = math.exp(ways + k * math.log(error_share) + (images - k) * math.log(precision))
         total += term
         if total > RISK or term < 1e-12:
             break
+    # The same tolerance as in `needed_images`: that many images, all right, must suffice.
     return total <= RISK + 1e-12
 
 

@@ -24,6 +24,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FAST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _SLOW_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+# Not the client library's own registry, in which other libraries may have metrics.
 _registry = CollectorRegistry()
 
 HTTP_SECONDS = Histogram(
@@ -101,6 +102,7 @@ DEVICE_LOST = Gauge(
     "perennial_device_lost",
     "1 while a worker claims no jobs, since its device cannot be used.",
     registry=_registry,
+    # 1 if any living process has lost its device; a dead one no longer counts.
     multiprocess_mode="livemax",
 )
 DEVICE_LOSSES = Counter(
@@ -122,6 +124,7 @@ def select_registry() -> CollectorRegistry:
     """Return the metrics to serve: this process's, or the sums over all that share the folder."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
+    # A new one each time: in the process's own registry, its values would count twice.
     shared = CollectorRegistry()
     MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
     return shared

@@ -37,6 +37,7 @@ def load_key(settings: Settings) -> bytes:
         path = settings.data_dir.absolute() / KEY_NAME
         _make_key_file(path)
     try:
+        # Editors and `openssl rand` end the file with a line break.
         content = path.read_bytes().strip()
     except OSError as error:
         raise WebhooksUnavailable(
@@ -86,7 +87,9 @@ def _make_key_file(path: Path) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32) + "\n")
             file.flush()
+            # If a crash lost the key, all secrets that were given out would be void.
             os.fsync(file.fileno())
+        # A link fails if the file exists, where a rename would replace another process's key.
         os.link(temporary, path)
     except FileExistsError:
         pass

@@ -32,7 +32,7 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core.errors import PerennialError
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learn.dataset import Dataset
@@ -227,16 +227,14 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
     with path.open("rb") as opened:
         kind = detect_format(opened.read(SNIFF_BYTES), None)
     # No share is held out: every image is measured on, unless the archive has a test part.
-    done = ingest_archive(
-        path,
-        kind,
-        folder,
+    options = IngestOptions(
         image.size,
         image.channels,
         Limits(),
         allowed_classes=network.classes_of(task),
         held_out_share=0.0,
     )
+    done = ingest_archive(path, kind, folder, options)
     data = Dataset.read(done.held_out if done.n_held_out else done.train, done.class_list)
     return LabelledSet(path.name, task, data)
 

@@ -19,7 +19,7 @@ from api.guard import declared_length, read_body
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
-from core.ingest.first_look import Seen, seen_of
+from core.ingest.first_look import ImageHead, check_heads
 from core.ingest.limits import Limits
 from core.ingest.rules.names import is_junk, is_no_image
 from core.requests import submission
@@ -91,14 +91,14 @@ def _judge_images(
     images: list[tuple[str, int, bytes]], files: int, limits: Limits
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
-    image_heads: list[Seen] = [
+    image_heads: list[ImageHead] = [
         # Names appear in the sentences of the result.
-        Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
+        ImageHead(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images
         if not (is_junk(name) or is_no_image(name))
     ]
     # The page may not know the number of files.
-    impression = seen_of(max(files, len(image_heads)), image_heads, limits)
+    impression = check_heads(max(files, len(image_heads)), image_heads, limits)
     try:
         impression.require_enough()
     except ArchiveInvalid as error:

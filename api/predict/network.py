@@ -17,8 +17,8 @@ import structlog
 from core import helper_process
 from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
 from core.messages import read_message, write_message
-from core.scratch import ScratchFolder
 from core.settings import Settings
+from core.spool import ScratchFolder
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from bench.experiment.plan import Images, PlanError
 from core.errors import PerennialError
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.settings import Settings
 from tools import digits
@@ -214,9 +214,7 @@ def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Pat
             archive,
             "zip",
             scratch / str(number),
-            images.size,
-            images.channels,
-            Limits.from_settings(Settings()),
+            IngestOptions(images.size, images.channels, Limits.from_settings(Settings())),
         )
         repeated = sorted(set(names) & set(done.class_list))
         if repeated:

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import PerennialError
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
@@ -91,9 +91,8 @@ def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Pat
     try:
         found = inspect_archive(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
-        made = ingest_archive(
-            archive, "zip", out, 32, 3, limits, reading=reading, processes=processes
-        )
+        options = IngestOptions(32, 3, limits, reading=reading, processes=processes)
+        made = ingest_archive(archive, "zip", out, options)
     except PerennialError as error:
         print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
         return

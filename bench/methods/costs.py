@@ -38,7 +38,7 @@ from torch.profiler import ProfilerActivity, profile
 from bench.job_run import run_job
 from bench.methods.theory import expected
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.learn import image_packs
 from core.learn.catalogue import build_catalogue
@@ -354,9 +354,8 @@ def write_images(folder: Path, data: Path | None, count: int) -> None:
             images, labels = _made_up(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
-            done = ingest_archive(
-                archive, "zip", folder / f"cifar-{task}", 32, 3, Limits.from_settings(Settings())
-            )
+            options = IngestOptions(32, 3, Limits.from_settings(Settings()))
+            done = ingest_archive(archive, "zip", folder / f"cifar-{task}", options)
             images, labels = open_dataset(done.train)
         order = np.random.default_rng(task).permutation(len(labels))
         n = FIRST_IMAGES if task == 1 else count

@@ -202,7 +202,7 @@ def _read(data: Path, folder: Path) -> tuple[Part, Part]:
 
 
 def _ingested(data: Path, folder: Path, first: int) -> Any:
-    from core.ingest.ingest import ingest_archive
+    from core.ingest.ingest import IngestOptions, ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings
 
@@ -212,9 +212,7 @@ def _ingested(data: Path, folder: Path, first: int) -> Any:
         archive,
         "zip",
         folder / name,
-        IMAGE["size"],
-        IMAGE["channels"],
-        Limits.from_settings(Settings()),
+        IngestOptions(IMAGE["size"], IMAGE["channels"], Limits.from_settings(Settings())),
     )
 
 

@@ -249,7 +249,7 @@ def _write_cifar(data: Path, file: Path) -> None:
     """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own
     ingest.
     """
-    from core.ingest.ingest import ingest_archive
+    from core.ingest.ingest import IngestOptions, ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings
 
@@ -257,9 +257,7 @@ def _write_cifar(data: Path, file: Path) -> None:
         data / "cifar100" / "classes_00-09.zip",
         "zip",
         file.parent / "cifar",
-        32,
-        3,
-        Limits.from_settings(Settings()),
+        IngestOptions(32, 3, Limits.from_settings(Settings())),
     )
     done.train.rename(file)
 

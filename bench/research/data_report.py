@@ -34,7 +34,7 @@ from bench.job_run import run_job
 from core import near, packaged_base
 from core.ingest.dataset import open_dataset
 from core.ingest.images import square_array
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import detect_format
 from core.learn.catalogue import build_catalogue
@@ -306,7 +306,7 @@ def _cifar(data: Path, folder: Path) -> list[Data]:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
             media_type = detect_format(file.read(1024), None)
-        made = ingest_archive(path, media_type, folder / name, SIZE, 3, limits)
+        made = ingest_archive(path, media_type, folder / name, IngestOptions(SIZE, 3, limits))
         images, numbers = open_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.settings import Settings
 
@@ -61,15 +61,8 @@ def _pillow(archive: Path) -> float:
 def _ingest(archive: Path, processes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        done = ingest_archive(
-            archive,
-            "zip",
-            Path(folder),
-            32,
-            3,
-            Limits.from_settings(Settings()),
-            processes=processes,
-        )
+        options = IngestOptions(32, 3, Limits.from_settings(Settings()), processes=processes)
+        done = ingest_archive(archive, "zip", Path(folder), options)
         return (done.n_train + done.n_held_out) / (time.perf_counter() - start)
 
 

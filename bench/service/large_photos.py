@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import Rejected
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.resizing import LATEST, Resizing
 
@@ -136,10 +136,7 @@ def measure(photo: Path) -> dict[str, float | str]:
             file.write(photo, f"cat/{photo.stem}.png")
         begin, said = time.perf_counter(), ""
         try:
-            ingest_archive(
-                archive,
-                "zip",
-                Path(folder) / "made",
+            options = IngestOptions(
                 SIZE,
                 3,
                 Limits(),
@@ -147,6 +144,7 @@ def measure(photo: Path) -> dict[str, float | str]:
                 held_out_share=0.0,
                 processes=1,
             )
+            ingest_archive(archive, "zip", Path(folder) / "made", options)
         except Rejected as error:
             said = error.extra["report"]["rejected"][0]["reason"]
         seconds = time.perf_counter() - begin

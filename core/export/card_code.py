@@ -39,6 +39,7 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     if backbone is None or network is None:
         return None
     plain = _require_card_part("networks/plain")
+    # The class of the network comes last in its file, after the modules that it is made of.
     name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
     load = _require_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
     return "\n\n".join(

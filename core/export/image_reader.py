@@ -36,14 +36,17 @@ def _name_module(name: str) -> str:
 
 def _side_by_side(text: str) -> str:
     """Return a module's text with its relative imports replaced by imports of its neighbours."""
-    lines = text.splitlines()
+    source_lines = text.splitlines()
+    # From the end, so that the line numbers before stay valid.
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ImportFrom) and node.level:
-            lines[node.lineno - 1 : node.end_lineno] = _rewrite_import(node)
-    return "\n".join(lines) + "\n"
+            source_lines[node.lineno - 1 : node.end_lineno] = _rewrite_import(node)
+    return "\n".join(source_lines) + "\n"
 
 
 def _rewrite_import(node: ast.ImportFrom) -> list[str]:
     if node.module is None:
-        return [f"import {_name_module(one.name)} as {one.name}" for one in node.names]
-    return [f"from {_name_module(node.module)} import {', '.join(one.name for one in node.names)}"]
+        return [f"import {_name_module(alias.name)} as {alias.name}" for alias in node.names]
+    return [
+        f"from {_name_module(node.module)} import {', '.join(alias.name for alias in node.names)}"
+    ]

@@ -55,6 +55,7 @@ class Merged:
             }
             position += length
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        # The format's own writer aligns the data to 8 bytes with blanks.
         text += b" " * (-len(text) % 8)
         self.header = struct.pack("<Q", len(text)) + text
         self.size = len(self.header) + position
@@ -107,6 +108,7 @@ class _HashedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Unbuffered, because pread goes past any buffer.
         self._file = path.open("rb", buffering=0)
         self._digest = hashlib.sha256()
         self._hashed = 0  # bytes from the start of the file
@@ -137,6 +139,7 @@ class _HashedFile:
         order.
         """
         if not self._in_order:
+            # A digest needs the bytes in order, so it starts again from the beginning.
             self._digest, self._hashed, self._in_order = hashlib.sha256(), 0, True
         for _ in self._read_pieces(self._hashed, os.fstat(self._file.fileno()).st_size):
             pass

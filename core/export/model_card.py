@@ -71,6 +71,7 @@ def build_config(version: Version) -> JsonObject:
         content["answers"] = cast(JsonObject, version.sure)
     if find_family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
+        # The shapes of the tensors do not reveal the number of heads.
         content["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
@@ -96,14 +97,14 @@ def render_readme(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    lines = [f"# {escape_inline(title)}", "", summary, ""]
-    lines += ["| | |", "| --- | --- |"]
-    lines += [
+    readme_lines = [f"# {escape_inline(title)}", "", summary, ""]
+    readme_lines += ["| | |", "| --- | --- |"]
+    readme_lines += [
         f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None
     ]
-    lines += ["", "## Classes", "", *_list_classes(manifest), ""]
-    lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    return "\n".join([*lines, *_describe_usage(version)])
+    readme_lines += ["", "## Classes", "", *_list_classes(manifest), ""]
+    readme_lines += ["`config.json` has them in the order of the network's outputs.", ""]
+    return "\n".join([*readme_lines, *_describe_usage(version)])
 
 
 def _describe_usage(version: Version) -> list[str]:
@@ -173,9 +174,9 @@ def _list_classes(manifest: Manifest) -> list[str]:
 
 
 def _join_names(classes: Sequence[str]) -> str:
-    shown = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
+    first_names = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
-    return (shown or "none yet") + (f" and {more} more" if more > 0 else "")
+    return (first_names or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
 def escape_inline(value: JsonValue) -> str:
@@ -183,7 +184,9 @@ def escape_inline(value: JsonValue) -> str:
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     )
+    # A line break would end a row of a table, or begin a heading.
     text = "".join(c if c.isprintable() else " " for c in text)
+    # The backslash is first, or those added for the other marks would be escaped again.
     for mark in "\\`*_<>[]|#":
         text = text.replace(mark, "\\" + mark)
     return text

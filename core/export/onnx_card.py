@@ -59,7 +59,7 @@ def render_readme(manifest: Manifest) -> str:
     image, outputs = manifest.image, collect_labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
-    lines = [
+    readme_lines = [
         f"# {escape_inline(title)} as ONNX",
         "",
         "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime "
@@ -87,8 +87,8 @@ def render_readme(manifest: Manifest) -> str:
         "",
     ]
     if decoding_of(image) == FIRST:
-        lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
-    return "\n".join(lines)
+        readme_lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
+    return "\n".join(readme_lines)
 
 
 def build_code(image: Image) -> str:
@@ -130,6 +130,7 @@ def _describe_code(image: Image) -> list[str]:
 def _compute_short_side(image: Image) -> int:
     """Return the pixels of the shorter side after resizing, as in `core.ingest.resizing`."""
     if image.crop is not None:
+        # int() cuts off, and the quotient may lie just below a whole number.
         return int(image.size / image.crop + 1e-9)
     return image.size if image.size <= 96 else round(image.size * 256 / 224)
 

@@ -3,7 +3,9 @@
 import zipfile
 from collections.abc import Iterable
 
+# The earliest time that a zip can hold.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+# zipfile's own limit for a header without zip64.
 _ZIP64_BYTES = 1 << 31
 
 
@@ -13,6 +15,7 @@ def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[b
     info.create_system = 3  # Unix, regardless of this system
     info.external_attr = 0o644 << 16
     info.file_size = size
+    # Decided beforehand, because the local header is written before the data.
     with archive.open(info, "w", force_zip64=size >= _ZIP64_BYTES) as entry:
         for chunk in chunks:
             entry.write(chunk)

@@ -90,6 +90,7 @@ def unseal_file(path: Path, place: Place) -> bytes:
     tensors = _read_index(path, path.stat().st_mtime_ns)
     if _NONCE not in tensors:
         return path.read_bytes()
+    # The version's own answers were sealed before its number was known.
     names = [f"{of}.{place.task}" for of in (place.version, NEW)]
     name = next((name for name in names if name in tensors), None)
     if name is None or place.key is None:
@@ -103,6 +104,7 @@ def unseal_file(path: Path, place: Place) -> bytes:
     return _apply_key_stream(sealed, place.key, nonce, name).tobytes()
 
 
+# The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
 def _read_index(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
     """Return the position of each file in a blob.
@@ -146,9 +148,11 @@ class RankedAnswers:
 
     def best_of(self, known: int) -> Rows:
         """Return the best of the head's first `known` ≥ 1 rows for every image."""
+        # reduceat fails without any group.
         if not len(self.leader_counts):
             return self.rows
         begins = np.cumsum(self.leader_counts) - self.leader_counts
+        # Leaders of an image ascend, so the last one below `known` is the best of these rows.
         within = np.add.reduceat((self.leaders < known).astype(np.int64), begins)
         best: Rows = self.leaders[begins + within - 1]
         return best
@@ -183,6 +187,7 @@ def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers
         return None
     counts = tensors["leader_counts"].astype(np.int32)
     same_length = len(tensors["targets"]) == len(counts) == len(tensors["rows"])
+    # The file comes from a job process, which has read images of strangers.
     if not same_length or int(counts.sum()) != len(tensors["leaders"]) or not (counts > 0).all():
         raise ValueError(
             f"{path.name} is no file of answers: its leaders do not belong to its images"

@@ -61,16 +61,16 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
 
 
 def beside_earlier(
-    found: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
+    duplicates: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
 ) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 
     Args:
-        found: the result of `near_duplicates`.
+        duplicates: the result of `near_duplicates`.
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
-    complete, group = found["complete"], list[tuple[int, Traces]]()
+    complete, group = duplicates["complete"], list[tuple[int, Traces]]()
 
     def compare_group() -> None:
         nonlocal complete
@@ -93,20 +93,26 @@ def beside_earlier(
         if images > GROUP_IMAGES or len(group) * len(traces.all) > GROUP_CELLS:
             compare_group()
     compare_group()
-    return {**found, "earlier": tasks[::-1], "not_compared": sorted(without), "complete": complete}
+    return {
+        **duplicates,
+        "earlier": tasks[::-1],
+        "not_compared": sorted(without),
+        "complete": complete,
+    }
 
 
-def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -> NearEarlier:
+def _of_task(number: int, rows: Rows, like: Rows, traces: Traces, earlier: Traces) -> NearEarlier:
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""
-    trained = rows[rows < len(own.train)]
-    held_out_rows = near.find_duplicates_between(own.train[trained], theirs.held_out).near
+    trained = rows[rows < len(traces.train)]
+    held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0
-    like[: len(trained)][flattered] = len(theirs.train) + held_out_rows[flattered]
+    like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
+    # Stable, so that rows keep their order among those that were held out, and among the others.
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    near_rows = _describe_near(rows[order], like[order], own.names, theirs.names)
+    near_rows = _describe_near(rows[order], like[order], traces.names, earlier.names)
     return {
         "task": number,
         "count": near_rows["count"],
@@ -115,9 +121,9 @@ def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -
     }
 
 
-def _describe_near(rows: Rows, like: Rows, names: list[str], theirs: list[str]) -> Near:
+def _describe_near(rows: Rows, like: Rows, names: list[str], earlier_names: list[str]) -> Near:
     pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
     return {
         "count": len(rows),
-        "examples": [{"path": names[a], "like": theirs[b]} for a, b in pairs],
+        "examples": [{"path": names[a], "like": earlier_names[b]} for a, b in pairs],
     }

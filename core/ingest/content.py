@@ -50,20 +50,22 @@ def digest_content(
         blocks: unpacks its members; numbers rise.
     """
     layout = contents.layout
+    # With its length, so that no other label and image give the same bytes together.
     labels = [_prefix_length(label.encode()) for label in layout.classes]
     images = (
         _array_rows(fd, contents, blocks)
         if contents.arrays
         else _digest_files(fd, contents.members, layout.of, blocks, limits)
     )
-    found = []
+    image_digests = []
     for row, image in images:
         part = b"test" if layout.test[row] else b"train"
-        found.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
-    whole = hashlib.sha256(_FORM)
-    for one in sorted(set(found) if duplicates == "drop" else found):
-        whole.update(one)
-    return whole.hexdigest()
+        image_digests.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
+    batch_digest = hashlib.sha256(_FORM)
+    # Sorted, because the order of files does not count.
+    for image_digest in sorted(set(image_digests) if duplicates == "drop" else image_digests):
+        batch_digest.update(image_digest)
+    return batch_digest.hexdigest()
 
 
 def _digest_files(
@@ -73,6 +75,7 @@ def _digest_files(
     for i, label in enumerate(of):
         if label == IGNORED:
             continue
+        # Not unpacked, because such a file costs more than any image and is rejected anyway.
         if max(members.sizes[i], members.packed[i]) > limits.image_bytes:
             yield i, _digest_packed(fd, members, i)
             continue
@@ -94,6 +97,8 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
     for array in contents.arrays:
         count = array.shape[0]
         try:
+            # Completed before the first is used: an array that ends early counts by its packed
+            # bytes.
             digests = list(_digest_rows(array, blocks))
             if len(digests) != count:
                 raise Unpackable
@@ -105,20 +110,25 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
 
 def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
-    one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
-    held, skip = bytearray(), array.begin
+    image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
+    buffer, skip = bytearray(), array.begin
     for block in blocks(array.member):
-        held += block
+        buffer += block
+        # The pixels of an array follow its npy header.
         if skip:
-            gone = min(skip, len(held))
-            del held[:gone]
-            skip -= gone
-        whole = len(held) // one * one
-        view = memoryview(held)
-        made = [hashlib.sha256(kind + view[at : at + one]).digest() for at in range(0, whole, one)]
+            dropped = min(skip, len(buffer))
+            del buffer[:dropped]
+            skip -= dropped
+        complete_bytes = len(buffer) // image_bytes * image_bytes
+        view = memoryview(buffer)
+        digests = [
+            hashlib.sha256(kind + view[at : at + image_bytes]).digest()
+            for at in range(0, complete_bytes, image_bytes)
+        ]
+        # A bytearray cannot shrink while there is a view of it.
         view.release()
-        del held[:whole]
-        yield from made
+        del buffer[:complete_bytes]
+        yield from digests
 
 
 def _digest_packed(fd: int, members: Members, i: int) -> bytes:

@@ -38,19 +38,19 @@ traces."""
 
 @dataclass
 class _Listed:
-    """Count of contradictions with the first `most` of them; the first `PICTURES` have a
+    """Count of contradictions with the first `max_listed` of them; the first `PICTURES` have a
     picture."""
 
-    most: int
+    max_listed: int
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add(self, one: Conflict, picture: Callable[[], _Images]) -> None:
+    def add(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
-            one["picture"] = _data_url(picture())
-        if len(self.first) < self.most:
-            self.first.append(one)
+            conflict["picture"] = _data_url(picture())
+        if len(self.first) < self.max_listed:
+            self.first.append(conflict)
 
 
 @dataclass
@@ -93,58 +93,69 @@ def digest_pixels(images: _Images) -> Digests:
     return digests
 
 
-def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
+def find_within(traces: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
     """Find contradictions within a batch.
 
     Args:
-        own: traces of the batch, with digests and labels.
-        places: position of each image in the archive, which orders a pair; None: its row in `own`.
+        traces: traces of the batch, with digests and labels.
+        places: position of each image in the archive, which orders a pair; None: its row in
+            `traces`.
     """
-    pixels, labels = _get_digests_and_labels(own)
+    pixels, labels = _get_digests_and_labels(traces)
 
     def order_pair(first: int, row: int) -> tuple[int, int]:
         return (first, row) if places is None or places[first] < places[row] else (row, first)
 
     everything = np.ones(len(labels), np.bool_)
+    # Without parts: two labels contradict each other wherever the images are.
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):
-        contradictions.equal.add(_build_conflict(own, first, own, row, None), partial(picture, row))
+        # The picture is passed as a function, because only the first few are made.
+        contradictions.equal.add(
+            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+        )
     for first, row in starmap(
-        order_pair, _without_equal(near.find_contradictions(own.all, labels), pixels, pixels)
+        order_pair, _without_equal(near.find_contradictions(traces.all, labels), pixels, pixels)
     ):
-        contradictions.near.add(_build_conflict(own, first, own, row, None), partial(picture, row))
+        contradictions.near.add(
+            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+        )
     return contradictions
 
 
 def find_earlier(
-    found: Contradictions, own: Traces, tasks: Sequence[tuple[int, Traces]], picture: Picture
+    contradictions: Contradictions,
+    traces: Traces,
+    tasks: Sequence[tuple[int, Traces]],
+    picture: Picture,
 ) -> None:
     """Add contradictions between a batch and earlier tasks; several tasks cost one search.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
-    pixels, labels = _get_digests_and_labels(own)
-    number_of = {name: number for number, name in enumerate(own.classes)}
-    numbered = [_number_labels(traces, number_of) for _, traces in tasks]
+    pixels, labels = _get_digests_and_labels(traces)
+    number_of = {name: number for number, name in enumerate(traces.classes)}
+    numbered = [_number_labels(theirs, number_of) for _, theirs in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
+    # The empty parts give shape and type where there are no tasks.
     their_pixels = np.concatenate(
-        [pixels[:0], *(_get_digests_and_labels(traces)[0] for _, traces in tasks)]
+        [pixels[:0], *(_get_digests_and_labels(theirs)[0] for _, theirs in tasks)]
     )
-    hashes = np.concatenate([own.train[:0], *(traces.all for _, traces in tasks)])
+    hashes = np.concatenate([traces.train[:0], *(theirs.all for _, theirs in tasks)])
 
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
-        return _build_conflict(theirs, first - int(starts[at]), own, row, number)
+        return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
-        found.equal.add(build_conflict(first, row), partial(picture, row))
-    pairs = near.find_contradictions(own.all, labels, hashes, their_labels)
+        contradictions.equal.add(build_conflict(first, row), partial(picture, row))
+    pairs = near.find_contradictions(traces.all, labels, hashes, their_labels)
     for first, row in _without_equal(pairs, their_pixels, pixels):
-        found.near.add(build_conflict(first, row), partial(picture, row))
+        contradictions.near.add(build_conflict(first, row), partial(picture, row))
 
 
 def describe_conflicts(report: BatchReport) -> str | None:
@@ -156,13 +167,13 @@ def describe_conflicts(report: BatchReport) -> str | None:
     (a, b), (x, y) = first["paths"], first["labels"]
     task = first.get("task")
     in_task = f" in task {task}" if task is not None else ""
-    times = (
+    sentence = (
         "The same image has two classes"
         if count == 1
         else f"{count:,} times the same image has two classes"
     )
     example = f"{quote(a)} is {quote(x)}{in_task} and {quote(b)} is {quote(y)}"
-    return f"{times}: {example}. What contradicts itself cannot be learned."
+    return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
 def require_none(report: BatchReport) -> None:
@@ -171,7 +182,7 @@ def require_none(report: BatchReport) -> None:
     sentence = describe_conflicts(report)
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
-    tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
+    tasks = sorted({conflict["task"] for conflict in report["conflicts"] if "task" in conflict})
     advice = (
         "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
     )
@@ -202,6 +213,7 @@ def _equal_between(
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     earlier, new = _view_as_keys(pixels), _view_as_keys(new_pixels)
+    # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
     ordered = earlier[order]
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
@@ -226,17 +238,17 @@ def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
 
 
 def _build_conflict(
-    theirs: Traces, first: int, own: Traces, row: int, task: int | None
+    theirs: Traces, first: int, traces: Traces, row: int, task: int | None
 ) -> Conflict:
-    _, labels = _get_digests_and_labels(own)
+    _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)
-    one: Conflict = {
-        "paths": [theirs.names[first], own.names[row]],
-        "labels": [theirs.classes[their_labels[first]], own.classes[labels[row]]],
+    conflict: Conflict = {
+        "paths": [theirs.names[first], traces.names[row]],
+        "labels": [theirs.classes[their_labels[first]], traces.classes[labels[row]]],
     }
     if task is not None:
-        one["task"] = task
-    return one
+        conflict["task"] = task
+    return conflict
 
 
 def _data_url(image: _Images) -> str:
@@ -246,8 +258,8 @@ def _data_url(image: _Images) -> str:
     from PIL import Image
 
     mode = "L" if image.shape[-1] == 1 else "RGB"
-    made = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
-    made.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+    thumbnail = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
+    thumbnail.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
     out = io.BytesIO()
-    made.save(out, "JPEG", quality=80)
+    thumbnail.save(out, "JPEG", quality=80)
     return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"

@@ -60,6 +60,7 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
     size = path.stat().st_size
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
+        # Checked before the header is read: a damaged file may claim any number.
         if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, size):
             raise ValueError(f"{path.name} is not a dataset: header of {header_bytes} bytes")
         try:
@@ -74,6 +75,7 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
     begin = 8 + header_bytes
     if images[0] != count or size != begin + 8 * count + int(np.prod(images)) or len(header) != 2:
         raise ValueError(f"{path.name} is not a dataset: its sizes do not add up")
+    # There is nothing to map.
     if not int(np.prod(images)):
         return np.empty(images, np.uint8), np.empty(labels, np.int64)
     mapped = np.memmap(path, np.uint8, "r")

@@ -105,6 +105,7 @@ class _Decoder:
                 images.renew_cpu(plan.cpu_s)
             pixels, digest, verdict = blank, b"", GOOD
             try:
+                # The archive's directory may declare any size; memory is limited by this one.
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
                     raise Damaged(f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}")
                 data = read(self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i])
@@ -118,6 +119,7 @@ class _Decoder:
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (Damaged, ImageInvalid) as error:
                 verdict = self._reject_row(start + i, str(error))
+            # The limit of address space, see `harden_process`.
             except MemoryError:
                 verdict = self._reject_row(start + i, "decoding takes too much memory")
             except SizeMismatch:
@@ -129,6 +131,7 @@ class _Decoder:
 
     def convert_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
         """Convert the images of rows [start, stop) of an array to the required form."""
+        # Imported here: loading NumPy takes half of the start, and decoders of files do without.
         import numpy as np
 
         plan, count = self.plan, stop - start
@@ -190,9 +193,10 @@ def main() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     decoder: _Decoder | None = None
-    for line in sys.stdin:
-        if line.startswith("{"):
-            plan = Plan(**json.loads(line))
+    for message in sys.stdin:
+        if message.startswith("{"):
+            plan = Plan(**json.loads(message))
+            # Once, because limits of a process can only be lowered.
             if decoder is None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -200,12 +204,14 @@ def main() -> None:
             decoder = _Decoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"
-        start, stop = map(int, line.split())
+        start, stop = map(int, message.split())
         images.renew_cpu(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
         work(start, stop, cell)
+        # 0: no image is in work, so that a death now blames none.
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())
-        sys.stdout.write(line)
+        # The range itself says that it is done.
+        sys.stdout.write(message)
         sys.stdout.flush()
 
 

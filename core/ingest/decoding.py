@@ -31,6 +31,22 @@ _IMAGES_PER_PROCESS = 1500
 """Least number of images per decoder; with fewer, starting another one does not pay."""
 
 
+@dataclass(frozen=True)
+class Monitor:
+    """Callbacks of a run that may take long.
+
+    Attributes:
+        progress: called with images done and images in all.
+        stop: called often; True ends the run with Stopped.
+    """
+
+    progress: Callable[[int, int], None] = lambda done, total: None
+    stop: Callable[[], bool] = lambda: False
+
+
+UNMONITORED = Monitor()
+
+
 @dataclass
 class Decoding:
     """One decoding run: creates the result files, plans the ranges, runs the pool.
@@ -41,8 +57,7 @@ class Decoding:
         resizing: conversion of files to images.
         limits: bounds on the archive.
         pool: the decoders.
-        progress: called with (done, total) in images.
-        stop: True ends the run with Stopped.
+        monitor: gets the progress in images, and may end the run with Stopped.
     """
 
     scratch: Path
@@ -51,8 +66,7 @@ class Decoding:
     resizing: Resizing
     limits: Limits
     pool: Pool
-    progress: Callable[[int, int], None]
-    stop: Callable[[], bool]
+    monitor: Monitor
 
     def run(self, source: Path, contents: Contents) -> Decoded:
         """Decode every image of an archive; `source` is the file that its offsets refer to.
@@ -120,6 +134,7 @@ class Decoding:
             ("reasons", REASON_BYTES),
         ):
             path = self.scratch / name
+            # All arrays of an npz share these files.
             if not path.exists():
                 with path.open("wb") as file:
                     file.truncate(count * bytes_)
@@ -152,14 +167,16 @@ class Decoding:
         self.pool.processes = min(self.pool.processes, max(1, total // _IMAGES_PER_PROCESS))
         for plan, ranges in jobs:
             count = sum(b - a for a, b in ranges)
+            # An array without images has no data to map or read.
             if not count:
                 continue
 
+            # The default binds `before` now; the variable goes on to the next plan.
             def report_progress(done: int, _: int, before: int = before) -> None:
-                self.progress(before + done, total)
+                self.monitor.progress(before + done, total)
 
             try:
-                self.pool.run(plan, ranges, report_progress, self.stop)
+                self.pool.run(plan, ranges, report_progress, self.monitor.stop)
             except TooManyDeadly as error:
                 raise too_many_crashes(self.pool.crashed, names, layout) from error
             except TooSlow as error:
@@ -212,15 +229,7 @@ def _unpack_member(source: Path, members: Members, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_read_only(source) as fd:
-            unpack_to(
-                fd,
-                members.offsets[i],
-                members.packed[i],
-                members.sizes[i],
-                members.methods[i],
-                members.names[i],
-                out,
-            )
+            unpack_to(fd, members, i, out)
     finally:
         os.close(out)
 

@@ -50,6 +50,7 @@ def find_equal(
     repeated = np.zeros(len(good), np.bool_)
     if not rows.size:
         return EqualImages([], [], repeated)
+    # As raw bytes (V), because strings (S) ignore zeros at the end.
     keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     first_of = rows[first[group]]  # per row, the first row with its bytes
@@ -64,20 +65,20 @@ def find_equal(
 
 
 def report_duplicates(
-    found: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
+    equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
     """Return the fields of the report about equal images."""
     return {
-        "duplicates": len(found.duplicates),
+        "duplicates": len(equal.duplicates),
         "duplicate_paths": [
             {"path": names(row), "same_as": names(first)}
-            for row, first in found.duplicates[:REPORT_FILES]
+            for row, first in equal.duplicates[:REPORT_FILES]
         ],
     }
 
 
-def _find_firsts(group: _Rows, other: _Rows) -> _Rows:
-    """Return the index of the first row of each pair (group, other), rising."""
-    pairs = group.astype(np.int64) * (int(other.max()) + 1) + other
+def _find_firsts(group: _Rows, labels: _Rows) -> _Rows:
+    """Return the index of the first row of each pair (group, label), rising."""
+    pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
     _, first = np.unique(pairs, return_index=True)
     return np.sort(first).astype(np.int64)

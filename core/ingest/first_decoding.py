@@ -35,8 +35,8 @@ def open_square(
     side = 2 * resizing.shorter_side(size)
     image.draft(None, (side, side))
     image.load()
-    turn = turn_of(image)
-    upright = image if turn is None else image.transpose(turn)
+    transposition = turn_of(image)
+    upright = image if transposition is None else image.transpose(transposition)
     return Square(plain_square(upright, size, channels, resizing), frames, max(width, height))
 
 

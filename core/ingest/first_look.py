@@ -33,12 +33,13 @@ FILE_BYTES = 16 << 20
 _HEAD_BYTES = 64 << 10
 _CERTAIN = 4
 """Multiple of the allowed share of unreadable images above which a sample is not bad by chance."""
+# A smaller sample may be bad by chance.
 _FEWEST = 64
 Fetch = Callable[[int, int], bytes]
 """Returns the first bytes of a member, given its number and the maximum number of bytes."""
 
 
-class Seen(NamedTuple):
+class ImageHead(NamedTuple):
     """An image that is looked at: its name, its first bytes, and whether they are the whole
     file."""
 
@@ -96,6 +97,7 @@ class FirstLook:
         )
         if is_beyond:
             of = f"{self.looked} images looked at" if self.is_sample else f"{self.images} images"
+            # Rounded up, or the share in the advice would be refused again.
             share = math.ceil(100 * self.unreadable / self.looked) / 100
             remedy = (
                 f" To learn the others, send the batch with ?max_bad={share:g}."
@@ -120,20 +122,21 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
     """
     of = np.array(contents.layout.of, np.int64)
     rows = np.flatnonzero(of != IGNORED)
+    # Arrays hold pixels, which are readable in any case.
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return seen_of(
+    return check_heads(
         len(rows),
         (
-            Seen(members.names[number], data, is_whole=len(data) == members.sizes[number])
+            ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
             for number, data in _fetch_images(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
 
 
-def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
+def check_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
     """Return the result of looking at some of a batch's images.
 
     Args:
@@ -141,14 +144,14 @@ def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
     """
     looked = unreadable = 0
     first: list[FileReason] = []
-    for one in seen:
+    for head in heads:
         looked += 1
         try:
-            headers.check(one.data, limits.image_pixels, is_whole=one.is_whole)
+            headers.check(head.data, limits.image_pixels, is_whole=head.is_whole)
         except Unreadable as error:
             unreadable += 1
             if len(first) < REPORT_FILES:
-                first.append({"path": one.name, "reason": str(error)})
+                first.append({"path": head.name, "reason": str(error)})
     return FirstLook(images, looked, unreadable, tuple(first))
 
 
@@ -162,6 +165,7 @@ def _fetch_images(
     for i in range(min(len(rows), MOST_IMAGES)):
         number = int(rows[int(i * step)])
         size = contents.members.sizes[number]
+        # A whole file shows more damage than its head, but must be unpacked.
         max_bytes = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
         left -= min(size, max_bytes)
         if left < 0 or time.monotonic() > end:

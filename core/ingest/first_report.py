@@ -36,15 +36,15 @@ def first_report(
     }
 
 
-def after_decoding(before: BatchReport, found: BatchReport) -> BatchReport:
+def after_decoding(first: BatchReport, decoded_report: BatchReport) -> BatchReport:
     """Return the report made by decoding, with the fields that only the submit knew."""
     submitted: BatchReport = {}
-    if "classes" in before:
-        submitted["classes"] = before["classes"]
-    if "duplicates_policy" in before:
-        submitted["duplicates_policy"] = before["duplicates_policy"]
-    if "conflicts_policy" in before:
-        submitted["conflicts_policy"] = before["conflicts_policy"]
-    if "reading" in before:
-        submitted["reading"] = before["reading"]
-    return {**found, **submitted}
+    if "classes" in first:
+        submitted["classes"] = first["classes"]
+    if "duplicates_policy" in first:
+        submitted["duplicates_policy"] = first["duplicates_policy"]
+    if "conflicts_policy" in first:
+        submitted["conflicts_policy"] = first["conflicts_policy"]
+    if "reading" in first:
+        submitted["reading"] = first["reading"]
+    return {**decoded_report, **submitted}

@@ -40,6 +40,7 @@ def decode_image(
     import numpy as np
 
     image = open_square(data, size, channels, max_pixels, resizing).image
+    # A copy, because Pillow's memory is read-only.
     return np.asarray(image).reshape(size, size, channels).copy()
 
 
@@ -51,6 +52,7 @@ def open_square(
     `max_pixels` limits an image that is decoded whole. Raises ImageInvalid.
     """
     latest = resizing.decoding == LATEST
+    # An empty file is left to `read_square`, which names the reason.
     if not latest and data:
         try:
             return first_decoding.open_square(data, size, channels, max_pixels, resizing)
@@ -96,6 +98,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
         if Path("/proc/self/statm").exists()
         else 0
     )
+    # A core dump would leave images of users on the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     renew_cpu(cpu_s)
@@ -104,6 +107,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
 def renew_cpu(cpu_s: int) -> None:
     """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
     used = resource.getrusage(resource.RUSAGE_SELF)
+    # One more, because the kernel counts whole seconds.
     _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
 
 

@@ -5,9 +5,10 @@ cannot be decoded is a row of the report; a batch with more than 5 % of such fil
 that has no usable training image, is rejected.
 """
 
+import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from core.errors import LabelsInvalid
 from core.ingest import contradictions
 from core.ingest.batch_data import measure_balance, near_duplicates
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding import Decoding
+from core.ingest.decoding import UNMONITORED, Decoding, Monitor
 from core.ingest.equal_images import find_equal
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
@@ -30,12 +31,11 @@ from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
 from core.ingest.report import Decoded, judge_batch, warn_leak
 from core.ingest.resizing import USUAL, Resizing
-from core.ingest.split import held_out_of
 from core.ingest.traces import Traces, write_traces
 from core.protocol.data_report import DataReport
 from core.protocol.report import BatchReport, DuplicatesPolicy
 
-__all__ = ["Ingested", "Stopped", "ingest_archive"]
+__all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -67,39 +67,57 @@ class Ingested:
     warnings: list[str]
 
 
-def ingest_archive(
-    archive: Path,
-    media_type: str,
-    out_dir: Path,
-    image_size: int,
-    channels: int,
-    limits: Limits,
-    *,
-    resizing: Resizing = USUAL,
-    reading: Reading = USUAL_READING,
-    allowed_classes: list[str] | None = None,
-    held_out_share: float = 0.15,
-    seed: int = 0,
-    duplicates: DuplicatesPolicy = "keep",
-    processes: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Ingested:
-    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+@dataclass(frozen=True)
+class IngestOptions:
+    """Choices for the datasets of a batch.
 
-    Args:
-        media_type: as `sniff` returned it.
+    Attributes:
         image_size: S in pixels.
         channels: 1 or 3.
+        limits: bounds on the archive.
         resizing: how images of other sizes are resized.
         reading: how the archive's files become classes.
         allowed_classes: the only labels allowed, in the order that the datasets' labels index;
             None: the batch's sorted labels.
         held_out_share: share of each class that is held out if the archive has no test part.
+        seed: key of the draw of held-out images.
         duplicates: treatment of equal images, before any are held out.
-        processes: number of decoders; by default cores − 1.
-        progress: called with images done and images in all.
-        stop: returns True to end the ingest with Stopped.
+        processes: number of decoders; None: cores − 1.
+    """
+
+    image_size: int
+    channels: int
+    limits: Limits
+    resizing: Resizing = USUAL
+    reading: Reading = USUAL_READING
+    allowed_classes: Sequence[str] | None = None
+    held_out_share: float = 0.15
+    seed: int = 0
+    duplicates: DuplicatesPolicy = "keep"
+    processes: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape (S, S, C) of one image."""
+        return self.image_size, self.image_size, self.channels
+
+    def list_classes(self, classes: Iterable[str]) -> list[str]:
+        """Return the labels that the datasets' numbers index, for a batch with these classes."""
+        return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
+
+
+def ingest_archive(
+    archive: Path,
+    media_type: str,
+    out_dir: Path,
+    options: IngestOptions,
+    monitor: Monitor = UNMONITORED,
+) -> Ingested:
+    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+
+    Args:
+        media_type: as `sniff` returned it.
+        monitor: reports progress in images; may end the ingest with Stopped.
 
     Returns:
         The ingested batch. Its report is a `BatchReport` with the conflicts within the batch.
@@ -107,11 +125,14 @@ def ingest_archive(
     Raises:
         Rejected: the batch is unusable; `extra` has the report.
         ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid: the archive cannot be read.
-        Stopped: `stop` returned True. No dataset file is left in `out_dir` after any error.
+        Stopped: `monitor.stop` returned True. No dataset file is left in `out_dir` after any error.
     """
+    limits, reading = options.limits, options.reading
     out_dir.mkdir(parents=True, exist_ok=True)
+    # In `out_dir`, whose disk has room for the same pixels.
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
-    pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
+    processes = default_processes() if options.processes is None else options.processes
+    pool = Pool(scratch, max(1, processes))
     complete = False
     try:
         # Starts early: decoders load their libraries while the directory is read
@@ -122,22 +143,22 @@ def ingest_archive(
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
-        class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
-        _check_allowed(classes, class_list)
-        decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
-        decoded = decoding.run(source, contents)
-        report, good = judge_batch(decoded, contents.layout, duplicates, reading.options.max_bad)
-        made = _write_datasets(
-            out_dir,
-            (image_size, image_size, channels),
-            decoded,
-            good,
-            report,
-            classes,
-            class_list,
-            held_out_share,
-            seed,
+        # Before decoding, which may take hours that a wrong label would waste.
+        _check_allowed(classes, options.list_classes(classes))
+        decoding = Decoding(
+            scratch,
+            options.image_size,
+            options.channels,
+            options.resizing,
+            limits,
+            pool,
+            monitor,
         )
+        decoded = decoding.run(source, contents)
+        report, good = judge_batch(
+            decoded, contents.layout, options.duplicates, reading.options.max_bad
+        )
+        made = _write_datasets(out_dir, options, decoded, good, report, classes)
         complete = True
         return made
     finally:
@@ -150,16 +171,14 @@ def ingest_archive(
 
 def _write_datasets(
     out_dir: Path,
-    shape: tuple[int, int, int],
+    options: IngestOptions,
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     report: BatchReport,
     classes: list[str],
-    class_list: list[str],
-    held_out_share: float,
-    seed: int,
 ) -> Ingested:
     """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
+    shape, class_list = options.shape, options.list_classes(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
     present = set(classes)
@@ -167,7 +186,7 @@ def _write_datasets(
     warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
-    is_held_out = _held_out(decoded, good, labels, held_out_share, seed)
+    is_held_out = _choose_held_out(decoded, good, labels, options.held_out_share, options.seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
     for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
@@ -188,7 +207,8 @@ def _write_datasets(
     report["data"] |= measure_balance(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
-    if without and (held_out_share > 0 or decoded.test.any()):
+    # With a share of 0, nothing was meant to be measured.
+    if without and (options.held_out_share > 0 or decoded.test.any()):
         warnings.append(
             f"No held-out image of {_format_labels(without)}: accuracy there is not measured."
         )
@@ -205,7 +225,7 @@ def _write_datasets(
     )
 
 
-def _held_out(
+def _choose_held_out(
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],
@@ -216,15 +236,52 @@ def _held_out(
     if decoded.test.any():
         return decoded.test
     is_held_out = np.zeros(len(labels), np.bool_)
-    is_held_out[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    is_held_out[good] = draw_held_out(labels[good], decoded.digests[good], share, seed)
     return is_held_out
+
+
+def draw_held_out(
+    labels: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return [N] booleans, true for held-out rows, stratified by label.
+
+    Within each class, the images are ordered by a keyed hash of their bytes, and the first ones are
+    held out. This is a pure function of the archive and the seed, independent of any library's
+    random generator.
+
+    Args:
+        labels: int64 [N].
+        digests: uint8 [N, 16], of the images.
+        share: share in [0, 1).
+        seed: key of the hash.
+
+    A class of n ≥ 2 images gives max(1, round(share·n)) of them, at most n − 1. A class of one
+    image gives none; share 0 gives none.
+    """
+    chosen = np.zeros(len(labels), np.bool_)
+    if share <= 0:
+        return chosen
+    key = seed.to_bytes(16, "little", signed=True)
+    order = np.argsort(labels, kind="stable")
+    bounds = np.flatnonzero(np.diff(labels[order])) + 1
+    for rows in np.split(order, bounds):
+        # Adding a half rounds it up; round() would go to the even number.
+        held_out = min(max(1, int(share * len(rows) + 0.5)), len(rows) - 1)
+        if held_out > 0:
+            # The row decides between equal images, whose digests are equal.
+            ranked = sorted(
+                (hashlib.blake2b(digests[row].tobytes(), digest_size=8, key=key).digest(), int(row))
+                for row in rows
+            )
+            chosen[[row for _, row in ranked[:held_out]]] = True
+    return chosen
 
 
 def _build_data_report(
     out_dir: Path,
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
-    held: npt.NDArray[np.bool_],
+    is_held_out: npt.NDArray[np.bool_],
     class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
@@ -232,14 +289,16 @@ def _build_data_report(
 
     Contradictions within the batch become fields of `report`.
     """
-    rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
+    # The order of the datasets: the training part first.
+    rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
     train, held_out = (near.hash_images(images) for images, _ in parts)
     pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
-    labels = np.concatenate([own for _, own in parts]).astype(np.int64)
+    labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
     traces = Traces(train, held_out, names, pixels, labels, class_list)
     write_traces(out_dir / TRACES, traces)
+    # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(
         decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)
@@ -258,8 +317,8 @@ def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images
     (train, _), (held_out, _) = parts
 
     def read_picture(row: int) -> Images:
-        one: Images = train[row] if row < len(train) else held_out[row - len(train)]
-        return one
+        picture: Images = train[row] if row < len(train) else held_out[row - len(train)]
+        return picture
 
     return read_picture
 
@@ -281,10 +340,10 @@ def _format_labels(labels: list[str]) -> str:
 def _read_blocks(
     pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]
 ) -> Iterator[Images]:
-    one = int(np.prod(shape))
+    image_bytes = int(np.prod(shape))
     if not index.size:
         return
     source = np.memmap(pixels, np.uint8, "r").reshape(-1, *shape)
-    step = max(1, _COPY_BYTES // one)
+    step = max(1, _COPY_BYTES // image_bytes)
     for at in range(0, len(index), step):
         yield source[index[at : at + step]]

@@ -37,7 +37,7 @@ class Directory:
         reading: options with which the batch is read again.
         bad_entries: the first entries of a label table that were left out.
         bad_entries_count: number of these entries.
-        seen: findings in the images themselves.
+        first_look: findings in the images themselves.
         content: digest of images and labels, see `core.ingest.content`.
     """
 
@@ -55,7 +55,7 @@ class Directory:
     reading: StoredReading = field(default_factory=StoredReading)
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
-    seen: FirstLook = NOTHING
+    first_look: FirstLook = NOTHING
     content: str | None = None
 
 
@@ -93,8 +93,9 @@ def inspect_archive(
         reader = reader_of(media_type).with_names(reading.options.names)
         contents = reader.list_contents(fd, limits).laid_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
-        seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
-        seen.require_enough(reading.options.max_bad)
+        first_look = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
+        # Before the digest, which reads every image: most unusable batches end here.
+        first_look.require_enough(reading.options.max_bad)
         content = digest_content(
             fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
         )
@@ -110,12 +111,12 @@ def inspect_archive(
         n_test > 0,
         tuple(layout.notes),
         tuple(layout.ignored_files),
-        (*layout.warnings, *seen.build_warnings()),
+        (*layout.warnings, *first_look.build_warnings()),
         not contents.arrays,
         stored_reading(reading.options, layout.decided_by),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
-        seen,
+        first_look,
         content,
     )
 

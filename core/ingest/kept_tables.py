@@ -22,34 +22,35 @@ class KeptTables:
     def __init__(self) -> None:
         self._data: dict[int, bytes] = {}
         self._alike: dict[tuple[str, str], list[int]] = {}
-        self._own = self._others = 0
+        self._own_bytes = self._other_bytes = 0
 
     def can_add(self, name: str, size: int) -> bool:
         """Return whether the file is to be retained."""
         if _is_own(name):
-            return self._own + size <= MAX_TABLE_BYTES
+            return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
             is_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             and len(self._alike.get(_similarity_key(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
-            and self._others + size <= MAX_TABLE_BYTES
+            and self._other_bytes + size <= MAX_TABLE_BYTES
         )
 
     def add(self, number: int, name: str, data: bytes) -> None:
         """Retain a file for which `can_add` is true."""
         if _is_own(name):
-            self._own += len(data)
+            self._own_bytes += len(data)
             self._data[number] = data
             return
         alike = self._alike.setdefault(_similarity_key(name), [])
+        # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
-            self._others += len(data)
+            self._other_bytes += len(data)
             self._data[number] = data
             return
         for dropped in alike[:-1]:  # so many files are one for each image, and no tables
-            self._others -= len(self._data.pop(dropped))
+            self._other_bytes -= len(self._data.pop(dropped))
 
     def read(self, number: int) -> bytes:
         """Return the bytes of a file. Raises RuleError if it was not retained."""

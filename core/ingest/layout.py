@@ -39,7 +39,7 @@ class Reading:
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
-    known: Known = no_known
+    known_classes: Known = no_known
     is_old: bool = False
 
     def options_for(self, names: Sequence[str]) -> ReadingOptions:
@@ -55,18 +55,18 @@ class Reading:
 USUAL = Reading()
 
 
-def stored_reading(options: ReadingOptions, known: Collection[str]) -> StoredReading:
+def stored_reading(options: ReadingOptions, known_classes: Collection[str]) -> StoredReading:
     """Return the data stored with a batch, so that it is read the same way again."""
-    return {"options": write_options(options), "known": sorted(known)}
+    return {"options": write_options(options), "known": sorted(known_classes)}
 
 
 def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Reading:
     """Return the reading stored with a batch; `classes` are its labels, for batches stored without
     one."""
     if stored is None:
-        return Reading(known=lambda: classes, is_old=True)
-    known = stored.get("known", [])
-    return Reading(read_options(stored.get("options", {})), lambda: known)
+        return Reading(known_classes=lambda: classes, is_old=True)
+    known_classes = stored.get("known", [])
+    return Reading(read_options(stored.get("options", {})), lambda: known_classes)
 
 
 @dataclass
@@ -135,7 +135,11 @@ def build_layout(
     """
     with _convert_errors():
         plan = plan_batch(
-            names, reading.options_for(names), read, reading.known, most_entries=limits.entries
+            names,
+            reading.options_for(names),
+            read,
+            reading.known_classes,
+            most_entries=limits.entries,
         )
     for label in plan.classes:
         label_of(label, f"the folder {quote(label)}")
@@ -147,7 +151,8 @@ def build_layout(
         plan.ignored,
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
-        [as_parameters(text) for text in plan.warnings + plan.lost],
+        # The rules name options as on a command line; requests have parameters.
+        [as_parameters(text) for text in plan.warnings + plan.left_out_warnings],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
@@ -163,7 +168,8 @@ def _convert_errors() -> Iterator[None]:
         yield
     except RuleError as error:
         remedies = [
-            {"option": one.option, "value": one.value, "does": one.does} for one in error.remedies
+            {"option": remedy.option, "value": remedy.value, "does": remedy.does}
+            for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
             as_parameters(str(error)), extra={"remedies": remedies} if remedies else None

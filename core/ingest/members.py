@@ -75,8 +75,10 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
     if len(data) != packed:
         raise Damaged("the archive ends within this file")
     if method == DEFLATED:
+        # -15: zips hold raw deflate, without zlib's header.
         unpacker = zlib.decompressobj(-15)
         try:
+            # One byte more than declared reveals a false size without unpacking a bomb.
             data = unpacker.decompress(data, size + 1)
         except zlib.error as error:
             raise Damaged("its compressed data is damaged") from error
@@ -151,16 +153,15 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def unpack_to(
-    fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int
-) -> None:
-    """Copy one file's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
+def unpack_to(fd: int, members: Members, i: int, out: int) -> None:
+    """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
     damaged.
     """
-    unpacker = zlib.decompressobj(-15) if method == DEFLATED else None
-    end, written = offset + packed, 0
+    name, size, offset = members.names[i], members.sizes[i], members.offsets[i]
+    unpacker = zlib.decompressobj(-15) if members.methods[i] == DEFLATED else None
+    end, written = offset + members.packed[i], 0
     while offset < end:
         block = os.pread(fd, min(_BLOCK, end - offset), offset)
         if not block:
@@ -178,6 +179,7 @@ def unpack_to(
                     ) from error
                 block = unpacker.unconsumed_tail
             written += len(piece)
+            # Checked before the piece is written, so that a bomb does not fill the disk.
             if written > size or (unpacker is not None and unpacker.unused_data):
                 raise ArchiveHostile(
                     f"The entry {quote(name)} unpacks to more than its declared {size} bytes."

@@ -59,9 +59,9 @@ class _Worker:
     process: "subprocess.Popen[bytes]"
     cell: Path
     since: float
-    given: deque[Range] = field(default_factory=deque)
+    assigned: deque[Range] = field(default_factory=deque)
     plan: Plan | None = None
-    seen: int = 0
+    last_row: int = 0
     spent_s: float = 0.0
     ready: bool = False
     buffer: bytes = b""
@@ -102,7 +102,9 @@ class Pool:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=helper_process.ROOT,
+                # Decoders share the cores already, so their libraries get one thread each.
                 env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+                # A terminal's Ctrl-C is for the service, which ends its decoders itself.
                 process_group=0,
             )
         self._workers.append(_Worker(process, cell, time.monotonic()))
@@ -122,7 +124,7 @@ class Pool:
         self._todo.extend(ranges)
         done, total = 0, sum(b - a for a, b in ranges)
         most_workers = min(self.processes, len(ranges))
-        while self._todo or any(w.given for w in self._workers):
+        while self._todo or any(w.assigned for w in self._workers):
             if stop():
                 raise Stopped
             while len(self._workers) < min(most_workers, max(1, len(self._todo))):
@@ -130,7 +132,7 @@ class Pool:
             for worker in self._workers:
                 # One range in work and one waiting: a decoder never waits for this process to wake
                 # up.
-                while worker.ready and len(worker.given) < 2 and self._todo:
+                while worker.ready and len(worker.assigned) < 2 and self._todo:
                     self._assign_range(worker, plan, self._todo.popleft())
             for worker in self._wait_for_output():
                 finished = self._read_output(worker, plan)
@@ -154,9 +156,9 @@ class Pool:
         if worker.plan is not plan:
             worker.plan = plan
             self._send_line(worker, plan.to_json() + "\n")
-        if not worker.given:
-            worker.since, worker.seen = time.monotonic(), 0
-        worker.given.append(part)
+        if not worker.assigned:
+            worker.since, worker.last_row = time.monotonic(), 0
+        worker.assigned.append(part)
         self._send_line(worker, f"{part[0]} {part[1]}\n")
 
     def _send_line(self, worker: _Worker, text: str) -> None:
@@ -177,17 +179,18 @@ class Pool:
     def _read_output(self, worker: _Worker, plan: Plan) -> int:
         """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
+        # os.read returns what is there, where a buffered read would wait for more.
         data = os.read(worker.process.stdout.fileno(), 4096)
         if not data:
             return self._handle_death(worker, plan)
         worker.buffer += data
         finished = 0
         while b"\n" in worker.buffer:
-            line, _, worker.buffer = worker.buffer.partition(b"\n")
-            if line == b"ready":
+            message, _, worker.buffer = worker.buffer.partition(b"\n")
+            if message == b"ready":
                 worker.ready = True
             else:
-                start, stop = worker.given.popleft()
+                start, stop = worker.assigned.popleft()
                 finished += stop - start
         return finished
 
@@ -196,8 +199,9 @@ class Pool:
         now = time.monotonic()
         for worker in self._workers:
             at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
-            if at != worker.seen or (worker.ready and not worker.given):
-                worker.seen, worker.since = at, now
+            # A decoder without work is not stuck.
+            if at != worker.last_row or (worker.ready and not worker.assigned):
+                worker.last_row, worker.since = at, now
             elif now - worker.since > (self.image_s if worker.ready else START_S):
                 worker.process.kill()
 
@@ -216,13 +220,13 @@ class Pool:
                 return 0
             tail = (self.folder / "decoder-errors").read_bytes()[-2000:].decode("utf-8", "replace")
             raise RuntimeError(f"a decoder process could not start: {tail}")
-        if not worker.given:
+        if not worker.assigned:
             return 0
-        start, stop = worker.given.popleft()
+        start, stop = worker.assigned.popleft()
         row = int.from_bytes(worker.cell.read_bytes()[:8], "little") - 1
         if not start <= row < stop:  # it died between images
             row = start
-        parts = [(start, row), (row + 1, stop), *worker.given]
+        parts = [(start, row), (row + 1, stop), *worker.assigned]
         given_up = row in self._suspects
         if given_up:
             self._give_up(row, plan)
@@ -234,8 +238,10 @@ class Pool:
 
     def _give_up(self, row: int, plan: Plan) -> None:
         self.crashed.append(row)
+        # With a larger share, the batch would be rejected in any case.
         if len(self.crashed) > max(1, min(MAX_CRASHES, int(BAD_SHARE * plan.rows))):
             raise TooManyDeadly
+        # The reason precedes the verdict: a row with a verdict is complete.
         with Path(plan.reasons).open("r+b") as file:
             file.seek(row * REASON_BYTES)
             file.write(DEADLY.encode())

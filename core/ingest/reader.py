@@ -142,6 +142,7 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
     Raises RuleError, and ArchiveHostile for a false size.
     """
     name = members.names[i]
+    # Before it is unpacked into memory.
     if members.sizes[i] > MAX_TABLE_BYTES:
         raise RuleError(
             f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"

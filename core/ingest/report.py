@@ -89,6 +89,7 @@ def judge_batch(
     if len(bad) == files:
         raise Rejected("Not one image of the batch could be decoded.", extra=extra)
     if len(bad) > max_bad * files:
+        # Rounded up, or the share in the advice would be refused again.
         share = math.ceil(1000 * len(bad) / files) / 1000
         raise Rejected(
             f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; "
@@ -110,6 +111,7 @@ def _read_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
     with decoded.reasons.open("rb") as file:
         for row in rows:
             file.seek(row * REASON_BYTES)
+            # The decoder may have cut the text within a character.
             reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
             reasons.append({"path": decoded.names(row), "reason": reason})
     return reasons
@@ -165,11 +167,11 @@ def _build_report(
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
     """Warn if images of the held-out part are also in the training part, byte for byte."""
-    held, trained = (
+    held_out_digests, training_digests = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)
     )
-    shared = len(held & trained)
+    shared = len(held_out_digests & training_digests)
     if shared:
         warnings.append(
             f"{shared} held-out image{'s are' if shared > 1 else ' is'} in the training part too: "

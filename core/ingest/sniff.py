@@ -20,6 +20,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid
     for an empty body, UnsupportedType if the type is unknown or contradicts the bytes.
     """
+    # Parameters such as a charset say nothing about an archive.
     media = (declared or "application/octet-stream").split(";")[0].strip().lower()
     if media != "application/octet-stream" and media not in _DECLARED:
         raise UnsupportedType(f"The content type {quote(media)} is not one of {_ACCEPTED}.")
@@ -29,7 +30,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     if reader is None:
         kind = foreign.what_is(first=first_bytes)
         description = (
-            f"those of {kind.what}. {kind.advice}"
+            f"those of {kind.description}. {kind.advice}"
             if kind
             else f"of no known archive; send {_ACCEPTED}"
         )

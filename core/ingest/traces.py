@@ -103,10 +103,12 @@ def _are_consistent(pixels: object, labels: object, classes: object, count: int)
 
 
 def _pack_texts(texts: list[str]) -> npt.NDArray[np.uint8]:
+    # Names of files may hold surrogates, which plain UTF-8 rejects.
     packed = zlib.compress(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     return np.frombuffer(packed, np.uint8)
 
 
 def _unpack_texts(packed: npt.NDArray[np.uint8]) -> list[str]:
+    # Bounded, because a damaged file may unpack to anything.
     unpacked = zlib.decompressobj().decompress(packed.tobytes(), MAX_NAMES_BYTES)
     return json.loads(unpacked.decode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]

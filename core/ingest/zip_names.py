@@ -81,11 +81,13 @@ class ZipNames:
             return _in_encoding(raw, self._chosen)
         if not self._guessed:
             self._guessed = likely_encoding(islice(all_raw(), _SAMPLED))
+        # A sample chose the encoding, so that a later name may not fit it.
         for encoding in (self._guessed, "utf-8"):
             try:
                 return raw.decode(encoding)
             except UnicodeDecodeError:
                 continue
+        # All bytes are valid in CP437, the zip's own default.
         return raw.decode("cp437")
 
     def build_note(self) -> str:
@@ -122,6 +124,7 @@ def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
         kind, count = struct.unpack_from("<HH", extra, at)
         body = extra[at + 4 : at + 4 + count]
         if kind == UNICODE_PATH and len(body) > 5:
+            # A program that renames an entry may leave the field of the old name behind.
             version, crc = struct.unpack_from("<BL", body)
             return body[5:] if version == 1 and crc == zlib.crc32(raw) else None
         at += 4 + count
@@ -159,8 +162,10 @@ def _likeness_at(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
         return _rate_western(text[at], before, after)
-    beside_letter = any(one.isascii() and one.isalpha() for one in (before, after) if one)
-    return _rate_eastern(text[at], encoding) * (0.6 if beside_letter else 1.0)
+    is_beside_letter = any(
+        neighbour.isascii() and neighbour.isalpha() for neighbour in (before, after) if neighbour
+    )
+    return _rate_eastern(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
 
 
 def _rate_western(character: str, before: str, after: str) -> float:
@@ -174,10 +179,10 @@ def _rate_western(character: str, before: str, after: str) -> float:
         return 0.1
     if (before.islower() and character.isupper()) or (character.islower() and after.isupper()):
         return 0.2
-    beside = [one for one in (before, after) if one.isalpha()]
-    if any(not one.isascii() for one in beside):
+    neighbours = [neighbour for neighbour in (before, after) if neighbour.isalpha()]
+    if any(not neighbour.isascii() for neighbour in neighbours):
         return 0.5
-    return 1.0 if beside else 0.4
+    return 1.0 if neighbours else 0.4
 
 
 def _rate_eastern(character: str, encoding: str) -> float:
@@ -206,9 +211,9 @@ def _can_decode(raw: bytes, encoding: str) -> bool:
     return True
 
 
-def _decode_utf8(said: bytes, raw: bytes) -> str:
+def _decode_utf8(utf8_name: bytes, raw: bytes) -> str:
     try:
-        return said.decode("utf-8")
+        return utf8_name.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArchiveHostile(
             f"The name {quote(raw)} is not the UTF-8 that it claims to be."

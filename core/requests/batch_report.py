@@ -100,8 +100,8 @@ def build_report(
             directory.bad_entries_count,
         ),
         "conflicts_policy": conflicts,
-        "rejected": list(directory.seen.first),
-        "rejected_count": directory.seen.unreadable,
+        "rejected": list(directory.first_look.first),
+        "rejected_count": directory.first_look.unreadable,
     }
 
 
@@ -160,10 +160,10 @@ def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
 def not_checked(directory: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
-    if directory.seen.is_sample:
+    if directory.first_look.is_sample:
         decoding = (
-            f"Images were not decoded, and the kinds of {directory.seen.looked:,} of "
-            f"{directory.seen.images:,} looked at: "
+            f"Images were not decoded, and the kinds of {directory.first_look.looked:,} of "
+            f"{directory.first_look.images:,} looked at: "
             "damaged files, and others that cannot be read, are found by the job."
         )
     return [

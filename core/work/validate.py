@@ -31,7 +31,7 @@ from core.failpoints import hit_failpoint
 from core.ingest.contradictions import require_none
 from core.ingest.decoder import SMALL_SIDE
 from core.ingest.first_report import after_decoding
-from core.ingest.ingest import Ingested, ingest_archive
+from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
 from core.ingest.layout import reading_of
 from core.ingest.limits import Limits
 from core.ingest.resizing import Resizing
@@ -85,7 +85,8 @@ def validate_archive(
         task.archive_key, task.sha256, task.media_type, task.report, list(task.classes)
     )
     begin = time.monotonic()
-    made = decode_batch(db, store, settings, model, archive, folder, progress, stop)
+    path = fetch_archive(db, store, model.id, archive, folder)
+    made = decode_batch(path, archive, model, settings, folder, Monitor(progress, stop))
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     # A contradiction with an earlier task shows only now that the pixels are known.
@@ -129,39 +130,36 @@ class Archive:
 
 
 def decode_batch(
-    db: Database,
-    store: Store,
-    settings: Settings,
-    model: Model,
+    path: Path,
     archive: Archive,
+    model: Model,
+    settings: Settings,
     folder: Path,
-    progress: Progress,
-    stop: Callable[[], bool],
+    monitor: Monitor,
 ) -> Ingested:
     """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
     report.
 
+    Args:
+        path: the archive as a local file, see `fetch_archive`.
+        folder: receives the dataset files.
+
     Raises:
-        StoreCorrupt: the stored archive is damaged.
         Rejected: the batch is unusable; `extra["report"]` says why, if decoding got so far.
-        Stopped: `stop` returned True.
+        Stopped: `monitor.stop` returned True.
     """
+    options = IngestOptions(
+        image_size=int(model.image["size"]),
+        channels=int(model.image["channels"]),
+        limits=Limits.from_settings(settings),
+        resizing=Resizing.from_json(model.image),
+        reading=reading_of(archive.report.get("reading"), archive.classes),
+        allowed_classes=model.classes if model.scenario == "data" else None,
+        duplicates=archive.report.get("duplicates_policy", "keep"),
+        processes=settings.threads,
+    )
     try:
-        made = ingest_archive(
-            _local_archive(db, store, model.id, archive, folder),
-            archive.media_type,
-            folder,
-            int(model.image["size"]),
-            int(model.image["channels"]),
-            Limits.from_settings(settings),
-            resizing=Resizing.from_json(model.image),
-            reading=reading_of(archive.report.get("reading"), archive.classes),
-            allowed_classes=model.classes if model.scenario == "data" else None,
-            duplicates=archive.report.get("duplicates_policy", "keep"),
-            processes=settings.threads,
-            progress=progress,
-            stop=stop,
-        )
+        made = ingest_archive(path, archive.media_type, folder, options, monitor)
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
         # The batch is at fault, though only now: meanwhile task 1 of a data model has fixed the
         # classes.
@@ -246,7 +244,7 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
     return task
 
 
-def _local_archive(
+def fetch_archive(
     db: Database, store: Store, model_id: str, archive: Archive, folder: Path
 ) -> Path:
     """Return the archive as a local file with the uploaded bytes: the folder store's own, or a

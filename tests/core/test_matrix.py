@@ -12,7 +12,7 @@ from core.matrix import (
     Stages,
     accuracy_matrix,
     change_rates,
-    compute_summary,
+    compute_figures,
     find_degenerate,
     find_unmeasured,
     trace_lineage,
@@ -21,6 +21,11 @@ from core.matrix import (
 ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1), Row(3, 3, 2)]
 ORACLE = {0: (10, 20, 15), 1: (90, 90, 20), 2: (70, 85, 30), 3: (60, 80, 95)}
 CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct in enumerate(row)}
+
+
+def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
+    """Return the figures that follow from R along the ancestors of a version."""
+    return compute_figures(Stages(rows, cells, version, scenario), **counts)
 
 
 def test_the_figures_of_a_matrix_worked_by_hand() -> None:

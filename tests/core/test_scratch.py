@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.scratch import ScratchFolder
+from core.spool import ScratchFolder
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from core.scratch import ScratchFolder
+from core.spool import ScratchFolder
 folder = ScratchFolder(Path(sys.argv[1])).open()
 (folder / "weights").write_bytes(b"1")
 os.kill(os.getpid(), signal.SIGKILL)

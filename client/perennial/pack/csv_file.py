@@ -61,7 +61,7 @@ class TableImages(FileImages):
                 [source.name],
                 lambda _: read_table(source),
                 options,
-                kept=[0],
+                remaining=[0],
                 images=images,
                 most=MOST_ENTRIES,
             )

@@ -118,7 +118,7 @@ def _of_file(file: Path) -> str:
     kind = what_is(file.name, first)
     if kind is not None:
         raise PackError(
-            f"The file {quote_name(file)} is {kind.what}. {kind.advice_for(str(file))}."
+            f"The file {quote_name(file)} is {kind.description}. {kind.advice_for(str(file))}."
         )
     if looks_like_archive(first):
         return ARCHIVE
@@ -179,7 +179,8 @@ def _describe_folder(folder: Path, names: list[str]) -> str:
         )
     for kind, indices in kinds_among(names).items():
         first = names[indices[0]]
-        return f"{quote_name(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
+        advice = kind.advice_for(str(folder / first))
+        return f"{quote_name(first)} in it is {kind.description}. {advice}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
         f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}"

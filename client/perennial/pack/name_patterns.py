@@ -93,4 +93,4 @@ def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
             rows.add_bad(name, "does not match the pattern of names")
         else:
             rows.add(to_nfc(name), label, f"the name {quote_name(name)}")
-    return rows.found
+    return rows.table

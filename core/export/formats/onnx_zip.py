@@ -52,9 +52,11 @@ class OnnxZip(Format):
             **model_card.build_config(version),
             "onnx": onnx_card.describe_graph(version.manifest, version.sure),
         }
+        # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             for file in files:
                 add_entry(archive, file.name, file.stat().st_size, _read_chunks(file))
+            # Not sorted: the order is that of the graph's outputs and columns.
             add_text(archive, "labels.json", _dump_json(onnx_card.collect_labels(version.manifest)))
             add_text(archive, "config.json", _dump_json(config, sort=True))
             add_text(archive, "README.md", onnx_card.render_readme(version.manifest))

@@ -52,6 +52,7 @@ class SafetensorsZip(Format):
         config = json.dumps(
             model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True
         )
+        # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             add_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
             add_text(archive, "config.json", config + "\n")

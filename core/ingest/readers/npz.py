@@ -129,10 +129,11 @@ def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
             raise ArchiveInvalid(f"The member {quote(name)} is not an npy array.")
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
-        found = [name.removesuffix(".npy") for name in members.names]
+        array_names = [name.removesuffix(".npy") for name in members.names]
+        remedy = _format_remedy(npz_remedies.rename_arrays(array_names))
         raise ArchiveInvalid(
             f"The npz must have the arrays “images” and “labels”; it has "
-            f"{', '.join(map(quote, found[:10])) or 'none'}.{_format_remedy(npz_remedies.rename_arrays(found))}"
+            f"{', '.join(map(quote, array_names[:10])) or 'none'}.{remedy}"
         )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
@@ -156,6 +157,7 @@ def _add_labels(
 ) -> None:
     distinct, inverse = np.unique(values, return_inverse=True)
     lookup = np.empty(len(distinct), np.int64)
+    # Each distinct value is checked once, not each of a million labels.
     for at, value in enumerate(distinct.tolist()):
         if isinstance(value, int) and names is not None:
             if not 0 <= value < len(names):
@@ -197,6 +199,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
                 f"The member {quote(name)} is not an npy array (a bare pickle is refused)."
             )
         return None
+    # Version 1 has two bytes for the header's length, later versions have four.
     wide = head[6] >= 2
     (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
     begin = 12 if wide else 10
@@ -209,6 +212,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
             f"The member {quote(name)} has a header of {length} bytes; that is no plain array."
         )
     text = head[begin : begin + length].decode("latin-1")
+    # Before the whole form is matched, so that fields of objects get this message as well.
     if re.search(r"'\|?[<>=]?O", text):
         remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
         raise ArchiveHostile(
@@ -235,6 +239,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
         raise ArchiveInvalid(f"The member {quote(name)} has the type {quote(descr)}.") from error
+    # Otherwise rows would be read beyond the member, from other data of the archive.
     if math.prod(shape) * dtype.itemsize != members.sizes[i] - begin - length:
         raise ArchiveHostile(
             f"The member {quote(name)} declares the shape {shape}, which is not the size it has."

@@ -35,8 +35,10 @@ def convert_object(array: str) -> str:
 def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     """Return the remedy for images of another type or shape, or ""."""
     expression = f"d[{array!r}]"
+    # A row of pixels for each image, as MNIST is often stored.
     if len(shape) == 2 and math.isqrt(shape[1]) ** 2 == shape[1]:
         expression = f"{expression}.reshape(-1, {math.isqrt(shape[1])}, {math.isqrt(shape[1])})"
+    # Channels first, as PyTorch has them.
     elif len(shape) == 4 and shape[1] in (1, 3, 4) and shape[3] not in (1, 3, 4):
         expression = f"{expression}.transpose(0, 2, 3, 1)"
     elif len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):

@@ -161,6 +161,7 @@ class GzipSource:
         self._fd, self._limits, self._copy_to = fd, limits, copy_to
         self._offset = 0
         self._streams = 1
+        # 31: a gzip header, and the largest window.
         self._unpacker = zlib.decompressobj(31)
         self._packed = b""
         self._ready = b""
@@ -235,6 +236,7 @@ class GzipSource:
             raise ArchiveHostile(
                 f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_position()}."
             )
+        # Headers and padding do not count as unpacked bytes.
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} "
@@ -263,6 +265,7 @@ def is_tar_header(block: bytes) -> bool:
         stored = int(digits, 8)
     except ValueError:
         return False
+    # The checksum's own field counts as eight blanks (POSIX.1-2017, ustar).
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
@@ -289,7 +292,7 @@ class _Scan:
         self.members = Members()
         self.tables = KeptTables()
         self._source, self._limits = source, limits
-        self._seen: set[str] = set()
+        self._names: set[str] = set()
         self._headers = self._unpacked = 0
         self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
@@ -297,6 +300,7 @@ class _Scan:
     def run(self) -> None:
         while (block := self._next_header()) is not None:
             kind, size = block[156:157], _parse_size(block[124:136])
+            # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._about_next(kind, size)
             else:
@@ -313,6 +317,7 @@ class _Scan:
         block = self._source.read(BLOCK)
         has_ended = block == bytes(BLOCK)
         if has_ended:
+            # After the end of a tar, nothing of it applies to the next.
             self._long_name, self._pax = None, {}
             self._source.skip_zeros()
             block = self._source.read(BLOCK)
@@ -324,7 +329,7 @@ class _Scan:
             kind = None if names else what_is(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
-                    f"What the gzip holds is no tar but {kind.what}. {kind.advice}."
+                    f"What the gzip holds is no tar but {kind.description}. {kind.advice}."
                 )
             if has_ended:
                 raise ArchiveInvalid(
@@ -371,15 +376,16 @@ class _Scan:
         if isinstance(self._source, GzipSource):
             self._source.current = name
         _check_kind(kind, name, raw, size)
+        # The oldest tars mark a folder by its slash alone.
         if kind == b"5" or raw.endswith("/"):
             self._source.skip(size + -size % BLOCK)
         else:
             self._add_file(name, size)
 
     def _add_file(self, name: str, size: int) -> None:
-        if name in self._seen:
+        if name in self._names:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
-        self._seen.add(name)
+        self._names.add(name)
         self._unpacked += size
         if self._unpacked > self._limits.unpacked_bytes:
             raise ArchiveTooLarge(
@@ -407,6 +413,7 @@ def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
         raise ArchiveHostile(f"The entry {quote(name)} is a device or pipe.")
+    # NUL is a file in the oldest form, 7 a contiguous file.
     if kind not in (b"0", b"\0", b"7", b"5"):
         raise ArchiveHostile(
             f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}."
@@ -426,6 +433,7 @@ def _read_exactly(source: Source, count: int) -> bytes:
 
 def _header_name(block: bytes) -> str:
     name = block[:100].split(b"\0", 1)[0]
+    # GNU's own format has other fields in the place of the prefix.
     prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
     return _decode_text(prefix + b"/" + name if prefix else name)
 
@@ -438,6 +446,7 @@ def _decode_text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
+        # Old tars have names in any encoding, and Latin-1 decodes all bytes.
         return raw.decode("latin-1")
 
 

@@ -32,6 +32,7 @@ _END64 = struct.Struct("<4sQ2H2L4Q")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+# APPNOTE 6.3.10, 4.4.4: encrypted, strongly encrypted, and a masked local header.
 _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 _DESCRIPTOR = 1 << 3
 _UTF8 = 1 << 11
@@ -105,7 +106,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     file_bytes = os.fstat(fd).st_size
     end = _read_end(fd, file_bytes, limits)
     members = Members()
-    seen: set[str] = set()
+    file_names: set[str] = set()
     starts = np.empty(end.entries, np.int64)
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
@@ -116,14 +117,14 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
             encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
         )
         is_folder = _check_kind(entry, name)
-        if name in seen and not is_folder:
+        if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
         data_offset, first = _check_local(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
         if is_folder:
             continue
-        seen.add(name)
+        file_names.add(name)
         _check_sizes(entry, name, limits, check_ratio)
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
@@ -134,6 +135,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
         if entry.method == DEFLATED:
             first = _first_inflated(fd, entry, data_offset)
             if entry.size <= trial:
+                # An empty entry takes time, too.
                 trial -= max(entry.size, 64)
                 _try_size(fd, entry, data_offset, name)
         refuse_nested(name, first)
@@ -173,6 +175,7 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
         raise ArchiveInvalid(
             "The zip has no end-of-directory record: it is cut off or something follows it."
         )
+    # Readers would differ in which one they believe.
     if tail.find(b"PK\x05\x06", at + 4) >= 0:
         raise ArchiveHostile("The zip has two end-of-directory records.")
     _, disk, start_disk, entries_on_disk, total, size, offset, _ = fields
@@ -197,6 +200,7 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
         raise ArchiveHostile(
             f"The zip's directory of {size} bytes cannot hold its {total} entries."
         )
+    # With a floor, because a few entries may have long names.
     if size > (64 << 10) + total * bounds.DIRECTORY_BYTES_PER_ENTRY:
         raise ArchiveTooLarge(
             f"The zip's directory takes {size} bytes for {total} entries; shorten the names."
@@ -220,10 +224,12 @@ def _read_end64(
     if len(record) != _END64.size or not record.startswith(b"PK\x06\x06") or disk64 or disks > 1:
         raise ArchiveHostile("The zip64 locator does not point at a zip64 end-of-directory record.")
     _, record_bytes, _, _, *wide = _END64.unpack(record)
+    # 12: the record's own size does not count its signature and itself (APPNOTE 4.3.14.1).
     if where + 12 + record_bytes != end_offset - _LOCATOR.size:
         raise ArchiveHostile(
             "The zip64 end-of-directory record does not end where its locator begins."
         )
+    # All ones stand for a value that only the zip64 record can hold.
     tops = (_MAX16, _MAX16, _MAX16, _MAX16, _MAX32, _MAX32)
     if any(
         short not in (long, top) for short, long, top in zip(fields[1:7], wide, tops, strict=True)
@@ -322,6 +328,7 @@ def _check_kind(entry: _Entry, name: str) -> bool:
     kind = stat.S_IFMT(entry.mode)
     if kind == stat.S_IFLNK:
         raise ArchiveHostile(f"The entry {quote(name)} is a symbolic link.")
+    # 0: archives made on Windows have no Unix mode.
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise ArchiveHostile(f"The entry {quote(name)} is a device, pipe or socket.")
     if entry.flags & _ENCRYPTED:
@@ -336,6 +343,7 @@ def _check_kind(entry: _Entry, name: str) -> bool:
             "with zip -r."
         )
     is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
+    # An empty stream of deflate has two bytes.
     if is_folder and (entry.size or entry.packed > 2):
         raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
     if not is_folder and not name:
@@ -380,6 +388,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
         raise ArchiveHostile(f"The entry {quote(name)} reaches beyond the archive's data.")
     if len(head) < _LOCAL.size + name_bytes + extra_bytes:
         head = os.pread(fd, data_offset - start, start)
+    # Other readers trust the local header and would see another file.
     if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
         raise ArchiveHostile(f"The entry {quote(name)} has another name in its local header.")
     if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):

@@ -42,7 +42,7 @@ class Plan:
         decided_by: labels known to the model that decided between readings.
         notes: sentences for information.
         warnings: sentences to check before the batch is learned.
-        lost: warnings about images that are left out.
+        left_out_warnings: warnings about images that are left out.
         bad_entries: entries of a label table that are left out.
     """
 
@@ -57,7 +57,7 @@ class Plan:
     decided_by: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    left_out_warnings: list[str] = field(default_factory=list)
     bad_entries: list[BadEntry] = field(default_factory=list)
 
 
@@ -90,6 +90,7 @@ class Builder:
     def leave_out(self, index: int, reason: str) -> None:
         """Leave a file out."""
         self.plan.ignored += 1
+        # Reasons name folders, of which a hostile batch may have half a million.
         if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
             self.plan.reasons[reason] += 1
         rows = self._left_behind if reason == LEFT_BEHIND else self._left
@@ -109,7 +110,7 @@ class Builder:
                 self.leave_out(index, ARCHIVE_INSIDE)
             else:
                 remaining.append(index)
-        self.plan.lost += [
+        self.plan.left_out_warnings += [
             f"{format_count(number, 'image')} in the hidden folder {quote(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]

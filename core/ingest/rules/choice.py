@@ -18,47 +18,49 @@ class Choice:
     def __init__(
         self,
         builder: Builder,
-        kept: Sequence[int],
+        remaining: Sequence[int],
         options: ReadingOptions,
         levels: Levels,
         known: Known,
-        found: Mapping[str, int],
+        tally: Mapping[str, int],
     ) -> None:
-        self._builder, self._kept, self._options = builder, kept, options
-        self._levels, self._known, self._found = levels, known, found
+        self._builder, self._remaining, self._options = builder, remaining, options
+        self._levels, self._known, self._tally = levels, known, tally
 
     def decide_labels(self) -> dict[str, str]:
         """Return folder → label, for labels that are not the folder's own name.
 
         Raises RuleError if the folders may be mere containers.
         """
-        plan, found = self._builder.plan, self._found
-        if self._options.one_class and len(found) > 1:
+        plan, tally = self._builder.plan, self._tally
+        if self._options.one_class and len(tally) > 1:
             raise RuleError(
                 f"one_class=true was asked for, and the batch has "
-                f"{format_count(len(found), 'class', 'classes')}: {format_tally(found)}. Leave the "
+                f"{format_count(len(tally), 'class', 'classes')}: {format_tally(tally)}. Leave the "
                 f"option out.",
                 "labels",
             )
-        containers = sorted(name for name in found if is_container(name))
-        label_files_found = label_files.find_label_files(self._builder.names, self._kept)
+        containers = sorted(name for name in tally if is_container(name))
+        label_files_found = label_files.find_label_files(self._builder.names, self._remaining)
         whole = [label_file for label_file in label_files_found if not label_file.is_aside]
-        is_unclear = len(containers) == len(found) or (len(found) == 1 and bool(whole))
+        # A single folder is unclear if a file may have the labels of its images.
+        is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(whole))
         if is_unclear and self._options.layout != "folders":
             if self._options.one_class:
-                (name,) = found
+                (name,) = tally
                 return {name: normal_label(self._one_label())}
             if not self._is_known():
                 raise self._build_error(label_files_found)
-        if len(found) > 1:
+        if len(tally) > 1:
             plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
-        halves = parts_of_classes(found)
+        halves = parts_of_classes(tally)
         if halves:
             plan.warnings.append(
                 f"The folders {format_names(halves, 4)} were taken as classes of their own. If "
                 f"they are parts of one class, "
                 "send train/<class>/… and test/<class>/…."
             )
+        # If a table was passed over, a warning has named it already.
         if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(
@@ -69,7 +71,7 @@ class Choice:
 
     def _is_known(self) -> bool:
         """Return whether the model knows all the folders as classes, which settles the question."""
-        labels = {normal_label(name) for name in self._found}
+        labels = {normal_label(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
         self._levels.decided_by |= labels
@@ -77,16 +79,16 @@ class Choice:
 
     def _one_label(self) -> str:
         """Return the folder that names the single class: the deepest that is not a container."""
-        (name,) = self._found
+        (name,) = self._tally
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container(folder)), name)
 
-    def _build_error(self, looks: Sequence[label_files.LabelFile]) -> RuleError:
-        found = self._found
-        images = format_count(sum(found.values()), "image")
+    def _build_error(self, label_files_found: Sequence[label_files.LabelFile]) -> RuleError:
+        tally = self._tally
+        images = format_count(sum(tally.values()), "image")
         remedies = []
-        if len(found) == 1:
-            (name,) = found
+        if len(tally) == 1:
+            (name,) = tally
             label = normal_label(self._one_label())
             path = quote("/".join([*self._levels.passed, name]))
             issue = (
@@ -108,24 +110,32 @@ class Choice:
         else:
             issue = (
                 f"{images} lie in folders whose names say where files lie, not what is in them "
-                f"({format_tally(found)})"
+                f"({format_tally(tally)})"
             )
             remedies = [
-                Remedy("layout", "folders", f"Read {format_names(sorted(found), 3)} as classes")
+                Remedy(
+                    "layout",
+                    "folders",
+                    f"Read {format_names(sorted(tally), 3)} as classes",
+                )
             ]
             option_text = (
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        named, by_names = offer_pattern(self._builder.names, self._kept)
-        remedies += named
-        beside = f"; {looks[0]}" if looks else ""
-        more = f", and so do {format_count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
-        advice = looks[0].advice if looks else ""
+        pattern_remedies, by_names = offer_pattern(self._builder.names, self._remaining)
+        remedies += pattern_remedies
+        label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
+        others_hint = (
+            f", and so do {format_count(len(label_files_found) - 1, 'other file')}"
+            if len(label_files_found) > 1
+            else ""
+        )
+        advice = label_files_found[0].advice if label_files_found else ""
         return RuleError(
-            f"The batch has no labels that are sure: {issue}{beside}{more}.{advice} Put the images "
-            f"of each class in a folder of its name, or send their labels as {CSV_NAME} with the "
-            f"first line path,label. {option_text}{by_names}",
+            f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
+            f"{advice} Put the images of each class in a folder of its name, or send their labels "
+            f"as {CSV_NAME} with the first line path,label. {option_text}{by_names}",
             "labels",
             remedies,
         )
@@ -155,9 +165,9 @@ def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
     return warnings
 
 
-def offer_pattern(names: Sequence[str], kept: Sequence[int]) -> tuple[list[Remedy], str]:
+def offer_pattern(names: Sequence[str], remaining: Sequence[int]) -> tuple[list[Remedy], str]:
     """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
-    pattern = suggest_pattern(names, [i for i in kept if is_image(names[i])])
+    pattern = suggest_pattern(names, [i for i in remaining if is_image(names[i])])
     if not pattern:
         return [], ""
     remedy = Remedy(

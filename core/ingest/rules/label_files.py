@@ -31,7 +31,7 @@ _JSON = re.compile(
     r"(.*(label|annot|class|categor|truth|target|meta|instances|split|dataset|index|manifest|result|export).*"
     r"|(.*[-_.])?(ann|anns|gt|train|val|valid|test|data|images)([-_.].*)?)\.json"
 )
-_COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
+_COMPILED = tuple((re.compile(pattern), description) for pattern, description in _KNOWN)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))
 _READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
 """Words in descriptions of files from which the client can make a batch."""
@@ -49,35 +49,35 @@ class LabelFile(NamedTuple):
     Attributes:
         number: number of the file.
         path: path of the file.
-        what: description as a noun.
+        description: kind of labels, as a noun.
         is_aside: whether it is one of many files, each for one image.
     """
 
     number: int
     path: str
-    what: str
+    description: str
     is_aside: bool = False
 
     @property
     def advice(self) -> str:
         """A sentence about the program that reads the file, after a blank; "" if there is none."""
-        is_read = any(words in self.what for words in _READ_FROM_FOLDERS)
+        is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
     def __str__(self) -> str:
         """Return the end of a sentence: `“labels.json” looks like a FiftyOne export`."""
-        return f"{quote(self.path)} looks like {self.what}"
+        return f"{quote(self.path)} looks like {self.description}"
 
 
-def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFile]:
-    """Return the files among `kept` that look like labels, those for the whole batch first.
+def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[LabelFile]:
+    """Return the files among `remaining` that look like labels, those for the whole batch first.
 
     A file may belong to an image with the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt`
     for `images/1.jpg`. Several files like that are listed once per kind.
     """
     batch_files, aside = [], []
     stems: set[str] | None = None
-    for index in kept:
+    for index in remaining:
         path = names[index]
         file = path.rpartition("/")[2].lower()
         if is_image(file) or "." not in file:
@@ -87,8 +87,9 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
         if description is None and ending not in _SIDECARS:
             continue
         if ending in _SIDECARS or ending in _TABLES:
+            # Made only when needed: a batch may have half a million names.
             if stems is None:
-                stems = {file_stem(names[i]) for i in kept if is_image(names[i])}
+                stems = {file_stem(names[i]) for i in remaining if is_image(names[i])}
             if file_stem(path) in stems:
                 aside.append(index)
                 continue
@@ -102,6 +103,7 @@ def looks_like(file: str) -> str | None:
 
     `file` is in lower case and has no folder.
     """
+    # All patterns as one first: nearly all names match none.
     if not _ANY.fullmatch(file):
         return "a table of labels" if file.endswith(_TABLES) else None
     for pattern, description in _COMPILED:

@@ -129,7 +129,7 @@ def find_levels(images: Mapping[str, int], level: int | None, known: Known) -> L
 class _Finder:
     def __init__(self, levels: Levels, level: int | None, known: Known) -> None:
         self.levels = levels
-        self._wanted, self._known, self._depth = level, known, 1
+        self._chosen_level, self._known, self._depth = level, known, 1
         self._is_done = self._in_dates = False
 
     def find(self, rows: Rows) -> None:
@@ -222,9 +222,10 @@ class _Finder:
         """Decide whether the top folders are the classes, or pass them."""
         uppers = _count_by_top(rows)
         lowers = _count_by_top(_strip_top(rows))
-        if self._wanted is not None:
-            return self._to_wanted(rows, bool(lowers))
+        if self._chosen_level is not None:
+            return self._go_to_chosen(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
+        # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
             return self._mark_done(rows)
         known_level = self._find_known_level(uppers, lowers)
@@ -255,19 +256,19 @@ class _Finder:
             return self._mark_done(rows)
         raise self._build_error(uppers, lowers, direct_images)
 
-    def _to_wanted(self, rows: Rows, is_deeper: bool) -> Rows:
-        if self._wanted == self._depth:
+    def _go_to_chosen(self, rows: Rows, is_deeper: bool) -> Rows:
+        if self._chosen_level == self._depth:
             return self._mark_done(rows)
         if not is_deeper:
             raise RuleError(
-                f"classes=level:{self._wanted} was asked for, and the folders of the batch have "
-                f"{format_count(self._depth, 'level')} below those that wrap them."
+                f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
+                f"have {format_count(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
         rows = self._pass_upper(rows)
         return (
             self._mark_done(rows)
-            if self._wanted == self._depth
+            if self._chosen_level == self._depth
             else self._pass_wrapping(rows, may_have_parts=False)
         )
 
@@ -333,15 +334,18 @@ class _Finder:
 
     def _find_known_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
         """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
-        known = self._known()
-        if not known:
+        known_labels = self._known()
+        if not known_labels:
             return 0
-        above, below = ({normal_label(name) for name in names} for names in (uppers, lowers))
-        labels = set(known)
+        upper_labels, lower_labels = (
+            {normal_label(name) for name in names} for names in (uppers, lowers)
+        )
+        labels = set(known_labels)
+        # That all folders are known is better evidence than that some are, so it is tried first.
         for is_level in (labels.issuperset, lambda names: not labels.isdisjoint(names)):
-            first, second = is_level(above), is_level(below)
+            first, second = is_level(upper_labels), is_level(lower_labels)
             if first != second:
-                self.levels.decided_by |= labels & (above | below)
+                self.levels.decided_by |= labels & (upper_labels | lower_labels)
                 return 1 if first else 2
         return 0
 

@@ -48,6 +48,7 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     parts = {top: part_of(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
         return parts
+    # Only folders with class folders in them: `seg_train` with images alone is a class.
     parts_by_word = alike_parts(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word
@@ -61,7 +62,7 @@ def _refuse_part(
     part: str,
     parts: Mapping[str, str],
     classes_in: Mapping[str, set[str]],
-    others: Collection[str],
+    other_folders: Collection[str],
 ) -> None:
     finding = (
         f"The batch has a {part} part, the folder {quote(top)} with class folders in it, but "
@@ -72,9 +73,11 @@ def _refuse_part(
         raise RuleError(
             f"{finding}: the folder {flat} has no class folders. Put its images in some."
         )
-    if not others:
+    if not other_folders:
         raise RuleError(f"{finding}. {_INSTEAD}")
-    shared_names = {name.lower() for name in others} & {name.lower() for name in classes_in[top]}
+    shared_names = {name.lower() for name in other_folders} & {
+        name.lower() for name in classes_in[top]
+    }
     if shared_names:
         raise RuleError(
             f"{finding}: the class {quote(min(shared_names))} is in it and beside it. Put the "

@@ -27,6 +27,7 @@ _FILLING = frozenset(["my", "new", "copy", "of", "the", "untitled", "set", "spli
 """Words without meaning beside that of a container."""
 _PLAIN = re.compile(r"[A-Za-z0-9 _.()+-]+")
 _TOKEN = re.compile(r"[a-z]+")
+# `training` before `train`, which would leave `ingset` of `trainingset`.
 _LONGEST_WORDS = sorted(PART_WORDS, key=len, reverse=True)
 _MONTHS = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"

@@ -9,13 +9,14 @@ from core.db.kinds import Kind as Name
 from core.db.tables import Job, Model
 from core.errors import Rejected
 from core.ingest.contradictions import require_none
+from core.ingest.ingest import Monitor
 from core.protocol.report import BatchCheck
 from core.store import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
 from core.work.batch_traces import compare_with_earlier
 from core.work.kinds.kind import Done, Kind, Work
-from core.work.validate import Archive, decode_batch
+from core.work.validate import Archive, decode_batch, fetch_archive
 
 LEARNED_LATER = (
     "Nothing was learned: what the version can do, and whether it passes its gate, is "
@@ -43,16 +44,9 @@ def _run(work: Work) -> Done:
     def report_progress(done: int, total: int) -> None:
         work.progress("validate", done, total)
 
-    made = decode_batch(
-        work.db,
-        work.store,
-        work.settings,
-        model,
-        archive,
-        work.folder,
-        report_progress,
-        work.must_stop,
-    )
+    path = fetch_archive(work.db, work.store, model.id, archive, work.folder)
+    monitor = Monitor(report_progress, work.must_stop)
+    made = decode_batch(path, archive, model, work.settings, work.folder, monitor)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
     made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import Ingested, ingest_archive
+from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
 from core.ingest.inspect import Directory, inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
@@ -47,9 +47,11 @@ def take(tmp_path: Path) -> Callable[..., Ingested]:
         path = tmp_path / "archive"
         path.write_bytes(data)
         kind = detect_format(data[:SNIFF_BYTES], None)
-        options = {"processes": 1} | options
-        return ingest_archive(
-            path, kind, tmp_path / "out", size, channels, limits or Limits(), **options
+        monitor = Monitor(
+            **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )
+        options = {"processes": 1} | options
+        chosen = IngestOptions(size, channels, limits or Limits(), **options)
+        return ingest_archive(path, kind, tmp_path / "out", chosen, monitor)
 
     return call

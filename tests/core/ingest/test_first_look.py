@@ -70,8 +70,8 @@ def test_images_that_cannot_be_read_are_named_at_the_check(
     found = look(
         tmp_path / "batch", pack(batch({"cat/a.png": RAW, "dog/big.png": huge_png(30_000, 30_000)}))
     )
-    assert [row["path"] for row in found.seen.first] == ["cat/a.png", "dog/big.png"]
-    assert found.seen.first[1]["reason"] == "30000×30000 pixels, more than 50000000"
+    assert [row["path"] for row in found.first_look.first] == ["cat/a.png", "dog/big.png"]
+    assert found.first_look.first[1]["reason"] == "30000×30000 pixels, more than 50000000"
     assert found.warnings[-1] == (
         "2 of 82 images cannot be read and will be left out; the first is “cat/a.png”: a camera "
         "RAW file, not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image; export it as JPEG."
@@ -96,7 +96,11 @@ def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
     found = look(
         tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400))
     )
-    assert (found.seen.images, found.seen.looked, found.seen.unreadable) == (830, 80, 2)
+    assert (found.first_look.images, found.first_look.looked, found.first_look.unreadable) == (
+        830,
+        80,
+        2,
+    )
     assert "2 of 80 images looked at cannot be read" in found.warnings[-1]
     with pytest.raises(ArchiveInvalid, match="of 80 images looked at cannot be read"):
         look(
@@ -107,7 +111,7 @@ def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
 def test_there_is_an_end_to_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_look, "MOST_S", -1.0)
     found = look(tmp_path / "batch", zipped(batch({"cat/a.png": RAW})))
-    assert (found.seen.images, found.seen.looked, found.warnings) == (81, 0, ())
+    assert (found.first_look.images, found.first_look.looked, found.warnings) == (81, 0, ())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -38,8 +38,8 @@ from core.ingest.sniff import detect_format
 )
 def test_a_file_is_known_by_its_first_bytes_or_its_name(name: str, first: bytes, what: str) -> None:
     kind = what_is(name, first)
-    assert kind is not None and kind.what.startswith(what)
-    assert len(kind.lines) == 2 and all(line.isprintable() for line in kind.lines)
+    assert kind is not None and kind.description.startswith(what)
+    assert len(kind.commands) == 2 and all(line.isprintable() for line in kind.commands)
 
 
 @pytest.mark.parametrize(
@@ -94,5 +94,5 @@ def test_the_lines_for_idx_files_make_a_batch(
     )
     kind = what_is("train-images-idx3-ubyte")
     assert kind is not None
-    exec("\n".join(kind.lines), {})
+    exec("\n".join(kind.commands), {})
     assert inspect_archive(Path("batch.npz"), "npz", Limits()).classes == {"3": 10, "7": 10}

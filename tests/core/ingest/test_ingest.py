@@ -22,9 +22,8 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest import decoding, pool
 from core.ingest.dataset import open_dataset
 from core.ingest.images import decode_image
-from core.ingest.ingest import Ingested, Stopped
+from core.ingest.ingest import Ingested, Stopped, draw_held_out
 from core.ingest.limits import Limits
-from core.ingest.split import held_out_of
 
 Take = Callable[..., Ingested]
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,7 +98,7 @@ def test_every_class_keeps_a_training_image() -> None:
     rng = np.random.default_rng(0)
     for share in (0.01, 0.15, 0.5, 0.99):
         labels = rng.integers(0, 9, 60)
-        chosen = held_out_of(labels, rng.integers(0, 256, (60, 16), dtype=np.uint8), share, 3)
+        chosen = draw_held_out(labels, rng.integers(0, 256, (60, 16), dtype=np.uint8), share, 3)
         counts = np.bincount(labels, minlength=9)
         held = np.bincount(labels[chosen], minlength=9)
         assert ((held < counts) | (counts == 0)).all()

@@ -308,7 +308,7 @@ def test_a_container_among_classes_is_said() -> None:
 
 def test_a_hidden_folder_and_lost_images_are_said() -> None:
     plan = planned([*files("cat", "dog"), *files("a/.thumbs", each=1), "cover.jpg"])
-    assert plan.lost == [
+    assert plan.left_out_warnings == [
         "1 image in the hidden folder “a/.thumbs” left out.",
         "1 image outside any class folder left out.",
     ]
@@ -325,7 +325,7 @@ def test_a_hidden_folder_and_lost_images_are_said() -> None:
 def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
     name: str, said: str
 ) -> None:
-    (warning,) = planned([*files("cat", "dog"), name]).lost
+    (warning,) = planned([*files("cat", "dog"), name]).left_out_warnings
     assert re.search(said, warning)
 
 
@@ -407,7 +407,11 @@ def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
         "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
     )
     reading = reading_of(stored_reading(options, ["cat"]), ["dog"])
-    assert (reading.options, list(reading.known()), reading.is_old) == (options, ["cat"], False)
+    assert (reading.options, list(reading.known_classes()), reading.is_old) == (
+        options,
+        ["cat"],
+        False,
+    )
     assert stored_reading(ReadingOptions(), []) == {"options": {}, "known": []}
 
 

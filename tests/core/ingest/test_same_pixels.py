@@ -27,7 +27,7 @@ from core.export.image_reader import reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.first_report import first_report
-from core.ingest.ingest import ingest_archive
+from core.ingest.ingest import IngestOptions, Monitor, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.resizing import FIRST, LATEST, Resizing
 from core.learn.catalogue import build_catalogue
@@ -35,7 +35,7 @@ from core.protocol.architecture import Image as ImageSpec
 from core.protocol.manifest import Manifest
 from core.settings import Settings
 from core.store import FolderStore
-from core.work.validate import Archive, decode_batch
+from core.work.validate import Archive, decode_batch, fetch_archive
 from perennial.cli.unpack import open_package
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
@@ -60,17 +60,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
     resizing = Resizing.from_json(IMAGE)
-    made = ingest_archive(
-        archive,
-        "zip",
-        tmp_path,
-        SIDE,
-        3,
-        Limits(),
-        resizing=resizing,
-        held_out_share=0.0,
-        processes=1,
-    )
+    options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1)
+    made = ingest_archive(archive, "zip", tmp_path, options)
     assert np.array_equal(open_dataset(made.train)[0], right)
     assert "3 images have a colour profile that is damaged" in " ".join(made.report["notes"])
     assert "several frames; the first was taken" in " ".join(made.report["notes"])
@@ -85,9 +76,8 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
-    made = decode_batch(
-        database, store, Settings(), model, batch, folder, lambda done, all: None, lambda: False
-    )
+    path = fetch_archive(database, store, model.id, batch, folder)
+    made = decode_batch(path, batch, model, Settings(), folder, Monitor())
     found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
@@ -169,9 +159,8 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
     resizing = Resizing.from_json(BEFORE)
-    made = ingest_archive(
-        path, "zip", unpacked / "made", SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0
-    )
+    options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
+    made = ingest_archive(path, "zip", unpacked / "made", options)
     assert np.array_equal(open_dataset(made.train)[0], before), (
         "training, and a check: both call ingest"
     )

@@ -577,7 +577,9 @@ def test_columns_that_are_no_labels_are_asked_about(header: str, value: str, sai
 def test_images_that_a_table_gives_no_label_are_said() -> None:
     first, label = next(iter(LABELS.items()))
     plan = planned(table(f"{first},{label}\n"))
-    assert plan.lost == [f"{len(IMAGES) - 1} images left out, which “labels.csv” gives no label."]
+    assert plan.left_out_warnings == [
+        f"{len(IMAGES) - 1} images left out, which “labels.csv” gives no label."
+    ]
 
 
 @pytest.mark.parametrize("pack", [honest_zip, tar])

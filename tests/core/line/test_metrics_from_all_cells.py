@@ -230,7 +230,9 @@ def slowly(
         ],
         "accuracy_matrix": matrix.accuracy_matrix(rows, learned, cells),
         "summary": {
-            **matrix.compute_summary(rows, cells, version, model.scenario, per_class=per_class),
+            **matrix.compute_figures(
+                matrix.Stages(rows, cells, version, model.scenario), per_class=per_class
+            ),
             **of_manifests(along),
             "sure": None,
             "seconds": [None for _ in stages.line[1:]],

@@ -22,7 +22,7 @@ from core.work import validate as validating
 def decode(**values: Any) -> Any:
     """A stand-in for `ingest_archive`: what it made of the archive, as two small files."""
 
-    def ingest(archive: Path, media_type: str, folder: Path, *_: Any, **options: Any) -> Ingested:
+    def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> Ingested:
         assert archive.read_bytes() == b"zip"
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
@@ -31,7 +31,7 @@ def decode(**values: Any) -> Any:
         write_traces(folder / "traces", traces)
         near = near_duplicates(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
-        allowed = options["allowed_classes"]
+        allowed = options.allowed_classes
         unknown = sorted(set(classes) - set(allowed or classes))
         if unknown:
             raise LabelsInvalid(
@@ -110,16 +110,16 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     with desk.db.write() as session:
         session.query(Task).one().report = {**GIVEN, "notes": ["before"], "ignored": 9}
-    asked: dict[str, Any] = {}
+    policies: list[str] = []
 
-    def spy(*args: Any, **options: Any) -> Ingested:
-        asked.update(options)
-        made: Ingested = decode()(*args, **options)
+    def spy(archive: Path, media_type: str, folder: Path, options: Any, monitor: Any) -> Ingested:
+        policies.append(options.duplicates)
+        made: Ingested = decode()(archive, media_type, folder, options, monitor)
         return made
 
     monkeypatch.setattr(validating, "ingest_archive", spy)
     run(desk.claim())
-    assert asked["duplicates"] == "drop"
+    assert policies == ["drop"]
     report = desk.task(job_id).report
     assert report.pop("data")["near_duplicates"]["earlier"] == []
     assert report == {"rejected": [], "ignored": 1, "duplicates": 0} | GIVEN | NO_CONFLICTS

@@ -22,7 +22,7 @@ NO_IMAGE = "not an image, by its name"
 
 
 def read_folders(
-    builder: Builder, kept: Sequence[int], options: ReadingOptions, known: Known
+    builder: Builder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
     """Assign the class and part of its folder to each file, or leave it out.
 
@@ -32,9 +32,9 @@ def read_folders(
     ways.
     """
     names, plan = builder.names, builder.plan
-    images = images_of(names, kept)
+    images = images_of(names, remaining)
     if not images:
-        raise _none_found(builder, kept)
+        raise _none_found(builder, remaining)
     levels = find_levels(images, options.class_level, known)
     places = {folder: levels.find_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
@@ -42,8 +42,8 @@ def read_folders(
         if isinstance(place, Place):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
-        raise _none_found(builder, kept)
-    chosen = Choice(builder, kept, options, levels, known, images_by_class).decide_labels()
+        raise _none_found(builder, remaining)
+    chosen = Choice(builder, remaining, options, levels, known, images_by_class).decide_labels()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
@@ -52,7 +52,7 @@ def read_folders(
     held_out = {part: parts.is_held_out(part, kinds) for part in kinds}
     left_out = _LeftOut()
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
-    for index in kept:
+    for index in remaining:
         name = names[index]
         folder = folder_of(name)
         if folder and folder not in places:
@@ -76,10 +76,10 @@ def read_folders(
         f"the folder {quote(folder)} has no images and was ignored" for folder in empty[:MOST_NOTES]
     ]
     plan.warnings += levels.warnings
-    plan.lost += left_out.build_warnings()
+    plan.left_out_warnings += left_out.build_warnings()
 
 
-def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
+def images_of(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
     """Count the images in each folder by their names.
 
     If no name is that of an image, files that may be images are counted. Only images determine the
@@ -88,19 +88,20 @@ def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
     sure: Counter[str] = Counter()
     perhaps: Counter[str] = Counter()
     is_any = False
-    for index in kept:
+    for index in remaining:
         name = names[index]
         folder = folder_of(name)
         if is_image(name):
             is_any = True
             if folder:
                 sure[folder] += 1
+        # Unknown endings count only as long as no file has that of an image.
         elif not is_any and folder and not is_no_image(name):
             perhaps[folder] += 1
     return sure if is_any else perhaps
 
 
-def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
+def _none_found(builder: Builder, remaining: Sequence[int]) -> RuleError:
     """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
@@ -108,19 +109,22 @@ def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
         "images with a "
         f"{CSV_NAME} (path,label[,split])."
     )
-    label_files_found = label_files.find_label_files(names, kept)
-    remedies, by_names = offer_pattern(names, kept)
-    for kind, files in foreign.kinds_among([names[index] for index in kept]).items():
-        return RuleError(f"{usual} {quote(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
-    if builder.plan.lost:
-        usual = f"{usual} {' '.join(builder.plan.lost)}"
-    beside = (
+    label_files_found = label_files.find_label_files(names, remaining)
+    remedies, by_names = offer_pattern(names, remaining)
+    # The first kind is enough: its advice is the whole message.
+    for kind, files in foreign.kinds_among([names[index] for index in remaining]).items():
+        return RuleError(
+            f"{usual} {quote(names[remaining[files[0]]])} is {kind.description}. {kind.advice}."
+        )
+    if builder.plan.left_out_warnings:
+        usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
+    label_file_hint = (
         f" The file {label_files_found[0]}, and names no images of the "
         f"batch.{label_files_found[0].advice}"
         if label_files_found
         else ""
     )
-    return RuleError(f"{usual}{beside}{by_names}", remedies=remedies)
+    return RuleError(f"{usual}{label_file_hint}{by_names}", remedies=remedies)
 
 
 class _LeftOut:
@@ -128,16 +132,16 @@ class _LeftOut:
 
     def __init__(self) -> None:
         self._outside = self._loose_images = 0
-        self._beside: Counter[str] = Counter()
-        self._images: Counter[str] = Counter()
+        self._files_by_top: Counter[str] = Counter()
+        self._images_by_top: Counter[str] = Counter()
         self._foreign: Counter[foreign.Foreign] = Counter()
         self._first: dict[foreign.Foreign, str] = {}
 
     def add(self, path: str, outside: Outside) -> str:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
-            self._beside[outside.top] += 1
-            self._images[outside.top] += is_image(path)
+            self._files_by_top[outside.top] += 1
+            self._images_by_top[outside.top] += is_image(path)
             return outside.reason
         self._outside += 1
         self._loose_images += is_image(path)
@@ -155,7 +159,7 @@ class _LeftOut:
             return NO_IMAGE
         self._foreign[kind] += 1
         self._first.setdefault(kind, path)
-        return f"{kind.what}, by its name"
+        return f"{kind.description}, by its name"
 
     def build_notes(self) -> list[str]:
         """Return sentences for the report."""
@@ -164,7 +168,7 @@ class _LeftOut:
             if self._outside
             else []
         )
-        folders = sorted(self._beside.items())[: MOST_NOTES - len(notes)]
+        folders = sorted(self._files_by_top.items())[: MOST_NOTES - len(notes)]
         return notes + [
             f"{format_count(number, 'file')} in the folder {quote(top)} ignored"
             for top, number in folders
@@ -180,7 +184,7 @@ class _LeftOut:
             sentences.append(
                 f"{format_count(self._loose_images, 'image')} outside any class folder left out."
             )
-        tally = +self._images
+        tally = +self._images_by_top
         if tally:
             tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(
@@ -191,9 +195,9 @@ class _LeftOut:
             )
         for kind, number in self._foreign.items():
             description = (
-                f"is {kind.what}"
+                f"is {kind.description}"
                 if number == 1
-                else f"and {format_count(number - 1, 'other file')} are each {kind.what}"
+                else f"and {format_count(number - 1, 'other file')} are each {kind.description}"
             )
             sentences.append(
                 f"{quote(self._first[kind])} {description}, and left out. {kind.advice}."

@@ -14,7 +14,7 @@ from perennial.pack.rules.words import is_container
 
 def choose_table(
     builder: Builder,
-    kept: Sequence[int],
+    remaining: Sequence[int],
     options: ReadingOptions,
     find: Callable[[], FoundTable | None],
 ) -> FoundTable | None:
@@ -28,14 +28,15 @@ def choose_table(
     is_named = (
         options.table or options.image_column or options.label_column or options.names_pattern
     )
+    # Deeper in the folders, a labels.csv may belong to anything.
     is_meant = is_named or any(
-        names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in kept
+        names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in remaining
     )
     try:
         table = find()
-        if table is None or is_meant or not _are_classes(names, kept, options):
+        if table is None or is_meant or not _are_classes(names, remaining, options):
             return table
-        images = [i for i in kept if not is_no_image(names[i])]
+        images = [i for i in remaining if not is_no_image(names[i])]
         labelled = len(resolve_rows(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
@@ -43,7 +44,7 @@ def choose_table(
             f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
         )
     except RuleError as error:
-        if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
+        if is_meant or error.kind != "labels" or not _are_classes(names, remaining, options):
             raise
         reason = str(error).removesuffix(".")
     builder.has_passed_table = True
@@ -51,9 +52,9 @@ def choose_table(
     return None
 
 
-def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> bool:
+def _are_classes(names: Sequence[str], remaining: Sequence[int], options: ReadingOptions) -> bool:
     """Return whether folders are clearly classes: several, and not all named like containers."""
-    images = images_of(names, kept)
+    images = images_of(names, remaining)
     if not images:
         return False
     try:
@@ -67,11 +68,11 @@ def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOpti
 
 
 def read_table(
-    builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable
+    builder: Builder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
 ) -> None:
     """Read labels from a table, without files that it does not list and unreadable entries."""
     plan, names = builder.plan, builder.names
-    images = [i for i in kept if not is_no_image(names[i])]
+    images = [i for i in remaining if not is_no_image(names[i])]
     resolved = resolve_rows(table, names, images, options)
     is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
     table_name = table.names[0] if table.names else ""
@@ -89,16 +90,17 @@ def read_table(
         builder.assign_class(number, row.label, row.part in held_out)
     plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
     if resolved.bad:
-        many = format_count(len(resolved.bad), "entry", "entries")
+        entry_count = format_count(len(resolved.bad), "entry", "entries")
         first = resolved.bad[0]
         plan.warnings.append(
-            f"{many} cannot be read and left out; the first is {first.where}: {first.reason}."
+            f"{entry_count} cannot be read and left out; the first is {first.where}: "
+            f"{first.reason}."
         )
     if resolved.unlabelled:
-        many = format_count(len(resolved.unlabelled), "entry", "entries")
-        plan.notes.append(f"{many} without a label, or listed before, ignored")
+        entry_count = format_count(len(resolved.unlabelled), "entry", "entries")
+        plan.notes.append(f"{entry_count} without a label, or listed before, ignored")
     files, unlisted, images_lost = set(table.files), 0, 0
-    for index in kept:
+    for index in remaining:
         if plan.of[index] == IGNORED and index not in files:
             builder.leave_out(
                 index, f"not listed in {table_name}" if table_name else "not named by the pattern"
@@ -106,7 +108,7 @@ def read_table(
             unlisted += 1
             images_lost += is_image(names[index])
     if images_lost and table_name:
-        plan.lost.append(
+        plan.left_out_warnings.append(
             f"{format_count(images_lost, 'image')} left out, which {quote(table_name)} gives no "
             f"label."
         )

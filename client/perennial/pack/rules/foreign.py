@@ -17,17 +17,18 @@ class Foreign(NamedTuple):
     In the commands, FILE is the file and FOLDER the folder that contains it.
     """
 
-    what: str
-    lines: tuple[str, ...]
+    description: str
+    commands: tuple[str, ...]
 
     @property
     def advice(self) -> str:
         """The commands as a sentence without its full stop."""
-        return f"Convert it first: {' ; '.join(self.lines)}"
+        return f"Convert it first: {' ; '.join(self.commands)}"
 
     def advice_for(self, file: str) -> str:
         """Return the commands with the file's name, if a shell and Python read it unchanged."""
         name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
+        # Such a name would have to be quoted, and its quotes differ in a shell and in Python.
         if not set(name) <= _PLAIN or not set(folder) <= _PLAIN | {"/"} or name.startswith("-"):
             return self.advice
         return self.advice.replace("FILE", file).replace("FOLDER", folder)
@@ -175,6 +176,7 @@ def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
     for mark, kind in _BY_FIRST_BYTES:
         if first.startswith(mark):
             return kind
+    # HEIC and AVIF begin like MP4; the ending tells them apart.
     if first[4:8] == b"ftyp" and not lower.endswith((".heic", ".heif", ".avif")):
         return _VIDEO
     for endings, kind in _BY_ENDING:

@@ -23,27 +23,27 @@ MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def read_options(given: Mapping[str, str]) -> ReadingOptions:
+def read_options(texts: Mapping[str, str]) -> ReadingOptions:
     """Parse options from texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
     """
     for name in OPTIONS:
-        if len(given.get(name, "")) > MAX_CHARS:
-            raise ValueError(f"{name} has {len(given[name])} characters; {MAX_CHARS} are allowed.")
-    layout = given.get("layout") or "auto"
+        if len(texts.get(name, "")) > MAX_CHARS:
+            raise ValueError(f"{name} has {len(texts[name])} characters; {MAX_CHARS} are allowed.")
+    layout = texts.get("layout") or "auto"
     if layout not in ("auto", "folders"):
         raise ValueError(f"layout is {quote(layout)}; possible are auto and folders.")
     return ReadingOptions(
         layout="folders" if layout == "folders" else "auto",
-        one_class=_is_true("one_class", given.get("one_class") or "false"),
-        class_level=_parse_level(given.get("classes") or ""),
-        max_bad=_parse_share(given.get("max_bad") or ""),
-        image_column=given.get("image", ""),
-        label_column=given.get("label", ""),
-        table=given.get("table", ""),
-        names_pattern=given.get("names_pattern", ""),
-        names=given.get("names", ""),
+        one_class=_is_true("one_class", texts.get("one_class") or "false"),
+        class_level=_parse_level(texts.get("classes") or ""),
+        max_bad=_parse_share(texts.get("max_bad") or ""),
+        image_column=texts.get("image", ""),
+        label_column=texts.get("label", ""),
+        table=texts.get("table", ""),
+        names_pattern=texts.get("names_pattern", ""),
+        names=texts.get("names", ""),
     )
 
 
@@ -64,9 +64,9 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def option_texts(given: Mapping[str, object]) -> dict[str, str]:
+def option_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
-    texts = {name: given[name] for name in OPTIONS if given.get(name) not in (None, "")}
+    texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in texts.items()
@@ -83,6 +83,7 @@ def _parse_level(text: str) -> int | None:
     if not text:
         return None
     level = text.removeprefix("level:")
+    # Three digits decide, whatever the length of the number.
     if not (level.isascii() and level.isdigit() and 1 <= int(level[:3]) <= MAX_LEVEL):
         raise ValueError(
             f"classes is {quote(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
@@ -97,6 +98,7 @@ def _parse_share(text: str) -> float:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = math.nan
+    # NaN fails the comparison, too.
     if not 0 <= share <= 1:
         raise ValueError(f"max_bad is {quote(text)}; it must be a share from 0 to 1, such as 0.05.")
     return share

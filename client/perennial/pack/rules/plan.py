@@ -54,17 +54,18 @@ def plan_batch(
     would be learned.
     """
     builder = Builder(names)
-    kept = builder.leave_junk()
+    remaining = builder.leave_junk()
     table = choose_table(
         builder,
-        kept,
+        remaining,
         options,
-        lambda: find_table(names, read, options, kept=kept, most=most_entries),
+        # Called there, because folders decide whether a failure to read a table matters.
+        lambda: find_table(names, read, options, remaining=remaining, most=most_entries),
     )
     if table is None:
-        read_folders(builder, kept, options, known_classes)
+        read_folders(builder, remaining, options, known_classes)
     else:
-        read_table(builder, kept, options, table)
+        read_table(builder, remaining, options, table)
     return builder.finish_plan()
 
 

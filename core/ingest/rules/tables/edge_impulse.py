@@ -28,6 +28,7 @@ def read(source: Source) -> bool:
             else:
                 text.skip_value()
     except NotJson as error:
+        # Nothing was read yet, so that another kind of table may still fit.
         if rows is None:
             return False
         rows.add_bad(f"the rest of {source.file.name}", str(error))

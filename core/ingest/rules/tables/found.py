@@ -71,20 +71,21 @@ class Rows:
     Raises RuleError beyond the limit of entries.
     """
 
-    def __init__(self, kind: str, most: int) -> None:
-        self.found = FoundTable(kind)
+    def __init__(self, kind: str, max_entries: int) -> None:
+        self.table = FoundTable(kind)
         self.labels = Labels()
-        self._most = most
+        self._max_entries = max_entries
         self._entries = 0
 
     def begin_file(self, file: TableFile) -> None:
         """Start a file; the following entries belong to it."""
-        self.found.files.append(file.number)
-        self.found.folders.append(file.folder)
-        self.found.names.append(file.name)
+        self.table.files.append(file.number)
+        self.table.folders.append(file.folder)
+        self.table.names.append(file.name)
 
     def add(self, image: object, label: object, where: str, part: Part = "") -> None:
         """Add an entry: its image's name and its label as the table has them."""
+        # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
             return self.add_bad(where, "names no image")
         name = str(image).strip()
@@ -100,23 +101,24 @@ class Rows:
             return self.add_bad(where, read.problem)
         self._count_entry()
         if not read.label:
-            self.found.unlabelled.append(BadEntry(where, f"{quote(name)} has no label"))
+            self.table.unlabelled.append(BadEntry(where, f"{quote(name)} has no label"))
             return None
-        self.found.rows.append(TableRow(name, read.label, part, where))
-        self.found.of.append(max(0, len(self.found.files) - 1))
+        self.table.rows.append(TableRow(name, read.label, part, where))
+        self.table.of.append(max(0, len(self.table.files) - 1))
         return None
 
     def add_bad(self, where: str, reason: str) -> None:
         """Add an unreadable entry."""
+        # Bad entries are stored as well, so they count for the limit.
         self._count_entry()
-        self.found.bad.append(BadEntry(where, reason))
+        self.table.bad.append(BadEntry(where, reason))
 
     def _count_entry(self) -> None:
         self._entries += 1
-        if self._entries > self._most:
+        if self._entries > self._max_entries:
             raise RuleError(
-                f"{self.found.title} has more than {self._most:,} entries. Send it in several "
-                f"batches.",
+                f"{self.table.title} has more than {self._max_entries:,} entries. Send it in "
+                f"several batches.",
                 "too_large",
             )
 

@@ -75,7 +75,8 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
     rows = source.begin_rows(kind)
     for entry in records:
         if entry.problem:
-            for _ in range(entry.lines):
+            # A quote that is not closed swallows the lines after it, each of which is a lost entry.
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
         values = entry.values

@@ -71,7 +71,7 @@ def find_table(
     read: Read,
     options: ReadingOptions,
     *,
-    kept: Sequence[int] | None = None,
+    remaining: Sequence[int] | None = None,
     images: ImageNames | None = None,
     most: int = MOST_ENTRIES,
 ) -> FoundTable | None:
@@ -81,15 +81,17 @@ def find_table(
         names: paths of the files.
         read: returns the bytes of a file by its number.
         options: choices of the sender.
-        kept: the files that count; by default those that are not hidden.
+        remaining: the files that count; by default those that are not hidden.
         images: look-up of images by name; by default over the files.
         most: largest number of entries of a table.
 
     Raises RuleError if several tables or columns fit, an option names something missing,
     `labels.csv` is not a table, or a table exceeds the limits.
     """
-    kept = [i for i in range(len(names)) if not is_junk(names[i])] if kept is None else kept
-    pictures = [i for i in kept if not is_no_image(names[i]) and not is_table_name(names[i])]
+    remaining = (
+        [i for i in range(len(names)) if not is_junk(names[i])] if remaining is None else remaining
+    )
+    pictures = [i for i in remaining if not is_no_image(names[i]) and not is_table_name(names[i])]
     if options.names_pattern:
         return _by_names(
             file_names.read_pattern(options.names_pattern), file_names.TITLE, names, pictures, most
@@ -99,7 +101,7 @@ def find_table(
     search = _Search(
         names, read, options, ImageNames(names, pictures) if images is None else images, most
     )
-    table = search.run(_find_candidates(names, kept, options), pictures)
+    table = search.run(_find_candidates(names, remaining, options), pictures)
     if table is not None:
         return table
     pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
@@ -113,15 +115,15 @@ def _by_names(
     title: str,
     names: Sequence[str],
     pictures: Sequence[int],
-    most: int,
+    max_entries: int,
 ) -> FoundTable:
-    rows = Rows(title, most)
+    rows = Rows(title, max_entries)
     file_names.label_images(pattern, names, pictures, rows)
-    return rows.found
+    return rows.table
 
 
 def _find_candidates(
-    names: Sequence[str], kept: Sequence[int], options: ReadingOptions
+    names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> list[int]:
     """Return the files that may be tables, upper folders first.
 
@@ -129,18 +131,19 @@ def _find_candidates(
     """
     if options.table:
         path = options.table.removeprefix("./")
-        fitting = [i for i in kept if names[i] == path or names[i].endswith(f"/{path}")]
+        fitting = [i for i in remaining if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
             raise RuleError(
                 f"There is no file {quote(options.table)}, which -o table= names.", "labels"
             )
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
-    for i in kept:
+    for i in remaining:
         if is_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
             folder, _, base = names[i].rpartition("/")
             files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
     candidates = [i for few in files_by_ending.values() if len(few) <= _MOST_ALIKE for i in few]
+    # Upper folders first, and by name: the result must not depend on the order of the archive.
     candidates.sort(key=lambda i: (names[i].count("/"), names[i]))
     own_tables = [i for i in candidates if names[i].rpartition("/")[2] == CSV_NAME]
     return [*own_tables[:1], *(i for i in candidates if i not in own_tables[:1])][:_MOST_FILES]
@@ -155,13 +158,13 @@ class _Search:
         read: Read,
         options: ReadingOptions,
         images: ImageNames,
-        most: int,
+        max_entries: int,
     ) -> None:
         self._names, self._read, self._options, self._images = names, read, options, images
-        self._most, self._left, self._too_large = most, MAX_TABLE_BYTES, 0
-        self._found: dict[str, Rows] = {}
-        self._asked: list[RuleError] = []
-        self._seen: list[Source] = []
+        self._max_entries, self._remaining_bytes, self._too_large = max_entries, MAX_TABLE_BYTES, 0
+        self._rows_by_kind: dict[str, Rows] = {}
+        self._label_errors: list[RuleError] = []
+        self._sources: list[Source] = []
 
     def run(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
         """Return the table among the candidates. Raises RuleError."""
@@ -176,7 +179,7 @@ class _Search:
                 synset_table = self._read_synsets([file], pictures)
                 if synset_table is not None:
                     return synset_table
-                raise self._asked[0] if self._asked else self._build_error(file)
+                raise self._label_errors[0] if self._label_errors else self._build_error(file)
             if is_own and not is_table_named:
                 return self._choose_table()
             files.append(file)
@@ -207,31 +210,33 @@ class _Search:
                 raise
             return None
         name = self._names[number]
-        if len(data) > self._left:
+        if len(data) > self._remaining_bytes:
             if not is_own:
                 self._too_large += 1
                 return None
-            raise RuleError(f"{quote(name)} is larger than {self._left:,} bytes.", "too_large")
-        self._left -= len(data)
+            raise RuleError(
+                f"{quote(name)} is larger than {self._remaining_bytes:,} bytes.", "too_large"
+            )
+        self._remaining_bytes -= len(data)
         return TableFile(number, name, data)
 
     def _is_read(self, file: TableFile, is_own: bool = False) -> bool:
         source = Source(file, self._images, self._options, self._rows_of, is_own)
-        self._seen.append(source)
+        self._sources.append(source)
         try:
             return any(kind(source) for kind in _KINDS)
         except RuleError as error:
             if error.kind != "labels":
                 raise
-            self._asked.append(error)
+            self._label_errors.append(error)
         except NotJson:
             return False
         return False
 
     def _rows_of(self, kind: str) -> Rows:
-        if kind not in self._found:
-            self._found[kind] = Rows(kind, self._most)
-        return self._found[kind]
+        if kind not in self._rows_by_kind:
+            self._rows_by_kind[kind] = Rows(kind, self._max_entries)
+        return self._rows_by_kind[kind]
 
     def _read_synsets(self, files: list[TableFile], pictures: Sequence[int]) -> FoundTable | None:
         mapping = next(
@@ -239,23 +244,23 @@ class _Search:
         )
         if mapping is None or not synsets.has_folders(self._names, pictures):
             return None
-        rows = Rows(synsets.TITLE, self._most)
+        rows = Rows(synsets.TITLE, self._max_entries)
         if not synsets.read(mapping, self._names, pictures, rows):
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:
                 synsets.read_validation(file, mapping, rows)
-        return rows.found
+        return rows.table
 
     def _choose_table(self) -> FoundTable | None:
         """Return the table that was found.
 
         Raises RuleError if there are tables of several kinds.
         """
-        tables = [rows.found for rows in self._found.values()]
+        tables = [rows.table for rows in self._rows_by_kind.values()]
         if not tables:
-            if self._asked:
-                raise self._asked[0]
+            if self._label_errors:
+                raise self._label_errors[0]
             self._refuse_unknown_columns()
             return None
         specific_tables = [table for table in tables if not plain.is_plain(table.kind)]
@@ -284,7 +289,7 @@ class _Search:
             if column:
                 table_columns = "; ".join(
                     f"{quote(source.file.name)} has {list_columns(source.records.columns)}"
-                    for source in self._seen[:3]
+                    for source in self._sources[:3]
                     if source.records is not None
                 )
                 there_are = f": {table_columns}" if table_columns else ", and there is no table"
@@ -295,7 +300,7 @@ class _Search:
                 )
 
     def _build_error(self, file: TableFile) -> RuleError:
-        records = self._seen[-1].records
+        records = self._sources[-1].records
         self._refuse_unknown_columns()
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()

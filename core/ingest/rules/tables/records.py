@@ -25,13 +25,13 @@ class Entry(NamedTuple):
         where: its place.
         values: its values by column.
         problem: why it has no values; "" if it has.
-        lines: number of lines that it occupies; the problem counts once for each.
+        line_count: number of lines that it occupies; the problem counts once for each.
     """
 
     where: str
     values: Sequence[object]
     problem: str
-    lines: int = 1
+    line_count: int = 1
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,32 @@ class Records:
 
         Many columns reduce the number of entries.
         """
-        most = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
-        return [entry.values for entry in islice(self, most) if not entry.problem]
+        max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
+        return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
     def read_ragged(self) -> Iterator[Entry]:
         """Yield all rows of cells, regardless of their lengths."""
-        for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
-            yield Entry(f"line {line} of {self.file.name}", values, problem, lines)
+        for line_number, line_count, values, problem in cells.read_records(
+            self.file.data, self.separator
+        ):
+            yield Entry(f"line {line_number} of {self.file.name}", values, problem, line_count)
 
     def _read_cells(self) -> Iterator[Entry]:
         width, name, passed = len(self.columns), self.file.name, not self.header
-        for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
+        for line_number, line_count, values, problem in cells.read_records(
+            self.file.data, self.separator
+        ):
             if not passed:
                 passed = True
                 continue
-            where = f"line {line} of {name}"
+            where = f"line {line_number} of {name}"
             if not problem and len(values) != width:
+                # Spreadsheets end rows with empty cells.
                 if len(values) > width and not any(values[width:]):
                     values = values[:width]
                 else:
                     problem = f"has {len(values):,} cells instead of {width:,}"
-            yield Entry(where, values, problem, lines if problem else 1)
+            yield Entry(where, values, problem, line_count if problem else 1)
 
     def _read_objects(self) -> Iterator[Entry]:
         columns = self.columns
@@ -97,9 +102,9 @@ class Records:
 def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
     """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
     if form == LINES:
-        for line, text in enumerate(cells.open_text(file.data), start=1):
+        for line_number, text in enumerate(cells.open_text(file.data), start=1):
             if text.strip():
-                where = f"line {line} of {file.name}"
+                where = f"line {line_number} of {file.name}"
                 try:
                     yield where, read_line(text.strip())
                 except NotJson as error:
@@ -109,6 +114,7 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
         document = JsonText(text_of(file))
         for number in document.iterate_items():
             yield f"entry {number} of {file.name}", document.read_value()
+    # The place is lost after an error, so that no further entry can be read.
     except NotJson as error:
         yield f"the rest of {file.name}", error
 
@@ -133,11 +139,11 @@ def form_of(file: TableFile) -> str:
 
 def _has_lines(file: TableFile) -> bool:
     """Return whether the first line is a complete object and is followed by another."""
-    lines = [line.strip() for line in islice(cells.open_text(file.data), 2)]
-    if len(lines) < 2 or not lines[1].startswith("{"):
+    first_lines = [text.strip() for text in islice(cells.open_text(file.data), 2)]
+    if len(first_lines) < 2 or not first_lines[1].startswith("{"):
         return False
     try:
-        return isinstance(read_line(lines[0]), dict)
+        return isinstance(read_line(first_lines[0]), dict)
     except NotJson:
         return False
 

@@ -30,7 +30,7 @@ def _read_rows(source: Source, records: Records) -> None:
     rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
-            for _ in range(entry.lines):
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
         elif not _flags_of(entry.values):
             rows.add_bad(entry.where, "has something else than 0 and 1 for a class")

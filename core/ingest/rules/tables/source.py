@@ -30,6 +30,7 @@ class Source:
     rows_of: Callable[[str], Rows]
     is_own: bool = False
 
+    # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
         """The form of the file; see `form_of`."""

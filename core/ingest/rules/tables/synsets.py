@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.ingest.rules.names import quote
 from core.ingest.rules.tables import cells
 from core.ingest.rules.tables.found import Rows, TableFile
-from core.ingest.rules.tables.labels_of import part_above
+from core.ingest.rules.tables.values import part_above
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
@@ -17,12 +17,12 @@ _LINE = re.compile(r"(n\d{8})[\t ]+(.+)")
 _MOST_NAMES = 200_000
 
 
-def has_folders(names: Sequence[str], kept: Sequence[int]) -> bool:
+def has_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     """Return whether an image is in a folder named by a WordNet id."""
-    return any(_ID.fullmatch(folder) for i in kept for folder in names[i].split("/")[:-1])
+    return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
-def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows) -> bool:
+def read(file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: Rows) -> bool:
     """Read the mapping of ids to names and label the images of each folder.
 
     Returns False if the file is not a mapping.
@@ -31,7 +31,7 @@ def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows)
     if not labels:
         return False
     rows.begin_file(file)
-    for i in kept:
+    for i in remaining:
         ids = [
             (at, folder)
             for at, folder in enumerate(names[i].split("/")[:-1])
@@ -58,8 +58,8 @@ def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
     labels = _read_names(mapping)
     rows.begin_file(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
-    for line, _, values, problem in cells.read_records(file.data, "\t"):
-        where = f"line {line} of {file.name}"
+    for line_number, _, values, problem in cells.read_records(file.data, "\t"):
+        where = f"line {line_number} of {file.name}"
         if problem or len(values) < 2:
             rows.add_bad(where, problem or "has one cell")
         elif values[1] not in labels:
@@ -73,8 +73,9 @@ def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
 def _read_names(file: TableFile) -> dict[str, str]:
     """Return id → the first of its words; an ambiguous word gets the id, as for the two cranes."""
     words: dict[str, str] = {}
-    for line in cells.open_text(file.data):
-        match = _LINE.fullmatch(line.strip())
+    for mapping_line in cells.open_text(file.data):
+        match = _LINE.fullmatch(mapping_line.strip())
+        # Bounds memory; WordNet has less than half as many groups of nouns.
         if match and len(words) < _MOST_NAMES:
             words[match[1]] = match[2].split(",")[0].strip()
     counts = Counter(words.values())

@@ -22,7 +22,8 @@ _PARTS: dict[str, Part] = {
     "valid": "validation",
     "validation": "validation",
 }
-_MAX_KNOWN = 100_000
+_MAX_CACHED = 100_000
+# `open_text` reads bytes that are not UTF-8 as surrogates.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -43,12 +44,13 @@ class Labels:
     """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
-        self._known: dict[str, LabelValue] = {}
+        self._cache: dict[str, LabelValue] = {}
 
     def read(self, value: object) -> LabelValue:
         """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
             return self._of_list(value)
+        # Before the numbers, because a bool is an int in Python.
         if isinstance(value, bool):
             value = "true" if value else "false"
         if value is None:
@@ -56,11 +58,12 @@ class Labels:
         if not isinstance(value, str | int | float):
             return LabelValue("", "has a label that is neither a text nor a number")
         text = value if isinstance(value, str) else str(value)
-        label = self._known.get(text)
+        label = self._cache.get(text)
         if label is None:
             label = _read_text(text)
-            if len(text) <= 2 * MAX_LABEL_CHARS and len(self._known) < _MAX_KNOWN:
-                self._known[text] = label
+            # Bounds the memory of the cache for a hostile table.
+            if len(text) <= 2 * MAX_LABEL_CHARS and len(self._cache) < _MAX_CACHED:
+                self._cache[text] = label
         return label
 
     def _of_list(self, values: list[object]) -> LabelValue:
@@ -104,3 +107,12 @@ def part_in(path: str) -> Part:
     for word in re.split(r"[^a-z]+", path.lower()):
         part = _PARTS.get(word, "") or part
     return part
+
+
+def part_above(path: str, folders: int) -> Part:
+    """Return the part that one of the first `folders` folders of a path is named after, or ""."""
+    for folder in reversed(path.split("/")[:folders]):
+        part = part_of(folder)
+        if part:
+            return part
+    return ""

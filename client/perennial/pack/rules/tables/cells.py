@@ -22,14 +22,14 @@ class Record(NamedTuple):
     """A row of cells.
 
     Attributes:
-        line: the last line that it occupies, from 1.
-        lines: number of lines that it occupies.
+        line_number: the last line that it occupies, from 1.
+        line_count: number of lines that it occupies.
         cells: its cells.
         problem: why it has no cells; "" if it has some.
     """
 
-    line: int
-    lines: int
+    line_number: int
+    line_count: int
     cells: list[str]
     problem: str
 
@@ -79,6 +79,7 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
             if r.cells
         ]
         if len(data) > _SAMPLE_BYTES:
+            # The sample may end within a row.
             rows = rows[:-1] or rows
         if rows and len(rows[0]) >= 2:
             share = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
@@ -108,7 +109,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
     reader = csv.reader(
         _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
     )
-    before = 0
+    previous_line_number = 0
     while True:
         problem, cells = "", list[str]()
         try:
@@ -117,10 +118,11 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
             return
         except csv.Error as error:
             problem = f"is not valid CSV: {error}"
-        line, before = reader.line_num, reader.line_num - before
+        line_number = reader.line_num
         if cells or problem:
-            yield Record(line, max(1, before), cells, problem)
-        before = line
+            line_count = max(1, line_number - previous_line_number)
+            yield Record(line_number, line_count, cells, problem)
+        previous_line_number = line_number
 
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
@@ -128,7 +130,7 @@ def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """
-    for number, line in enumerate(text):
-        if not number and _SAYS_SEPARATOR.fullmatch(line):
-            line = "\n"  # an empty line, so that the other lines retain their numbers
-        yield line.replace("\0", "\ufffe") if "\0" in line else line
+    for number, row_text in enumerate(text):
+        if not number and _SAYS_SEPARATOR.fullmatch(row_text):
+            row_text = "\n"  # an empty line, so that the other lines retain their numbers
+        yield row_text.replace("\0", "\ufffe") if "\0" in row_text else row_text

@@ -77,6 +77,7 @@ def choose_columns(
     sample = records.sample()
     image, sample_images = _image_column(records, options, sample, find)
     if image < 0:
+        # A table that is meant must not be passed over because its names are wrong.
         image = _by_word(records) if is_own else -1
     if image < 0:
         raise NotLabels
@@ -176,8 +177,8 @@ def _find_image(value: object, find: Find) -> int:
     return find(text) if 0 < len(text) <= 1024 else -1
 
 
-def _are_different(one: list[int], other: list[int]) -> bool:
-    return any(a >= 0 and b >= 0 and a != b for a, b in zip(one, other, strict=True))
+def _are_different(first: list[int], second: list[int]) -> bool:
+    return any(a >= 0 and b >= 0 and a != b for a, b in zip(first, second, strict=True))
 
 
 def _rank_column(column: str) -> int:
@@ -210,10 +211,10 @@ def _is_label_word(column: str) -> bool:
     )
 
 
-def _part_column(records: Records, sample: list[Sequence[object]], taken: set[int]) -> int:
+def _part_column(records: Records, sample: list[Sequence[object]], excluded: set[int]) -> int:
     for at, column in enumerate(records.columns):
         word = _normalise_column(column)
-        if at not in taken and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
+        if at not in excluded and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
             words = [part_of(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
             # A column `split` cannot mean anything else.
@@ -226,7 +227,7 @@ def _label_column(
     records: Records,
     options: ReadingOptions,
     sample: list[Sequence[object]],
-    taken: set[int],
+    excluded: set[int],
     folders: list[str],
     are_few: bool,
 ) -> int:
@@ -240,7 +241,7 @@ def _label_column(
         if chosen < 0:
             raise NotLabels
         return chosen
-    candidates = [at for at in range(len(records.columns)) if at not in taken]
+    candidates = [at for at in range(len(records.columns)) if at not in excluded]
     if not candidates:
         raise NotLabels
     named = [at for at in candidates if _is_label_word(records.columns[at])]
@@ -339,14 +340,14 @@ def _is_decimal(text: str) -> bool:
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
-def _build_error(records: Records, names: list[str], what: str, option: str) -> RuleError:
+def _build_error(records: Records, names: list[str], kind: str, option: str) -> RuleError:
     example = write_value(names[0])
     return RuleError(
-        f"{quote(records.file.name)} has several columns that may be the one {what}: "
+        f"{quote(records.file.name)} has several columns that may be the one {kind}: "
         f"{list_columns(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
         [
-            Remedy(option, name, f"Take {quote(name)} as the column {what}")
+            Remedy(option, name, f"Take {quote(name)} as the column {kind}")
             for name in names[:_MOST_REMEDIES]
         ],
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 MAX_ENTRY_CHARS = 1 << 20
 _FIRST_CHARS = 1 << 10
 _BLANK_START = re.compile(r"[ \t\n\r]*")
+# The scanner itself finds a value's end without looking at what follows it.
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
@@ -31,6 +32,7 @@ class JsonText:
     def read_value(self) -> object:
         """Return the whole value at the position."""
         self.peek()
+        # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
         while True:
             window = self._text[self._at : self._at + size]
@@ -43,6 +45,7 @@ class JsonText:
             except RecursionError as error:
                 raise NotJson("nests too deeply") from error
             else:
+                # A number at the end of the window may go on behind it.
                 if end < len(window) or is_last:
                     self._at += end
                     return value
@@ -116,10 +119,10 @@ class JsonText:
         )
 
 
-def read_line(line: str) -> object:
+def read_line(text: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
-    text = JsonText(line)
-    value = text.read_value()
-    if text.peek():
+    document = JsonText(text)
+    value = document.read_value()
+    if document.peek():
         raise NotJson("is no single JSON value")
     return value

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from perennial.pack.rules.entries import RuleError
 from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.found import Rows
-from perennial.pack.rules.tables.labels_of import part_above
+from perennial.pack.rules.tables.values import part_above
 
 TITLE = "labels in the names of files"
 TEACHABLE_MACHINE = "Teachable Machine"
@@ -156,6 +156,7 @@ def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """
     if piece == "{number}":
         end = at
+        # Not isdigit(), which accepts the digits of all scripts.
         while end < len(stem) and "0" <= stem[end] <= "9":
             end += 1
         return end if end > at else -1
@@ -164,14 +165,14 @@ def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
-def _pass_back(stem: str, at: int, piece: str, then: tuple[str, ...], least: int) -> int:
+def _pass_back(stem: str, at: int, piece: str, then: tuple[str, ...], start: int) -> int:
     """Return the position before a piece, from the back; negative if it does not fit."""
     if piece == "{number}":
         begin = at
-        while begin > least and "0" <= stem[begin - 1] <= "9":
+        while begin > start and "0" <= stem[begin - 1] <= "9":
             begin -= 1
         return begin if begin < at else -1
     if piece == "{any}":
-        position = stem.find(then[0], least, at) if then else -1
+        position = stem.find(then[0], start, at) if then else -1
         return -1 if position < 0 else position + len(then[0])
-    return at - len(piece) if stem.endswith(piece, least, at) else -1
+    return at - len(piece) if stem.endswith(piece, start, at) else -1

@@ -15,6 +15,7 @@ from perennial.pack.rules.names import quote
 from perennial.pack.rules.tables.values import part_of
 
 MISSING, AMBIGUOUS = -1, -2
+# Bounds the look-ups that a single hostile name costs.
 _MOST_SEGMENTS = 32
 _SCHEME_START = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _DRIVE = re.compile(r"[A-Za-z]:/")
@@ -207,6 +208,7 @@ def _path_in(name: str) -> tuple[str, bool]:
     if scheme:
         return unquote(re.split(r"[?#]", name[scheme.end() :], maxsplit=1)[0]).strip("/"), True
     path = name.replace("\\", "/")
+    # Only paths of a server are quoted; a file's own name may have a percent sign.
     if "%" in path and path.startswith("/"):
         path = unquote(path)
     if _DRIVE.match(path):

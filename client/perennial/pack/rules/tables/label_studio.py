@@ -67,6 +67,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
         return None
     distinct_choices: list[object] = []
     for annotation in annotations:
+        # An annotator who skips a task leaves a cancelled annotation.
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
         results = annotation.get("result")
@@ -77,6 +78,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
                 distinct_choices += [
                     choice for choice in choices[:_MOST_CHOICES] if choice not in distinct_choices
                 ]
+            # One label is read for each image, so more choices only lengthen the message.
             if len(distinct_choices) > _MOST_CHOICES:
                 return distinct_choices
     return distinct_choices
@@ -104,7 +106,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
     rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
-            for _ in range(entry.lines):
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
         else:
             rows.add(
@@ -116,7 +118,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
 
 
 def _best_image(source: Source, records: Records) -> int:
-    best, most, sample = -1, 0, records.sample()
+    best, most_matches, sample = -1, 0, records.sample()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
             continue
@@ -124,15 +126,15 @@ def _best_image(source: Source, records: Records) -> int:
         matches = sum(
             isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values
         )
-        if matches > most:
-            best, most = at, matches
+        if matches > most_matches:
+            best, most_matches = at, matches
     return best
 
 
-def _choice_among(records: Records, others: list[int]) -> int:
+def _choice_among(records: Records, columns: list[int]) -> int:
     """Return the column of choices: the only one, or one named as in Label Studio's templates."""
-    usual = [at for at in others if records.columns[at] in ("choice", "choices", "label", "class")]
-    fitting = usual if len(usual) == 1 else others
+    usual = [at for at in columns if records.columns[at] in ("choice", "choices", "label", "class")]
+    fitting = usual if len(usual) == 1 else columns
     return fitting[0] if len(fitting) == 1 else -1
 
 

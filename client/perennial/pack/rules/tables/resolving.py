@@ -36,9 +36,9 @@ class Resolved:
 
 
 def resolve_rows(
-    found: FoundTable,
+    table: FoundTable,
     names: Sequence[str],
-    kept: Sequence[int],
+    remaining: Sequence[int],
     options: ReadingOptions,
     *,
     images: ImageNames | None = None,
@@ -47,23 +47,24 @@ def resolve_rows(
 
     An image that is named twice with one label counts once. With two labels it is left out, since
     neither is known to be right. `images` looks up images by name; by default it covers the files
-    `kept` without the table's own.
+    `remaining` without the table's own.
 
     Raises RuleError if more than `options.max_bad` of the entries are bad, or none is good.
     """
-    files = set(found.files)
+    files = set(table.files)
     if images is None:
-        images = ImageNames(names, [i for i in kept if i not in files])
-    resolved = Resolved(bad=list(found.bad), unlabelled=list(found.unlabelled))
+        images = ImageNames(names, [i for i in remaining if i not in files])
+    resolved = Resolved(bad=list(table.bad), unlabelled=list(table.unlabelled))
     by_image: dict[int, TableRow | None] = {}
-    for row, of in zip(found.rows, found.of, strict=True):
-        folder = found.folders[of] if found.folders else ""
+    for row, of in zip(table.rows, table.of, strict=True):
+        folder = table.folders[of] if table.folders else ""
         number = images.find(
-            row.image, folder, row.part or (part_in(found.names[of]) if found.names else "")
+            row.image, folder, row.part or (part_in(table.names[of]) if table.names else "")
         )
         if number < 0:
             resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
             continue
+        # None stands for an image that two rows have contradicted: further rows are bad as well.
         first = by_image.setdefault(number, row)
         if first is row:
             continue
@@ -75,7 +76,7 @@ def resolve_rows(
             resolved.bad.append(BadEntry(first.where, _describe_contradiction(first, row)))
             by_image[number] = None
     resolved.placed = [Placed(number, row) for number, row in by_image.items() if row is not None]
-    _check_share(found, resolved, options)
+    _check_share(table, resolved, options)
     return resolved
 
 
@@ -88,31 +89,31 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _describe_contradiction(row: TableRow, other: TableRow | None) -> str:
-    if other is None:
+def _describe_contradiction(row: TableRow, rival: TableRow | None) -> str:
+    if rival is None:
         return f"names {quote(row.image)} again, with the label {quote(row.label)}"
     contradiction = (
-        f"the label {quote(other.label)}"
-        if other.label != row.label
-        else f"the part {quote(other.part)}"
+        f"the label {quote(rival.label)}"
+        if rival.label != row.label
+        else f"the part {quote(rival.part)}"
     )
-    return f"names {quote(row.image)} with {quote(row.label)}; {other.where} says {contradiction}"
+    return f"names {quote(row.image)} with {quote(row.label)}; {rival.where} says {contradiction}"
 
 
-def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:
+def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
-    first = (resolved.bad or resolved.unlabelled or [BadEntry(found.title, "has no entries")])[0]
+    first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
         raise RuleError(
-            f"{found.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
+            f"{table.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
         )
     if bad > max(
         options.max_bad * (bad + good), options.max_bad > 0
     ):  # a single mistake never ends a batch, however small
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise RuleError(
-            f"{bad:,} of {bad + good:,} entries of {found.title} cannot be read, more than "
+            f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "
             f"{write_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",

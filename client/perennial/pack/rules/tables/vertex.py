@@ -32,7 +32,7 @@ def _read_cells(source: Source, records: Records) -> None:
         source.file, CELLS, [], header=False, separator=records.separator
     ).read_ragged():
         if entry.problem:
-            for _ in range(entry.lines):
+            for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
         uri, labels, use = _split_cells([str(value).strip() for value in entry.values])
@@ -66,7 +66,7 @@ def _read_lines(source: Source, form: str = LINES) -> None:
 def _read_labels(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
-        return [_get_value(one, "displayName") for one in several]
+        return [_get_value(annotation, "displayName") for annotation in several]
     return _get_value(single, "displayName")
 
 
