@@ -25,6 +25,7 @@ from core.errors import NotAuthenticated
 from core.requests.actor import Actor, Bound
 from core.requests.sessions import IDLE_S, digest_token
 
+# Clients poll jobs and events: without a cache, each poll would read its key from the database.
 REMEMBER_S = 1.0
 MAX_REMEMBERED = 10_000
 Found = tuple[Actor, float | None]
@@ -115,6 +116,7 @@ class Access:
         """
         if self._anyone is not None:
             require_loopback(scope)
+            # The browser on this machine reaches loopback on behalf of any page that it shows.
             session.refuse_foreign(scope)
             return self._anyone
         authorization = find_header(scope, b"authorization")
@@ -140,6 +142,7 @@ class Access:
     async def _look_up_cached(
         self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool
     ) -> Actor:
+        # Headers were decoded as Latin-1, so every one of their characters can be encoded again.
         digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
         cached = self._known.get(digest_of_all)
         now = time.monotonic()
@@ -169,6 +172,7 @@ class Access:
         idle = row is not None and now > max(row.seen_at, self.seen.get(key, 0.0)) + IDLE_S
         if row is None or ends is None or ends <= now or idle or row.key_revoked_at is not None:
             raise NotAuthenticated("You are not logged in any more. Log in again.")
+        # Noted in memory alone: a write for each use of a key would slow every read down.
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 

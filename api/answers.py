@@ -30,6 +30,7 @@ def matches_tag(if_none_match: str, tag: str) -> bool:
     """Return True if `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
     if not if_none_match:
         return False
+    # The usual case: a client that polls sends back the one tag that it got.
     if if_none_match == tag:
         return True
     names = [name.strip() for name in if_none_match.split(",")]

@@ -137,6 +137,7 @@ ROUTERS = (
     start.router,
     login_page.router,
     models_page.router,
+    # Before the page of a model, whose path would take `new` for a model's name.
     new_model_page.router,
     checks_page.router,
     rebase_page.router,
@@ -172,6 +173,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         except CannotStart as error:
             sys.exit(error.detail)
         freeze_imports()
+    # Without keys, everybody who reaches the address would be the administrator.
     if settings.auth == "off" and not is_loopback(settings.host):
         raise RuntimeError(
             f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}."
@@ -246,10 +248,12 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     if open_to_others is not None:
         log.warning("data directory open to others", advice=open_to_others)
     db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
+    # Requests on an outdated schema would fail half-way.
     await to_thread.run_sync(require_current, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
         _tell_first_key(secret, settings)
+    # A client waits for each response, so a silent store is given up sooner than by a worker.
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.prepare)  # The migration creates buckets.
@@ -265,6 +269,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.predictor = Predictor(settings)
     app.state.asked_versions = AskedVersions(app.state.database)
     app.state.predict_limits = PredictLimits(db)
+    # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned, settings.make_folder("spool"))
     await app.state.polling.start()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
@@ -275,6 +280,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
         else None
     )
     app.state.doorbell.start()
+    # After the server has set its handlers of signals, which this passes the signals on to.
     app.state.stopping.listen()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
@@ -283,6 +289,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     use = KeyUse(db, app.state.access)
     async with use:
         yield
+    # An app embedded in another thread gets no signal; its streams end by this.
     app.state.stopping.set()
     await app.state.polling.close()
     if app.state.rate is not None:
@@ -329,6 +336,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and detail == "Not Found":
         detail = f"There is nothing at {request.url.path[:200]}."
     if error.status_code == 405:
+        # Starlette names the methods of one route alone, and each method here has its own route.
         allowed = _list_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."

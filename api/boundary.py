@@ -85,6 +85,7 @@ class Boundary:
                 raise ClientDisconnect from error
 
         try:
+            # Hardly any request has one of these, so the others are spared the full check.
             if hosts > 1 or coding is not None or b"%" in scope.get("raw_path", b""):
                 _refuse_ambiguous(scope, hosts, coding)
             await self.app(scope, watched_receive if unread else receive, named_send)
@@ -163,6 +164,7 @@ def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
 def _answer_error(
     error: Exception, request_id: str, scope: Scope
 ) -> tuple[int, dict[str, str], bytes]:
+    # First, because SQLite reports a full disk by the class of errors that an outage has, too.
     if disk.is_full(error) or session.is_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
     # A typed error says what to do, even if a shortage is among its causes.

@@ -42,6 +42,7 @@ once, the operating system would discard the response that the client has not re
 """
 
 
+# uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
 def connections_of(server: ServerState) -> Connections:
     """Return the connections of a server, with the limits from the environment."""
@@ -161,6 +162,7 @@ class Connection(HttpToolsProtocol):
             return 0
         if self._declared is None:
             lengths = [value for name, value in self.scope["headers"] if name == b"content-length"]
+            # The parser has refused repeated lengths and those that are no numbers.
             self._declared = int(lengths[0]) if lengths else 0
         return self._declared - self._received
 
@@ -175,6 +177,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Start counting a request at its first byte, also on a kept connection."""
+        # Waiting requests take memory, and their keys are checked only when their turn comes.
         if len(self.pipeline) >= self._limits.max_pipelined and self._is_answering():
             self._abort_parsing(
                 TooManyRequests(
@@ -223,6 +226,7 @@ class Connection(HttpToolsProtocol):
             self._abort_parsing(BadRequest("Send the request as HTTP/1.1."))
         if version == "1.1" and b"host" not in names:
             self._abort_parsing(BadRequest("The request has no Host header. Send one."))
+        # A proxy that ignores the header would see the body end elsewhere, and another request.
         if version == "1.0" and b"transfer-encoding" in names:
             self._abort_parsing(
                 BadRequest(
@@ -262,6 +266,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Start the next queued request, send the reason of a refusal, or wait for a request."""
+        # This replaces uvicorn's method, which counts for --limit-max-requests.
         self.server_state.total_requests += 1
         # A response follows the request with which it was counted, so the oldest client is done.
         if self._clients:
@@ -306,6 +311,7 @@ class Connection(HttpToolsProtocol):
             self._write_final(words)
             return
         if in_body:
+            # The newest request is the malformed one: it gets the reason and must not be processed.
             self.pipeline.popleft()
             self._waiting.popleft()
         self._last_words = words
@@ -329,6 +335,7 @@ class Connection(HttpToolsProtocol):
         if not self._all.may_stay(self) or not self.transport.can_write_eof():
             self.transport.close()
             return
+        # Half-closed, so that the client sees the end while what it still sends is read.
         self.transport.write_eof()
         self._left = LINGER_BYTES
         self._until = self.loop.time() + LINGER_S

@@ -57,6 +57,7 @@ class Connections:
         self.most = max(1, min(settings.max_connections, (allowed - reserved) // 2))
         # One address can never take all places.
         self.most_of_one = max(1, min(settings.max_connections_per_address, self.most // 2))
+        # The system assigns the lowest free number, so a high one shows that few are left.
         self._first_reserved = allowed - reserved
         self._loop = loop
         # A quarter of the shortest limit, so that each is enforced about in time.
@@ -160,6 +161,7 @@ class Connections:
     def _check_deadlines(self) -> None:
         self._timer = None
         now = self._loop.time()
+        # A copy, since a check may close a connection, which leaves these sets.
         for connection in [*self._places, *self._leaving]:
             connection.check_deadline(now)
         if self._places or self._leaving:

@@ -36,6 +36,7 @@ class Cors:
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The route is not known yet: preflight requests have none.
         if scope["type"] != "http" or not _PATH.fullmatch(_strip_prefix(scope)):
             await self.app(scope, receive, send)
             return

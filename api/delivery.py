@@ -40,6 +40,7 @@ class Delivery:
     def __init__(self, transport: asyncio.Transport, idle_s: float, min_rate: int) -> None:
         self._transport = transport
         self._socket: socket.socket = transport.get_extra_info("socket")
+        # A UNIX socket acknowledges nothing.
         self._is_counted = _LINUX and self._socket.family in (socket.AF_INET, socket.AF_INET6)
         self._idle_s, self._min_rate = idle_s, min_rate
         self._left_s = idle_s
@@ -58,6 +59,7 @@ class Delivery:
             return False
         waiting, acknowledged = self._measure_bytes()
         progress = acknowledged - self._taken
+        # All that waited at the last look has been read: what waits now is newer.
         if self._at is None or progress >= self._waiting:
             self._left_s = self._idle_s
         else:
@@ -82,9 +84,11 @@ class Delivery:
         buffered = self._transport.get_write_buffer_size()
         if self._is_counted:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            # Older kernels have a shorter struct, without all of these counters.
             if len(info) >= _INFO_BYTES:
                 (acknowledged,) = struct.unpack_from("Q", info, _ACKNOWLEDGED)
                 (unsent,) = struct.unpack_from("I", info, 144)
+                # Bytes in flight wait, too; the kernel counts a byte as sent each time that it is resent.
                 sent, resent = struct.unpack_from("QQ", info, 200)
                 return buffered + unsent + max(0, sent - resent - acknowledged), acknowledged
         # Count any change as progress: the buffer changes only when the client has read or more was

@@ -35,6 +35,7 @@ class DescribedRoute(APIRoute):
             for status, response in declared.items()
         }
         super().__init__(path, endpoint, response_model=None, responses=plain, **options)
+        # After FastAPI has set up the route: the document still needs the types.
         self.responses = declared
         self.response_model = response_model
 

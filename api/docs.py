@@ -17,6 +17,7 @@ from api.static_files import build_static_path
 
 PATH = "/docs"
 DOCUMENT_PATH = "/openapi.json"
+# Swagger UI shows icons from data: URLs, fetches the document and tries calls out.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
     "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

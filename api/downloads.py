@@ -76,6 +76,7 @@ def serve_file(
     # If-None-Match is evaluated before Range (RFC 9110 §13.2.2).
     if _matches_digest(request.headers.get("if-none-match"), sha256):
         return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
+    # A server ignores Range with any method but GET (RFC 9110 §14.2).
     range_header = request.headers.get("range") if request.method == "GET" else None
     # A client that has part of another file gets the whole one instead.
     if range_header is not None and _if_range(request.headers.get("if-range"), sha256):

@@ -67,6 +67,7 @@ def follow_events(
     return StreamingResponse(
         _generate_events(request, look, after),
         media_type=EVENT_STREAM,
+        # nginx would hold events back in its buffer until there are enough of them.
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
@@ -93,6 +94,7 @@ async def _generate_events(
     stopping: Stopping = request.app.state.stopping
     access: Access = request.app.state.access
     waited, lived = 0.0, 0.0
+    # The id at once: a client that is cut before any event continues at the same place.
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()
     while lived < LIFE_S and not stopping.is_set:
         # In an outage this empty result keeps the stream open: the client would only reconnect.
@@ -112,9 +114,11 @@ async def _generate_events(
             continue
         if batch.over:
             return
+        # Proxies close a connection on which nothing is sent for a while.
         if waited >= KEEP_ALIVE_S:
             yield b": alive\n\n"
             waited = 0.0
+        # Ends early when the server stops, which an open stream would hold up.
         await stopping.wait(LOOK_S)
         waited += LOOK_S
         lived += LOOK_S

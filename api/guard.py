@@ -250,6 +250,7 @@ class _Guarded:
             raise BodyTooLarge(
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
             )
+        # The client sets the pace of its body, and a slot must not wait for it.
         release_slot()
         body = await read_body(receive, MAX_JSON_BYTES, length)
         await retake_slot()
@@ -258,6 +259,7 @@ class _Guarded:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":
                 raise UnsupportedType("Send the body as application/json.")
+            # FastAPI parses the body again; this refuses what its lenient parser would accept.
             parse_json(body)
         return replay_body(body, receive)
 
@@ -270,6 +272,7 @@ def declared_length(header: str | None) -> int | None:
     """
     if header is None:
         return None
+    # More than 18 digits may not fit 64 bits.
     if not (header.isascii() and header.isdigit() and len(header) <= 18):
         raise Invalid("Content-Length is not a number of bytes.")
     return int(header)
@@ -284,6 +287,7 @@ async def read_body(receive: Receive, limit: int, declared: int | None = None) -
         BodyTimeout: it takes longer than `JSON_BODY_S` seconds.
     """
     chunks, size = [], 0
+    # For the body as a whole: a limit for each message could be stretched byte by byte.
     deadline = asyncio.get_running_loop().time() + JSON_BODY_S
     while True:
         try:

@@ -10,6 +10,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
+    # For browsers that do not know frame-ancestors.
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),

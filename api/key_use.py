@@ -15,6 +15,7 @@ from core.db.tables import Key, UserSession
 
 log = structlog.get_logger(__name__)
 
+# Nearly every request uses a key: written at once, each use would add a write to a read.
 PERIOD_S = 30.0
 
 

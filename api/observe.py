@@ -22,6 +22,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 def render_metrics(metrics: QueueMetrics, version: str) -> bytes:
     """Return the whole page in Prometheus's text format."""
+    # Apart from telemetry's own figures, which are summed over all processes.
     gauges = CollectorRegistry()
     gauges.register(_Gauges(metrics, version))
     return generate_latest(gauges) + telemetry.render_metrics()

@@ -43,6 +43,7 @@ class Rate:
 
     def __init__(self, per_s: float, broker_url: str = "") -> None:
         self.per_s = per_s
+        # A bucket that holds less than one token could never grant a request.
         self.capacity = max(1.0, per_s * BURST_S)
         self._buckets: dict[str, tuple[float, float]] = {}  # owner → (tokens, time)
         self._away_until = 0.0

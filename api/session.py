@@ -113,6 +113,7 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
             "https, or on the machine itself by http://127.0.0.1."
         )
     name = SECURE if is_secure else loopback_name(request.scope)
+    # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
     response.set_cookie(
         name,
         made,

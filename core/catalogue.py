@@ -40,6 +40,7 @@ def load_catalogue(settings: Settings) -> Content:
 
 
 def _read_catalogue(path: Path) -> Content:
+    # Strict, so that a file that was deleted after it was cached is noticed and written again.
     return _parse_catalogue(path.resolve(strict=True))
 
 
@@ -58,11 +59,13 @@ def _write_catalogue(path: Path) -> None:
     # Written beside its place and renamed: processes that start at the same time must not read half
     # a file.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")
+    # The subprocess opens the file itself, by its name.
     os.close(descriptor)
     try:
         # In another process, because the learning code imports torch.
         done = helper_process.run_module("core.learn.catalogue", name, WRITE_TIMEOUT_S)
         if done.returncode != 0:
+            # The end of a traceback names the error.
             raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")
         Path(name).replace(path)
     except subprocess.TimeoutExpired:

@@ -30,6 +30,7 @@ _HIDDEN = (
 """Default_Ignorable_Code_Point of Unicode without the other sets here, and the Braille blank."""
 _SELECTORS = r"\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _IN_NAMES = re.compile(f"[{_CONTROLS}{_TURNING}{_MARKS}{_HIDDEN}{_SELECTORS}]")
+# Prose has several lines, whose line breaks are control characters.
 _IN_PROSE = re.compile(f"(?![\t\n\r])[{_CONTROLS}{_TURNING}{_HIDDEN}]")
 _JOINERS = "\u200c\u200d"
 _SELECTOR = re.compile(f"[{_SELECTORS}]")

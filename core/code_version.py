@@ -27,5 +27,6 @@ def digest_of(folder: Path) -> str:
     # Sorted as text: paths compare differently on systems that ignore case.
     for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
         name = path.relative_to(folder).as_posix()
+        # No path has a NUL, so that two different sets of files cannot give the same bytes.
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()

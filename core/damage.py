@@ -77,6 +77,8 @@ class Marks:
         """Mark an object that proved damaged during use; if the database fails, only log it."""
         try:
             with self._db.write() as session:
+                # An empty tag differs from that of any stored object, so that the scrub hashes it
+                # again.
                 mark_damaged(session, key, "digest", "", self._db.now(session))
         except IntegrityError:
             pass  # another process marked it at the same moment
@@ -221,6 +223,7 @@ def explaining_errors(db: Database, model_id: str) -> Iterator[None]:
 
 def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
+    # Of equal bases, only the owner's own: advice must not name what belongs to others.
     owner_bases = select(Base.id).where(Base.sha256 == _digest_of_key(key), Base.owner_id == owner)
     base = session.scalar(owner_bases.order_by(Base.id).limit(1))
     ways = [f"put the object {key} back from a backup"]

@@ -19,5 +19,6 @@ def build_error(what: str, error: OSError) -> Unavailable:
         what: a noun phrase that begins the message.
         error: the operating system's error.
     """
+    # An OSError that was made without a number has no `strerror`.
     reason = error.strerror or type(error).__name__
     return (NoSpace if is_full(error) else Unavailable)(f"{what} failed: {reason}.")

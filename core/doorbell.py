@@ -60,6 +60,7 @@ class Doorbell:
         """Start the sending thread, if there is a broker. Further calls do nothing."""
         if self._settings.embedded:
             return
+        # Several threads may ring for the first time at once.
         with self._lock:
             if self._thread is None:
                 # A daemon, so that a broker that hangs does not keep the process alive.
@@ -92,6 +93,7 @@ class Doorbell:
         """
         self.start()
         if not self._settings.embedded:
+            # A check may take two time-outs, to connect and to read; the rest is a margin.
             self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
         return self._status
 
@@ -176,6 +178,7 @@ class _Broker:
                 "socket_connect_timeout": SOCKET_TIMEOUT_S,
                 "retry_on_timeout": False,
             },
+            # Only the sending thread uses the pool.
             broker_pool_limit=1,
             task_default_queue=QUEUE,
             task_publish_retry=False,

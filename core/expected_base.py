@@ -52,6 +52,7 @@ def expected_base(
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
+        # Names are digests, so this is an arbitrary one; it is computed again when needed.
         cached_files[0].unlink(missing_ok=True)
     # Renamed when it is complete, because other processes read the folder meanwhile.
     temporary = path.with_suffix(f".{new_id('bas')}")
@@ -83,7 +84,9 @@ def _locate_result(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
     """Return the path of the cached result, and the request as JSON."""
+    # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
+    # With the code's version, since other code may expect other tensors of the same architecture.
     name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 

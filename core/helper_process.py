@@ -37,6 +37,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
         capture_output=True,
         text=True,
         timeout=timeout_s,
+        # Callers distinguish failures by the status.
         check=False,
     )
 
@@ -44,6 +45,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
 def kill_and_close(process: "subprocess.Popen[bytes]") -> None:
     """Kill a helper, wait until it has ended, and close its pipes."""
     process.kill()
+    # A child that nobody waits for stays a zombie as long as the service lives.
     process.wait()
     for pipe in (process.stdin, process.stdout):
         try:

@@ -44,4 +44,5 @@ def is_plain_name(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Return whether `text` may name a model or an alias: a plain name unlike an id."""
+    # Paths take a name in place of an id, so no name may look like one.
     return is_plain_name(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

@@ -71,7 +71,9 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                # Here and not in `shared`, so that it runs last, also over texts of exceptions.
                 hide_secrets,
+                # A value that JSON does not have, such as a path, must not cost the line.
                 structlog.processors.JSONRenderer(default=str),
             ],
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _DEV = Path("/dev")
+# The driver's other devices, such as nvidiactl and nvidia-uvm, are no GPUs.
 _GPU = re.compile(r"nvidia\d+")
 
 
@@ -31,6 +32,7 @@ def usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     Args:
         cgroup: mount point of the control groups of this process, of version 2 or 1.
     """
+    # Not every system has affinities: macOS lacks them.
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota(cgroup)
     return max(1, cpus if quota is None else min(cpus, int(quota)))

@@ -168,6 +168,7 @@ class Stages:
         taught = None if tasks is None else frozenset(tasks)
         for stage, row in enumerate(self.line):
             if row.task is not None and (taught is None or row.task in taught):
+                # A task may be learned again; forgetting counts from the first time.
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
@@ -234,6 +235,8 @@ class Stages:
         """Return forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
         if not self._forward or not self._slices:
             return None
+        # Before the first task there is only version 0, so the difference would be 0 by
+        # construction.
         later = [j for j, at in self.learned.items() if at >= 2]
         return mean_defined(
             _difference_or_none(
@@ -250,6 +253,7 @@ class Stages:
             stage: k.
             literal: let l start at 1, before the task was learned.
         """
+        # Not from stage 0: the base is no version that could forget.
         first = 1 if literal else self.learned[task]
         best = [
             a
@@ -374,6 +378,7 @@ def find_unmeasured(
         for label in sorted(classes.get(task, ())):
             key = (task if heads else None, label)
             if key not in tested:
+                # A class of several tasks is one row of a common head, so it is listed once.
                 missing.setdefault(key, task)
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 

@@ -82,6 +82,7 @@ def paths_of(schema: Mapping[str, Any]) -> list[str]:
 def _collect_paths(
     root: Mapping[str, Any], node: Mapping[str, Any], at: str, paths: dict[str, None], depth: int
 ) -> None:
+    # A schema may refer to itself.
     if depth > MAX_DEPTH:
         return
     if "$ref" in node:
@@ -119,6 +120,7 @@ def _is_abbreviation(short: tuple[str, ...], long: tuple[str, ...]) -> bool:
     return len(short) == 1 and len(long) > 1 and short[0] == "".join(word[0] for word in long)
 
 
+# The same known paths are split again for each unknown name.
 @lru_cache(maxsize=4096)
 def _split_words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(name))

@@ -85,6 +85,7 @@ def format_value(value: Any, *, quoted: bool = False) -> str:
     """Return a value as JSON; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value
+    # For people, who cannot read letters beyond ASCII as escapes.
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

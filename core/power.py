@@ -108,6 +108,7 @@ def _find_images(loss: float, limit: float, above: int) -> int | None:
 
     None means more than `_MOST_IMAGES`.
     """
+    # Not from 0, which doubling would not change.
     low, high = above, max(_ROUND, above)
     while detection_probability(high, loss, GAINED, limit) < DETECTED:
         low, high = high, high * 2
@@ -130,6 +131,7 @@ def _most_gains(flips: int, least: float) -> int:
     return min(_most_significant(flips), math.ceil((flips - least) / 2) - 1)
 
 
+# Each step of a bisection asks for nearly the same numbers of flips.
 @lru_cache(maxsize=1 << 15)
 def _most_significant(flips: int) -> int:
     # A guess by the normal approximation; the loops below make it exact.

@@ -77,4 +77,5 @@ def is_full(data_dir: Path) -> bool:
 
 def _count_free_bytes(folder: Path) -> int:
     file_system = os.statvfs(folder)
+    # Not `f_bfree`, which counts the blocks that only root may use.
     return file_system.f_bavail * file_system.f_frsize

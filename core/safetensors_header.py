@@ -94,8 +94,10 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
         (
             _parse_tensor(name, entry, 8 + length)
             for name, entry in header.items()
+            # Texts of the writer, which nothing of the service reads.
             if name != "__metadata__"
         ),
+        # An empty tensor begins where its successor does, and must precede it.
         key=lambda t: (t.begin, t.end),
     )
     position = 8 + length
@@ -178,6 +180,7 @@ def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
             file.seek(tensor.begin)
             left = tensor.end - tensor.begin
             while left:
+                # In pieces, so that a tensor of gigabytes does not have to fit into memory.
                 data = file.read(min(left, COPY_BYTES))
                 if not np.isfinite(np.frombuffer(data, "<f4")).all():
                     raise BaseInvalid(f"Tensor {tensor.name!r} holds NaN or infinity.")
@@ -206,6 +209,7 @@ def _parse_json(text: bytes) -> dict[str, object]:
 
 def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
     def build_error(reason: str) -> BaseInvalid:
+        # The name is a stranger's and may have a megabyte.
         return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")
 
     if len(name) > MAX_NAME_CHARS:

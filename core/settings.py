@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     If empty, the store is a folder in the data directory.
     """
     store_access_key: str = ""
+    # Not a plain text, which would be shown wherever the settings are printed.
     store_secret_key: SecretStr = SecretStr("")
     store_secret_key_file: Path | None = None
     broker_url: str = ""
@@ -254,14 +255,17 @@ class Settings(BaseSettings):
             and parts.hostname
             and not (parts.query or parts.fragment)
         )
+        # The URL goes into messages, whose readers would see a password in it.
         if value and (not is_address or "@" in parts.netloc):
             raise ValueError(f"{value!r} is not such as https://perennial.example.org")
+        # Links append paths that begin with a slash.
         return value.rstrip("/")
 
     @field_validator("predict_origins")
     @classmethod
     def _are_origins(cls, value: str, info: ValidationInfo) -> str:
         origins = [_parse_origin(part.strip()) for part in value.split(",") if part.strip()]
+        # `info.data` has only the fields above, so `auth` must be declared before this field.
         if origins and info.data.get("auth") == "off":
             raise ValueError(
                 "pages of other sites need keys: with PERENNIAL_AUTH=off none of them is answered."
@@ -338,6 +342,7 @@ def _parse_origin(text: str) -> str:
     return (
         f"{match[1]}://{match[2]}"
         if match[3] in (None, default_port)
+        # Through int, because browsers send a port without leading zeros.
         else f"{match[1]}://{match[2]}:{int(match[3])}"
     )
 

@@ -24,6 +24,7 @@ def create_locked(path: Path) -> int:
         FileExistsError: the file exists.
     """
     while True:
+        # Closed in children, which would hold the lock after this process's death.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
@@ -85,6 +86,8 @@ def remove_abandoned_folders(root: Path) -> None:
             continue  # another process has removed it
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The lock file goes last: a crash between the two must leave the mark by which the rest
+            # is found.
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             lock.unlink(missing_ok=True)
         except BlockingIOError:

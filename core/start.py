@@ -77,6 +77,7 @@ def _require_private(data_dir: Path) -> str | None:
 
 
 def _require_writable(data_dir: Path) -> None:
+    # A random name, because several processes may start at once.
     probe = data_dir / f".writable-{secrets.token_hex(4)}"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -53,6 +53,7 @@ def choose_threshold(curve: Curve, precision: float) -> Sure:
     images = curve[-1].images if curve else 0
     chosen, next_test = Sure(None, 0, 0), _first_test(images, precision)
     for point in curve:
+        # Not every number of images has a point: the first from a planned number on is tested.
         if point.images < next_test:
             continue
         if not is_above(point.right, point.images, precision):

@@ -52,6 +52,7 @@ def load_key(settings: Settings) -> bytes:
 
 def derive_secret(key: bytes, webhook_id: str, generation: int) -> str:
     """Return the secret of a webhook: `whsec_` and 32 bytes in base64."""
+    # With the generation, so that a rotation makes another secret of the same key.
     raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
     return PREFIX + base64.b64encode(raw).decode()
 

@@ -12,12 +12,14 @@ import time
 import urllib.request
 from pathlib import Path
 
+# The chores touch the file every 5 s by default: a dozen rounds without it are no coincidence.
 MAX_AGE_S = 60.0
 
 
 def api() -> None:
     """Raise OSError unless `/healthz` answers with a success."""
     port = int(os.environ.get("PERENNIAL_PORT", "8000"))
+    # Less than the 5 s after which the container runtime ends the check without a reason.
     urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=4).close()
 
 
@@ -29,6 +31,7 @@ def worker() -> None:
     touched = folder / "worker-alive"
     # Workers of other hosts may share the folder.
     for lost_mark in folder.glob(f"device-lost-{socket.gethostname()}_*"):
+        # A worker that was killed could not remove its mark.
         if time.time() - lost_mark.stat().st_mtime <= MAX_AGE_S:
             raise OSError(f"device lost: {lost_mark.read_text().strip()}")
     age_s = time.time() - touched.stat().st_mtime

@@ -8,6 +8,7 @@ export MC_HOST_root="http://root:$root@minio:9000"
 mc mb --ignore-existing root/perennial
 mc admin policy create root perennial /deploy/store-policy.json
 echo "$(cat /run/secrets/store-secret-key)" | mc admin user add root perennial
+# mc reports a policy that is attached already as an error, and this script must be safe to repeat.
 said=$(mc admin policy attach root perennial --user perennial 2>&1) || case $said in
 *"already in effect"*) ;;
 *)

@@ -43,6 +43,7 @@ def main() -> None:
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
+    # Copied, because the client is installed without the service's package.
     for source, copy in SINGLE:
         copy.write_text(source.read_text())
     for name, text in copy_rules().items():

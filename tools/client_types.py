@@ -140,6 +140,7 @@ class _Types:
         schema = self._schemas[name]
         base = "Table" if self._names[name] in TABLES else "Shape"
         class_lines = [
+            # kw_only, because a required field may follow an optional one.
             "@dataclass(frozen=True, slots=True, kw_only=True)",
             f"class {self._names[name]}({base}):",
         ]
@@ -196,6 +197,7 @@ def _split_union(kind: str) -> list[str]:
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(kind):
         depth += (sign == "[") - (sign == "]")
+        # Within brackets, it belongs to the items of a list.
         if sign == "|" and depth == 0:
             parts.append(kind[start:at].strip())
             start = at + 1

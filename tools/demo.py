@@ -55,6 +55,7 @@ def main() -> int:
             f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a "
             "directory of its own: PERENNIAL_DATA_DIR=demo-data make demo"
         )
+    # No markup, because a path in the message may have brackets.
     console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
     return 1
 
@@ -76,6 +77,7 @@ def run_demo(recipe: Json) -> int:
         Perennial(running.key, base_url=running.url) as client,
     ):
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
+        # With the time, because a repeated demo needs a name that is not taken.
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
         # A method that forgets is shown forgetting, so its versions must not be held.
         gate = {"checks": "off"} if "method" in recipe else {}
@@ -161,6 +163,7 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
             (folder / Path(name).name).write_bytes(archive.read(name))
     # As files, because the model card's code reads files.
     images, expected_labels = _ten_digits(folder)
+    # In a process of its own, so that the model card's code shows what it can do alone.
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
         cwd=folder,

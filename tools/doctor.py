@@ -26,6 +26,7 @@ def run_checks() -> int:
     for name, look in LOOKS.items():
         try:
             click.echo(f"ok       {name}: {look(settings)}")
+        # Caught for each check, so that one run names every problem.
         except (PerennialError, SQLAlchemyError, OSError) as error:
             bad += 1
             detail = (
@@ -73,6 +74,7 @@ def _check_tables(settings: Settings) -> str:
 
 
 def _check_store(settings: Settings) -> str:
+    # One object shows that the store answers; a whole listing may take minutes.
     first_object = next(iter(open_store(settings).list("")), None)
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
         "" if first_object else "; it is empty"

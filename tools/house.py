@@ -94,6 +94,7 @@ def _import_nodes(
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, for_types
+        # By its end, because modules also write `typing.TYPE_CHECKING`.
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for inner in node.body:
                 yield from _import_nodes(ast.Module([inner], []), True)

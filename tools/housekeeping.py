@@ -118,6 +118,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
     print(_describe_scrub(db))
     for drift in drifts:
         print(told_drift(drift))
+    # As a set, because several rows may name one object.
     objects = len({named.key for named in consistency.iterate_named(db)})
     print(told_result(drifts, objects, is_verified=options.verify))
     return 1 if drifts else 0

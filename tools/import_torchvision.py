@@ -161,6 +161,7 @@ def main(arguments: list[str]) -> None:
         save_file(tensors, temporary)  # no metadata: equal weights give equal bytes
         Path(temporary).replace(chosen.out)
     finally:
+        # Renamed already, unless writing has failed.
         Path(temporary).unlink(missing_ok=True)
     size = sum(tensor.nbytes for tensor in tensors.values())
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")

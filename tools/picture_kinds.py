@@ -97,6 +97,7 @@ def of_cmyk(samples: Pixels) -> Pixels:
 
 # Colour profiles (ICC.1:2022), and their colours in sRGB.
 
+# ICC describes all colours as they look under D50.
 D50 = (0.9642, 1.0, 0.8249)
 SRGB = np.array(
     [[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.71410]]
@@ -288,6 +289,7 @@ def encode_tiff(samples: Pixels, **options: Any) -> bytes:
     import tifffile
 
     out = io.BytesIO()
+    # Without texts of tifffile, whose version would change the bytes.
     tifffile.imwrite(out, samples, metadata=None, software=False, **options)
     # JPEG is lossy, and does not return the samples that were written.
     if options.get("photometric") != "palette" and "jpeg" not in str(options.get("compression")):
@@ -309,6 +311,7 @@ def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = 
     """Return a TIFF of one strip from its tags: type (3 short, 4 long) and values."""
     codes = {1: "B", 3: "H", 4: "I"}
     tags = {**tags, 273: (4, [8]), 279: (4, [len(strip)])}
+    # TIFF requires even offsets.
     at = 8 + len(strip) + len(strip) % 2
     beyond = at + 2 + 12 * len(tags) + 4
     table, more = b"", b""
@@ -521,6 +524,7 @@ def make_tiffs() -> Iterator[Kind]:
         yield Kind(
             f"tiff palette of {bits} bits",
             raw_tiff(tags_of([bits], 3, **more), in_bits(index, bits)),
+            # A TIFF's palette has 16 bits, of which readers take the upper 8.
             (table.T >> 8).astype(np.uint8)[index[..., 0]],
         )
         if bits < 8:
@@ -636,6 +640,7 @@ def encode_png(
     """
     passes = [samples]
     if interlaced:
+        # Adam7 (PNG 8.2): first row, step of rows, first column and step of columns in each pass.
         adam = (
             (0, 8, 0, 8),
             (0, 8, 4, 8),
@@ -651,6 +656,7 @@ def encode_png(
         for row in one:
             values = row[None]
             packed = values.astype(">u2").tobytes() if bits == 16 else in_bits(values, bits)
+            # A zero before each row says that it is not filtered.
             rows += b"\0" + packed
     head = struct.pack(
         ">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced)
@@ -963,6 +969,7 @@ def make_others() -> Iterator[Kind]:
     yield Kind("webp", data, read_with_vips(data), 3, "libvips")
     yield Kind(
         "webp alpha",
+        # exact, because the encoder otherwise changes the colours of clear pixels.
         encode_image(alpha, "WEBP", lossless=True, exact=True),
         over_white(alpha[..., :3], alpha[..., 3:]),
         1,
@@ -1035,6 +1042,7 @@ def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     yield Kind("bmp grey", encode_image(grey, "BMP"), to_rgb(grey))
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
     yield Kind("bmp 1 bit", encode_image(bit, "BMP"), to_rgb((grey >> 7) * 255))
+    # BMP stores blue first.
     rows = eight[..., ::-1].tobytes()
     # A negative height means that rows go from top to bottom.
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
@@ -1090,11 +1098,13 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         assert b"irot" in data or b"imir" in data
         yield Kind(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
+    # HEIF turns a picture by its boxes alone; EXIF only describes it.
     stored.info["exif"] = build_exif(3)
     yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
     image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
     image.info["icc_profile"] = PROFILE_P3
     data = encode_heic(image)
+    # A writer that left the profile out would make another kind.
     assert b"colrprof" in data
     yield Kind(
         "heic Display P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula"
@@ -1157,6 +1167,7 @@ def off_by_vips(kind: Kind) -> str:
     if pixels.shape != kind.pixels.shape:
         return f"shape {pixels.shape}"
     difference = int(np.abs(pixels.astype(int) - kind.pixels).max())
+    # A difference of 1 is a matter of rounding.
     return "" if difference <= max(1, kind.tolerance) else f"off by {difference}"
 
 
@@ -1180,6 +1191,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     out = parser.parse_args().out
     kinds = [*make_tiffs(), *make_pngs(), *make_jpegs(), *make_others()]
+    # The names are those of the files in the zip.
     assert len({kind.name for kind in kinds}) == len(kinds)
     entries: list[dict[str, str | int]] = []
     expected = []

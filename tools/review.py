@@ -301,6 +301,7 @@ def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     best: Point | None = None
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
+        # Flushed, because each point takes a pass over all images.
         print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
         # Of equal means the first, which is nearest to the newer version.
         best = point if best is None or point.mean > best.mean else best

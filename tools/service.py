@@ -29,6 +29,7 @@ START_S = 600.0
 """Seconds for a start. The first one compiles PyTorch's files, which takes minutes on a busy
 machine.
 """
+# Above the launcher's own limit of 35 s for its parts, so that it ends them itself.
 STOP_S = 40.0
 PORTS = range(20_000, 32_000)
 
@@ -132,6 +133,7 @@ def free_port() -> int:
     It is outside the range from which the system assigns ports to outgoing connections. One of
     those could take it before it is used.
     """
+    # At random, so that processes that start at the same time rarely try the same port.
     for port in random.SystemRandom().sample(PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

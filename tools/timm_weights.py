@@ -69,6 +69,7 @@ def _read_config(config: Any) -> dict[str, Any]:
 
 def _format_table(rows: dict[str, Any]) -> str:
     """Return JSON with a line for each name."""
+    # Sorted, so that a new table differs from the old one only where timm does.
     parts = [
         f"{json.dumps(key)}: {{\n"
         + ",\n".join(

@@ -108,6 +108,7 @@ def fetch_package(package: Package, registry: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         chosen = [] if registry is None else ["--registry", registry]
         package_version = f"{package.name}@{package.version}"
+        # npm writes the tarball into its working directory.
         subprocess.run(
             ["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True
         )

@@ -152,6 +152,7 @@ class Attempt:
                     self._put_off(later)
                 except Unavailable as error:
                     self._give_back("outage", str(error))
+                # The zygote is the worker's own, so its death is no strike of the job.
                 except ZygoteDied as error:
                     self._give_back("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
@@ -376,6 +377,7 @@ class Attempt:
         _count_end("stopped", str(state))
 
     def _stopped_or_late(self) -> None:
+        # A person who stops the job at its last moment must not see it fail.
         if self._is_late() and not self._must_stop():
             self._fail_late()
         else:
@@ -470,11 +472,13 @@ class Attempt:
     def _read_state(self) -> State | None:
         with self._tools.db.read() as session:
             row = session.execute(
+                # Under another fence, the row belongs to another claim.
                 select(Job.state).where(
                     Job.id == self._claim.job_id, Job.fence == self._claim.fence
                 )
             ).scalar_one_or_none()
         state = None if row is None else State(row)
+        # A job that is not leased any more has been taken back, so this lease is lost.
         return state if state in LEASED else None
 
 

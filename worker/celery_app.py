@@ -45,9 +45,11 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_concurrency=1,
     worker_pool="solo",
+    # A running job writes a snapshot and is given back in this time.
     worker_soft_shutdown_timeout=settings.grace_s,
     # The lease decides over a running job, not the connection to the broker.
     worker_cancel_long_running_tasks_on_connection_loss=False,
+    # Celery would replace the handlers that write JSON lines.
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     worker_send_task_events=False,

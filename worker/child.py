@@ -93,7 +93,11 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
                 env=helper_process.build_environment(
-                    **MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"
+                    **MALLOC,
+                    **CUBLAS,
+                    **NO_CUDA,
+                    # OpenBLAS would start threads at its import, and threads do not survive a fork.
+                    OPENBLAS_NUM_THREADS="1",
                 ),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )

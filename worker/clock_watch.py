@@ -112,6 +112,7 @@ def bring_near(session: Session, now: float, lease_s: float) -> int:
         lease_s: seconds of the workers' claims.
     """
     ahead = now + JUMP_S
+    # A delivery may rightly be due that far ahead.
     longest_s = RETRY_S[-1] * (1 + JITTER)
     changes = (
         update(Job).where(Job.lease_until > ahead + lease_s).values(lease_until=now + lease_s),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+# libcudart comes with torch and opens nothing: only the driver's own library counts.
 _DRIVER = re.compile(r"/\S*/libcuda\.so[.\d]*(?!\S)")
 _DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)")
 

@@ -57,6 +57,7 @@ def check_device(device: str) -> DeviceReport:
     except subprocess.TimeoutExpired:
         return without_cuda(f"The device does not answer within {CHECK_S:.0f} s.")
     try:
+        # Libraries may print lines of their own before the report.
         report: DeviceReport = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]

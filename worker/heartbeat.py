@@ -19,6 +19,7 @@ from core.errors import PerennialError
 
 log = structlog.get_logger(__name__)
 
+# `worker.reaper` relies on this: a beat is at most a sixth of a lease old.
 BEATS_PER_LEASE = 6
 LOOK_S = 1.0
 

@@ -160,6 +160,7 @@ class Launcher:
         for part, limit_s in zip(self._parts, (API_GRACE_S, self._grace_s + LEAVE_S), strict=False):
             part.send_signal(signal.SIGTERM)
             until = time.monotonic() + limit_s
+            # In short steps, so that a second Ctrl-C is noticed.
             while not part.wait(min(until, time.monotonic() + TICK_S)):
                 if self._asked > 1:
                     print_line("Killed.")
@@ -186,6 +187,7 @@ def build_parts(prepared: Prepared, port: int) -> list[Part]:
         *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
         *("--host", prepared["host"], "--port", str(port), "--http", "api.connection:Connection"),
         *("--no-access-log", "--log-level", "warning", "--no-server-header"),
+        # Sooner than this process would kill it, so that the server ends in order.
         *("--timeout-graceful-shutdown", str(API_GRACE_S - 2)),
     ]
     if prepared["embedded"]:
@@ -264,6 +266,7 @@ def _parent_death_signal() -> Callable[[], None] | None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def die_with_us() -> None:
+        # TERM and not KILL: a worker still lets its job write a snapshot.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     return die_with_us

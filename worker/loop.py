@@ -72,6 +72,7 @@ class Worker:
         zygote_command: tuple[str, ...] = COMMAND,
     ) -> None:
         self.settings = settings
+        # In containers, host and process number may repeat; the name of a claim's holder must not.
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"[:120]
         # A hanging heartbeat must end before the lease does.
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
@@ -92,6 +93,7 @@ class Worker:
             "chores",
             settings.chores_s,
             {
+                # A notification may be lost with the broker, and nothing else would repeat it.
                 "ring": lambda: [ring(job_id) for job_id in sweep.find_unrung(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,

@@ -121,6 +121,7 @@ def _raise_unavailable(name: str, error: str) -> NoReturn:
     else:
         pair = " and ".join(f"{one} {_version(one)}" for one in _IMPORTS)
         problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
+        # Both are installed, so pip would do nothing; their dependencies may stay as they are.
         install += " --force-reinstall --no-deps"
     raise Unavailable(
         f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"

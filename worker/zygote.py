@@ -71,6 +71,7 @@ def preload() -> ChildMain:
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:
     """Fork a child for each request until the other end of `server` closes."""
+    # `set_wakeup_fd` takes no descriptor that could block.
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # a handler must exist for the wake-up to work
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -98,6 +99,7 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
                 return
             pid = os.fork()
             if pid == 0:
+                # The pipe is shared after the fork: the child's signals must not wake the zygote.
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_read, wake_write):
                     os.close(fd)
@@ -146,6 +148,7 @@ def _limit_allocations(data_bytes: int) -> None:
 
 def _report_ended(server: socket.socket) -> None:
     """Report the children that have ended."""
+    # One signal may stand for several children that have ended.
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

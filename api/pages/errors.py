@@ -28,6 +28,7 @@ def is_page(scope: Scope) -> bool:
 def of_problem(scope: Scope, answer: Answer) -> Answer:
     """Return the page of a problem; for 401, a redirect to the login and back."""
     status, headers, body = answer
+    # The other headers describe the JSON that the page replaces.
     kept_headers = {
         name: value for name, value in headers.items() if name in ("Retry-After", "Allow")
     }
@@ -117,6 +118,7 @@ def _page_of_form(scope: Scope) -> str:
 def _to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
+    # A form's path may take POST alone, so the way back leads to the page that it was on.
     back = _page_of_form(scope) if is_sent else _format_path(scope)
     place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.

@@ -76,6 +76,7 @@ async def look(
     try:
         sent_heads = Heads.model_validate_json(body)
         images = [
+            # Without `validate`, characters that are not base64 would be skipped silently.
             (one.name, one.size, base64.b64decode(one.head, validate=True))
             for one in sent_heads.heads
         ]

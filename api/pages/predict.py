@@ -32,8 +32,10 @@ TOP = 5
 """Number of labels shown per photo."""
 THUMB_BYTES = 2 << 20
 """Largest photo in bytes that is shown beside its prediction."""
+# Photos go into the page itself as data URLs, a third larger than they are.
 THUMBS = 12
 TASKS = 50
+# Every browser shows these; HEIC or TIFF, which are accepted too, would be broken images.
 _PICTURES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 Head = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")]
 

@@ -84,6 +84,7 @@ def number(count: int) -> str:
 def size(count: float) -> str:
     """Format 4100000 bytes as `4.1 MB`."""
     unit = 0
+    # 999.6 would be rounded to 1000 of the smaller unit.
     while count >= 999.5 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1
     return (
@@ -126,6 +127,7 @@ def _build_environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Templates change with a release only: their files need no check for each page.
         auto_reload=False,
     )
     environment.filters.update(

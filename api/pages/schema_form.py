@@ -166,6 +166,7 @@ def _build_patch(
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
             inner = _build_patch(field.fields, inputs, errors)
+            # `filled_in` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"

@@ -109,6 +109,7 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
     )
+    # Nothing is received here: the order needs the settings and a place among the owner's uploads.
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = None if form.errors else form.patch or None
     batch_request = BatchRequest(
@@ -136,6 +137,7 @@ async def submit(request: Request, model: ModelPath, actor: Write, service: Serv
     session.require_own_origin(request.scope)
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     catalogue_value = await to_thread.run_sync(catalogue)
+    # Inputs of all methods: the choice is in the form itself, which has not been read yet.
     terms = Terms(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )

@@ -156,6 +156,7 @@ def draw_reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
     """
     bars = []
     for one in bins:
+        # Wilson's interval also holds for few images, and where all or none of them are right.
         low, high = _wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))

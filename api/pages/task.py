@@ -76,6 +76,7 @@ async def show(
     return render_page(request, "task.html", {**context, "width": WIDTH, "height": HEIGHT})
 
 
+# Before the route with `{verb}`, which would match `data`, too.
 @router.post("/ui/models/{model}/tasks/{n}/data")
 async def delete_data(
     request: Request, model: ModelPath, n: Number, actor: Write, service: Service

@@ -90,6 +90,7 @@ async def act(
     inputs = await forms.read_form(request)
 
     def run_action() -> Response:
+        # Shown by this response: after a redirect, the secret would no longer be at hand.
         if verb == "rotate":
             return _render_webhook(
                 request,

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from core.line.words import SETTLED_BY
 from core.steps import Step, find_steps, replace_options, replace_steps
 
+# Repetitions have a bound, so that a hostile sentence takes linear time.
 _LEFT_OUT = (
     (
         re.compile(r"POST /v1/models/[^/\s]+/rebase/finish puts (\S+) back"),
@@ -40,6 +41,7 @@ def for_people(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = replace_steps(text, _describe_button)
     text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
+    # Backticks mark code for readers of JSON; a page would show them as they are.
     return text.strip().replace("`", "")
 
 

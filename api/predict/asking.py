@@ -71,6 +71,7 @@ async def predict_images(
         except StoreCorrupt as error:
             await to_thread.run_sync(find_predictable, db, actor, model, version, task)
             raise await to_thread.run_sync(explain_error, db, predictable_version, error) from error
+    # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:
         place.leave()
         raise

@@ -182,6 +182,7 @@ class ImageDecoder:
                 so_far.images.append(payload)
             elif kind in (b"U", b"M"):
                 so_far.images.append(payload.decode())
+                # This process has too little memory left; another one decodes the remaining images.
                 if kind == b"M":
                     return self._end_process()
             else:

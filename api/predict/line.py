@@ -108,6 +108,7 @@ class Place:
     def count_response(self, count: int) -> None:
         """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
+        # Released first, or images and response would count together against the limit.
         self._line.release_counts(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
         self.count_bytes(count)

@@ -22,6 +22,7 @@ from core.spool import ScratchFolder
 
 log = structlog.get_logger(__name__)
 
+# The helper imports torch first, which takes long from a cold disk.
 START_S = 120.0
 _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 """Error types by the helper's kind of refusal; other kinds are Invalid."""
@@ -93,6 +94,7 @@ class NetworkProcess:
             items = read_message(process.stdout).split(b"\n") if status.get("ok") else []
             engines = {str(status["engine"])} if items else set()
         except (EOFError, OSError, ValueError, KeyError, struct.error):
+            # Whatever it sent, it is out of step now: the next question needs another process.
             self._end_process()
             log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
             if expired.is_set():

@@ -151,6 +151,7 @@ class Predictor:
                     decoded, count = await self._decode_piece(
                         owner, question, images, decoded_images, count, left_s
                     )
+                # Decoding alone counts: waiting for a turn is due to the requests of others.
                 left_s -= decoded.spent_s
                 decoded_images += len(decoded.images)
                 if count == 1 and decoded.images and isinstance(decoded.images[0], str):
@@ -160,6 +161,7 @@ class Predictor:
                 prediction = self._predict_decoded(
                     owner, header, question.manifest_json, decoded.images
                 )
+                # A task of its own, so that the next piece is decoded while this one is predicted.
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)
             if asking is not None:
@@ -174,6 +176,7 @@ class Predictor:
         self._network.close()
         for decoder in self._decoders:
             decoder.close()
+        # The helpers have been killed, which ends the calls in progress: no need to wait.
         for threads in (self._ask_thread, self._decode_threads):
             threads.shutdown(wait=False, cancel_futures=True)
         if self._rest is not None:

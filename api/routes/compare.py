@@ -60,6 +60,7 @@ async def compare_versions(
 ) -> Response:
     """Compare two versions on the same held-out images: changes by task and by class."""
     db, blobs = service.db, service.blobs
+    # Before the turn, so that a wrong request is refused without waiting for the work of others.
     pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.

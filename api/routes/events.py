@@ -75,6 +75,7 @@ async def events(
     reads: PollingReads = request.app.state.polling
     about = await to_thread.run_sync(_select_events, db, actor, filters.model)
     types, limit, cursor = filters.types, page.limit, page.cursor
+    # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
     after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
     if EVENT_STREAM in request.headers.get("accept", ""):
         # A stream begins now, unless the client says where an earlier one ended.
@@ -103,6 +104,7 @@ async def _read_events(
 ) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
     stream_events = [StreamEvent(row.id, row.type, _to_json(row)) for row in rows]
+    # An owner's events have no last one, so the stream ends by its time alone.
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 

@@ -44,6 +44,7 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
     parts: dict[str, str] = {}
 
     async def check_part(part: str, question: Callable[[], str]) -> None:
+        # Set first: it stays if the check does not end in time.
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
             parts[part] = await to_thread.run_sync(

@@ -88,6 +88,7 @@ async def read(
     row = await _find_job(request, actor, job)
     aside = await _load_aside(request, row)
     tag = job_answer.build_etag(row, aside)
+    # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
@@ -204,6 +205,7 @@ async def events(
     accepted_types = request.headers.get("accept", "")
     if EVENT_STREAM in accepted_types:
         row = await _find_job(request, actor, job)
+        # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
         after = max(after, event_id(request.headers.get("last-event-id")))
         if row.finished_at is not None and not await _get_polling(request).list_events(
             row.id, after, 1, None
@@ -220,6 +222,7 @@ async def events(
         "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
     }
     last = rows[-1].id if rows else after
+    # Events never change, so the last id and the count identify the page.
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
     if matches_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={"ETag": tag})
@@ -282,6 +285,7 @@ router.get(
     responses={**download_responses(ZIP), **problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_anytime)
+# Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,

@@ -56,6 +56,7 @@ def begin(
     rebase_response, queued_jobs, replay = rebase.begin(
         service.load_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
     )
+    # A repeated response has none: the first request has notified the workers.
     for job in queued_jobs:
         service.bell.ring(job)
     location = {"Location": f"/v1/models/{rebase_response['new']['id']}/rebase"}

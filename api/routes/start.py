@@ -41,4 +41,5 @@ async def start(request: Request) -> Response:
 
 
 router.get("/", response_model=Start)(start)
+# Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head("/", response_model=Start, operation_id="head_start")(start)

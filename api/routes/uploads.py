@@ -93,6 +93,7 @@ def create(
 ) -> Response:
     """Begin a resumable upload; its bytes are sent by PATCH to the `Location`."""
     headers = request.headers
+    # Bytes in the first request are an extension of tus that is not supported.
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise UnsupportedType(
             "An upload begins without a body: send its bytes by PATCH to the Location of the "
@@ -176,6 +177,7 @@ async def append(
         tus.get_byte_count(request.headers, "Upload-Offset"),
         tus.get_checksum(request.headers),
     )
+    # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_piece(request.headers)
     terms = uploads.Terms.from_settings(settings)
     with sent.take_place():

@@ -167,6 +167,7 @@ router.get(
     responses=_downloads,
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_version)
+# Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head(
     "/v1/models/{model}/versions/{version}/download",
     response_class=Response,

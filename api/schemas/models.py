@@ -161,14 +161,17 @@ class ModelIn(Body):
         ),
     ] = None
     classes: Annotated[list[Label], Field(min_length=1, max_length=10_000)] | None = None
+    # Checked later by the catalogue: the API does not import the code that defines recipes.
     recipe: RecipePatch = Field(default_factory=dict)
     gate: GateIn = GateIn()
     answers: Promise = None
     keep_training_data: bool = False
     held_out: Literal["keep", "counts"] = "keep"
+    # Otherwise later batches are learned without the held task (docs/design/decisions.md, 7).
     on_held: OnHeld = "stop"
     on_rejected: OnRejected = "continue"
     on_failed: OnFailed = "continue"
+    # Long enough to learn a task again after a rollback.
     training_data_days: Days = 7.0
     allow_lost_classes: MayLose = False
     description: Description | None = None

@@ -25,6 +25,7 @@ from core.settings import Settings
 
 FLUSH_BYTES = 1 << 20
 
+# Threads of their own: a slow disk must not occupy those that answer other requests.
 _disk = ThreadPoolExecutor(8, thread_name_prefix="upload")
 
 

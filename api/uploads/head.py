@@ -16,6 +16,7 @@ from core.settings import Settings
 
 MULTIPART_OVERHEAD = 1 << 20
 """Bytes that parts' headers and fields may add to a multipart body."""
+# A disk filled by one upload would fail every other request that writes.
 RESERVED_DISK_BYTES = 64 << 20
 _DIGEST = re.compile(r"(?:^|,)\s*sha-256\s*=\s*([^,]*)")
 
@@ -86,6 +87,7 @@ def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -
         if terms.fields is None:
             raise UnsupportedType("Send the file itself as the body.")
         boundary = options.get(b"boundary")
+        # The limit of RFC 2046 §5.1.1.
         if not boundary or len(boundary) > 70:
             raise Invalid("The multipart body needs a boundary of at most 70 characters.")
         # Parts of a form also have headers and boundaries.

@@ -108,6 +108,7 @@ async def receive_piece(
         except (BodyTruncated, BodyTimeout) as error:
             if checksum is not None or head.digest is not None:
                 raise
+            # What is still in the buffer has arrived as well, and must not be sent again.
             await writer.finish()
             cut = error
         hit_failpoint("upload-received")

@@ -98,6 +98,7 @@ def require_spoken(headers: Headers) -> None:
 def get_header(headers: Headers, name: str) -> str | None:
     """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
     values = headers.getlist(name)
+    # Of two values, a proxy could act on one and this service on the other.
     if len(values) > 1:
         raise Invalid(
             f"The header {name} is given {len(values)} times.",
@@ -187,6 +188,7 @@ def build_state_headers(state: State) -> dict[str, str]:
     return {
         "Upload-Offset": str(state.offset),
         "Upload-Complete": "?1" if state.offset == state.length else "?0",
+        # tus requires the date format of HTTP.
         "Upload-Expires": formatdate(state.expires_at, usegmt=True),
     }
 

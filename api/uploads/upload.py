@@ -94,6 +94,7 @@ class Upload:
                 if repeat.earlier is not None:
                     return repeat.answer_to(repeat.of_file(file))
                 response = await commit(file, repeat.of_file(file))
+                # The key has this response now, and must not be released for another request.
                 repeat.is_done = True
                 return response
 

@@ -139,4 +139,5 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
+    # Names are not in globals() before their first use, and completion would not offer them.
     return sorted([*globals(), *__all__])

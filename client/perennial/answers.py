@@ -84,6 +84,7 @@ def read_json(content: bytes) -> Any:
         BadAnswer: it is not JSON, is nested too deeply, or contains NaN or an infinity.
     """
     try:
+        # By default, Python reads NaN and Infinity, which JSON does not have.
         return json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"

@@ -115,6 +115,7 @@ def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress 
             yield None
             return
         row = bars.add_task(title, total=None, left="")
+        # A total of 0 means unknown, for which rich needs None: 0 would be a finished bar.
         yield lambda done, total: bars.update(
             row, completed=done, total=total or None, description=f"{title}: {done:,}"
         )
@@ -196,6 +197,7 @@ def _open_bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     if not is_wanted:
         yield None
         return
+    # rich takes a moment to import, and most programs draw no bar.
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -23,10 +23,12 @@ class Comparison:
 
     compare: Compare
     images: list[ComparedImage]
+    # The repr in a shell would otherwise print the bytes of every picture.
     pictures: list[bytes] = field(repr=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError unless there is one PNG picture for each image."""
+        # A notebook embeds them as image/png, so no other content of the service may pass.
         if len(self.pictures) != len(self.images) or not all(
             one.startswith(_PNG) for one in self.pictures
         ):

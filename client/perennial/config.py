@@ -37,6 +37,7 @@ class Connection:
     """
 
     url: str
+    # Tracebacks, logs and notebooks show the repr, and must not show the key.
     key: str | None = field(repr=False)
     source: str
     profile: str
@@ -101,6 +102,7 @@ def checked_url(url: str) -> str:
     text = url.strip()
     parts = _split_url(text)
     is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
+    # No user name, because a password beside it would end up in messages and in the file.
     if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
         raise ConfigError(
             f"{url!r} is no address of a service: write it as https://perennial.example.org."
@@ -132,6 +134,7 @@ def config_file() -> Path:
     """Return the path of the file with the profiles."""
     import platformdirs
 
+    # appauthor=False: on Windows, the folder would otherwise be perennial\perennial.
     return platformdirs.user_config_path("perennial", appauthor=False) / "config.toml"
 
 
@@ -151,6 +154,7 @@ def read_profiles() -> dict[str, dict[str, str]]:
         raise ConfigError(
             f"{file} cannot be read: {error}. Mend it, or remove it and log in again."
         ) from error
+    # People edit the file: a stray value at the top level should not end every command.
     tables = {name: table for name, table in document.items() if isinstance(table, dict)}
     return {
         name: {key: str(value) for key, value in table.items()} for name, table in tables.items()

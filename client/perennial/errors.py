@@ -209,6 +209,7 @@ class JobFailed(JobEnded):
     """The service could not complete the job."""
 
 
+# Of both kinds, because callers may handle it as a failed job or as a missing base.
 class BaseFailed(JobFailed, BaseUnavailable):
     """The job that fetches the weights of a model's base failed."""
 
@@ -239,7 +240,9 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         problem = document if isinstance(document, dict) else {}
     except (ValueError, RecursionError):  # for example, a proxy's HTML page
         problem = {"detail": _said_otherwise(status, headers, body)}
+    # By range, because proxies have statuses of their own above 500, such as 520.
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
+    # By the code, because such refusals come with several statuses (413, 422).
     if str(problem.get("type", "")).rpartition("/")[2] in _ARCHIVE:
         kind = ArchiveRejected
     return kind(
@@ -271,6 +274,7 @@ def seconds_of(text: str | None) -> float | None:
     if not text:
         return None
     try:
+        # float() reads “nan”, too, and no comparison with a limit would stop such a pause.
         seconds = float(text)
         return None if math.isnan(seconds) else max(0.0, seconds)
     except ValueError:

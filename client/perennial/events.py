@@ -16,6 +16,7 @@ _TOO_LARGE = (
     f"The service sends an event of more than {MAX_EVENT_CHARS:,} characters; the rest "
     f"was not read."
 )
+# The most digits of which every number fits into 64 bits.
 MAX_ID_DIGITS = 18
 
 
@@ -66,6 +67,7 @@ class Parser:
             if self._size > MAX_EVENT_CHARS:
                 raise BadAnswer(_TOO_LARGE)
             return None
+        # Comments, which the service sends as a sign of life, also end with an empty line.
         if not self._data:
             return None
         text, self._data, self._size = "\n".join(self._data), [], 0

@@ -11,6 +11,7 @@ Json = Mapping[str, Any]
 OnEvent = Literal["stop", "continue"]
 
 
+# An enumeration, because type checkers narrow its only member, unlike a bare object().
 class NotGiven(Enum):
     """The type of `NOT_GIVEN`, the default for fields that are not given; None resets a field."""
 

@@ -52,10 +52,12 @@ def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
     # An empty list has its columns too, so that code that selects one does not fail.
     if not rows and dataclasses.is_dataclass(kind):
         return pandas.DataFrame(
+            # `extra` is no field of the JSON, so rows have no such column either.
             columns=[field.name for field in dataclasses.fields(kind) if field.name != "extra"]
         )
     frame = pandas.DataFrame(rows)
     for name in [column for column in frame.columns if str(column).endswith(_TIMES)]:
+        # Without a format, pandas would expect all values in the form of the first one.
         frame[name] = pandas.to_datetime(frame[name], utc=True, format="ISO8601")
     return frame
 
@@ -67,6 +69,7 @@ def _build_matrix(metrics: Metrics) -> DataFrame:
     cells = [
         [float("nan") if one is None else one for one in row] for row in metrics.accuracy_matrix
     ]
+    # With a type, a matrix without rows has numbers as well, and code that computes with it works.
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 

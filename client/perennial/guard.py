@@ -23,6 +23,7 @@ _LAYOUT = "\n\t"
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|]+")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 """Device names of Windows, which no file can have."""
+# Without blanks and controls, which could split a header or a URL.
 _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
@@ -73,6 +74,7 @@ def api_path(*parts: str | int) -> str:
     """
     for part in parts:
         text = str(part)
+        # Dots would be resolved to another path, and a surrogate cannot be encoded in a URL.
         if text in ("", ".", "..") or len(text) > MAX_ECHOED_CHARS or _has_surrogates(text):
             raise BadAnswer(f"{quote_value(part)} is no name or id of the service.")
     # safe='': by default, quote keeps slashes, and a name could lead to another path.
@@ -127,6 +129,7 @@ def header_number(value: str | None, name: str) -> int:
     Raises:
         BadAnswer: the header is missing, or is not a number.
     """
+    # int() would accept signs, blanks and other digits; 18 digits always fit into 64 bits.
     if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
         raise BadAnswer(
             f"The service sends {quote_value(value)} as {name}, where a number belongs."
@@ -144,6 +147,7 @@ def json_text(text: str) -> str:
     """Return JSON with its control and format characters escaped: the same values, safe on a
     terminal.
     """
+    # JSON already escapes every ASCII control character except DEL.
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(
@@ -159,6 +163,8 @@ def quote_value(value: object) -> str:
 
 
 def _escape_character(character: str) -> str:
+    # JSON writes a character beyond U+FFFF as two escapes, and
+    # its texts may hold half of such a pair.
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 

@@ -78,6 +78,7 @@ class LiveHtml:
     """Place below a notebook cell whose HTML is drawn repeatedly."""
 
     def __init__(self) -> None:
+        # By name, because IPython is no dependency: only a notebook brings it.
         self._display = importlib.import_module("IPython.display")
         self._handle: Any = None
         self._drawn = 0.0
@@ -85,6 +86,8 @@ class LiveHtml:
     def show(self, content: str, *, is_last: bool = False) -> None:
         """Replace the displayed HTML, unless it was drawn a moment ago and more will follow."""
         now = time.monotonic()
+        # Each drawing is a message from the kernel to the browser,
+        # and chunks arrive far more often.
         if self._handle is not None and not is_last and now - self._drawn < BETWEEN_S:
             return
         self._drawn = now
@@ -291,6 +294,7 @@ def _render_mark(passed: bool) -> str:
 
 
 def _render_bar(share: float, color: str) -> str:
+    # The share comes from the service: above 1, the bar would grow out of its frame.
     percent = 100 * min(1.0, max(0.0, share))
     inner = (
         f'<div style="width:{percent:.0f}%;height:100%;background:{color};border-radius:3px"></div>'

@@ -28,6 +28,7 @@ def read_parts(images: Images) -> list[Part] | None:
         TypeError: an item has an unsupported type, or files and arrays are mixed.
         OSError: a file cannot be read.
     """
+    # A single file first, because a path and bytes can be iterated over as well.
     candidates: Any = [images] if _is_file(images) else images
     if not hasattr(candidates, "__iter__"):
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
@@ -47,6 +48,7 @@ def read_parts(images: Images) -> list[Part] | None:
 
 def as_numbers(images: Any) -> Any:
     """Return arrays, or lists of them, as nested lists of numbers."""
+    # NumPy arrays and tensors of PyTorch share this method, so neither library is imported.
     if hasattr(images, "tolist"):
         return images.tolist()
     return [as_numbers(one) for one in images] if isinstance(images, (list, tuple)) else images
@@ -60,6 +62,7 @@ def _is_file(image: Any) -> bool:
 
 def _is_picture(image: Any) -> bool:
     """Return True for a PIL image, without importing PIL."""
+    # If PIL was never imported, no object can be one of its images.
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
 

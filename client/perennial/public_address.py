@@ -26,6 +26,7 @@ _URL = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+# The only block that is assigned to the Internet; Python calls others global as well.
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NOT_GLOBAL_V6 = tuple(
@@ -129,6 +130,7 @@ def resolve_allowed(
         Refused: the name has no address or a non-public one, or http leads to an address that is
             not allowed.
     """
+    # Before the allowed networks, which must not open a cloud's keys by accident.
     if is_metadata_name(target.host):
         raise Refused(
             f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
@@ -158,6 +160,7 @@ def resolve_name(host: str, port: int) -> list[str]:
     Raises:
         OSError: the name cannot be resolved.
     """
+    # With one type and protocol, since otherwise each address would come once for each type.
     address_infos = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
     )
@@ -250,6 +253,7 @@ def _normalise_host(host: str) -> str:
             return str(ipaddress.IPv4Address(host))
     except ValueError:
         raise Refused(f"{host} is no address: write an IPv4 one as four decimal numbers.") from None
+    # The limits of DNS, which `_LABEL` has for each label.
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise Refused(
             f"{host[:80]} is no name of a host: labels of letters, digits and hyphens, and no dot "
@@ -260,6 +264,7 @@ def _normalise_host(host: str) -> str:
 
 def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
     inner = find_embedded_ipv4(address)
+    # An operator who allows an IPv4 network means the IPv6 forms of its addresses as well.
     return any(
         candidate in net for net in nets for candidate in (address, inner) if candidate is not None
     )

@@ -13,6 +13,7 @@ from typing import Self
 from perennial.errors import APIError, PerennialError, ServiceUnreachable
 
 ALWAYS = frozenset({408, 429, 503})
+# A proxy sends these, and the service behind it may have done the request.
 IF_REPLAYABLE = frozenset({502, 504})
 TRANSFER_ATTEMPTS = 20
 """Maximum attempts of a transfer without progress: about three and a half minutes on average."""

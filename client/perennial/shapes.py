@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
+# Cached, because type hints are slow to read, and a list may have a million items.
 _readers: dict[Any, Read] = {}
 _WORDS = {
     int: "a whole number",
@@ -51,6 +52,7 @@ class Shape:
             value = getattr(self, field.name)
             if field.name == "extra":
                 fields.update(value)
+            # A required field may be null; an optional one that is None was not sent at all.
             elif value is not None or field.default is dataclasses.MISSING:
                 fields[_name_in_json(field.name)] = as_json(value)
         return fields
@@ -113,6 +115,7 @@ def _build_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _of_shape(kind)
+    # `Union[X, Y]` and `X | Y` have different origins.
     if origin in (Union, types.UnionType):
         return _of_union(arguments)
     if origin is list:

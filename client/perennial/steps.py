@@ -22,6 +22,7 @@ WHY, LEFT_OPEN = '"WHY"', "…"
 RECIPE = "Perennial-Recipe"
 _JSON = json.JSONDecoder()
 _BODY = re.compile(rf"(?P<by> (?:with )?(?:{RECIPE}: )?)(?=\{{)")
+# A full stop at the end belongs to the sentence, not to the request.
 _REQUEST = re.compile(
     r"(?P<method>GET|POST|PUT|PATCH|DELETE) (?P<path>/v1/[A-Za-z0-9_~%/-]+(?:\.[A-Za-z0-9_~%/-]+)*)"
     r"(?:\?(?P<query>[A-Za-z0-9_.~%=&+-]*[A-Za-z0-9_~%=]))?"
@@ -198,6 +199,7 @@ class Step:
         unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
         # the command would have nothing to copy
         is_empty = operation.path == "models" and not self.body
+        # On the command line, a value that begins with @ would name a file.
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 

@@ -16,6 +16,7 @@ _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 def escape_controls(text: str) -> str:
     r"""Return the text with controls written out, such as `\x1b`; line ends and tabs stay."""
+    # Most texts: one pass of a regular expression instead of a look at every character.
     if text.isascii():
         return _ASCII_CONTROL.sub(lambda match: _written_out(match[0]), text)
     return "".join(
@@ -25,6 +26,7 @@ def escape_controls(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return printable text on a single line, so that it cannot imitate a line of this client."""
+    # Blanks are joined first, because `escape_controls` leaves line ends and tabs in the text.
     return escape_controls(" ".join(text.split()))
 
 

@@ -119,6 +119,7 @@ class PackedSource:
 
     def identity(self) -> str:
         """Return a text that identifies these bytes."""
+        # A batch of the caller's own needs no more than `Source` asks for.
         batch_identity = getattr(self.batch, "identity", None)
         with _translate_errors():
             return (
@@ -255,6 +256,7 @@ def tus_checksum(chunk: bytes) -> str:
 
 def digest_in(etag: str | None) -> str | None:
     """Return the SHA-256 in hex that an ETag contains, or None."""
+    # A proxy that compresses weakens the ETag; the digest in it is still that of the whole file.
     text = (etag or "").removeprefix("W/").strip('"')
     try:
         return text.lower() if len(bytes.fromhex(text)) == 32 else None
@@ -284,6 +286,7 @@ class UploadMemory:
         try:
             # The caller checks the location, since another program may have written the file.
             return str(json.loads(self._file.read_text())["location"])
+        # A damaged record costs only the resumption: the upload begins again.
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 else:  # a type checker that saw this would accept any name
 
     def __getattr__(name: str) -> Any:
+        # Import machinery and tools probe special names, which must not load thousands of lines.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(import_module("perennial._types"), name)

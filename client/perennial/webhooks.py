@@ -69,6 +69,7 @@ def verify(
     if not any(
         [
             hmac.compare_digest(expected_signature.encode(), one.encode())
+            # For a day after a rotation, both secrets sign.
             for one in signatures.split(" ")
         ]
     ):
@@ -79,6 +80,7 @@ def verify(
 
 def _decode_secret(secret: str) -> bytes:
     try:
+        # By default, foreign characters are skipped, and a mistyped secret would be another key.
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
         raise NotVerified(

@@ -215,6 +215,7 @@ def by_commands(text: str) -> str:
     """
     # Cleaned first, because parts of it become commands that a person copies.
     text = as_options(one_line(text).replace(*ATTENTION))
+    # Before other requests are replaced, because the same request also finishes a move.
     text = _BACK.sub(_take_back, text)
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
@@ -231,6 +232,7 @@ def by_commands(text: str) -> str:
 
 def _take_back(match: re.Match[str]) -> str:
     try:
+        # The name is percent-encoded in the path, and a command takes it as it is.
         return f"`perennial models rebase {shell_word(unquote(match['model']))} --back` puts"
     except BadAnswer:
         return match[0]

@@ -31,5 +31,6 @@ def _of_document(table: type[Table], names: tuple[str, ...]) -> Insert:
     """Return a statement that inserts the rows of a JSON document."""
     columns = [column(name, table.__table__.c[name].type) for name in names]
     document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))
+    # PostgreSQL wants the column types of a record set in the statement.
     json_rows = document.table_valued(*columns).render_derived(name="told", with_types=True)
     return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))

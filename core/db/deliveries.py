@@ -132,6 +132,7 @@ def write_recorded(session: Session) -> None:
         .where(Webhook.id.in_(webhook_ids), Webhook.disabled_at.is_(None))
         .order_by(Webhook.id)
     )
+    # Read again under the lock, since a webhook may have been changed or disabled meanwhile.
     hooks = session.scalars(
         query.with_for_update(key_share=True).execution_options(populate_existing=True)
     ).all()

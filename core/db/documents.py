@@ -12,6 +12,7 @@ class DocumentColumn(TypeDecorator[Document]):
     """A JSON column whose values are documents of one type; None is stored as SQL NULL."""
 
     impl = JSON(none_as_null=True)
+    # Otherwise SQLAlchemy would compile each statement with such a column again.
     cache_ok = True
 
     def __init__(self, document: type[Document]) -> None:

@@ -69,6 +69,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
     reason = str(data.get("reason", "")).rstrip(".")
     state = State(job.state)
     if state in (State.VALIDATING, State.RUNNING):
+        # The line about decoding, which `core.work` writes, says it already.
         if before is not State.QUEUED:
             return None
         if job.task_id is None:

@@ -116,6 +116,7 @@ def build_documents(rows: Iterable[Measured]) -> dict[str, Any]:
 
 def without_figures(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
+    # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
 

@@ -112,6 +112,7 @@ def require_current(db: Database) -> None:
     revision, needed = read_revision(db), find_head()
     if revision == needed:
         return
+    # A revision that this code does not know can only come from a later release.
     if revision is None or revision in _read_revisions():
         raise SchemaOutdated(
             f"The database schema is {revision or 'empty'}, this code needs {needed}: "

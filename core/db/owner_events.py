@@ -84,6 +84,7 @@ def write_recorded(session: Session) -> None:
         if session.get_bind().dialect.name == "postgresql":
             # In one order, so that transactions with several owners cannot deadlock.
             for owner in sorted({event.owner_id for event in recorded}):
+                # Owners of equal hashes only wait for each other.
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
     deliveries.write_recorded(session)

@@ -174,6 +174,7 @@ def owner_events_query(
     scan.
     """
     condition, of = about.build_condition(mark)
+    # Each type once: UNION ALL would return the events of a repeated one twice.
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
     where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
     columns = "id, type, model_id, job_id, data, at"
@@ -269,6 +270,7 @@ class PollingReads:
             # imported here, since SQLite needs no psycopg
             from core.db.polling_postgresql import PostgresqlReader
 
+            # psycopg does not know the driver's name that SQLAlchemy has in the URL.
             dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
             self._reader = PostgresqlReader(dsn, connections, timeout_s)
         self._mark = self._reader.mark
@@ -301,6 +303,7 @@ class PollingReads:
         texts = [row[column] for column in _JOB_JSON if row[column] is not None]
         # Only SQLite returns JSON as text; psycopg has decoded it already.
         if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= JOB_CHARS:
+            # Emptied at once: the jobs that are polled now fill it again.
             if len(self._jobs) >= JOBS_REMEMBERED:
                 self._jobs.clear()
             self._jobs[job_id] = row, job

@@ -28,6 +28,7 @@ class PostgresqlReader:
             Unavailable: the database does not respond in time.
         """
         try:
+            # The limit includes the wait for a free connection.
             async with asyncio.timeout(self._timeout_s), self._slots:
                 try:
                     return await self._fetch_once(query, values)
@@ -56,7 +57,9 @@ class PostgresqlReader:
         # broken.
         connection = await PatientAsyncConnection.connect(
             self._dsn,
+            # A single SELECT needs no transaction, whose BEGIN and end would cost two round trips.
             autocommit=True,
+            # libpq takes shorter limits than two seconds for two.
             connect_timeout=max(2, int(self._timeout_s)),
             prepare_threshold=0,
         )

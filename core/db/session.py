@@ -64,6 +64,7 @@ class Database:
         self.url = url
         self.dialect = parsed.get_backend_name()
         if self.dialect == "sqlite":
+            # In memory, each connection would have a database of its own.
             if not parsed.database or parsed.database == ":memory:":
                 raise ValueError("Perennial's SQLite database must be a file.")
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,7 @@ def find_damage(file: Path) -> list[str]:
             by_table = [
                 f"table {name}: {finding}"
                 for (name,) in names
+                # One for each table, so that the first table's findings do not hide the others.
                 for finding in _quick_check(connection, name)[:1]
             ]
             return (by_table or findings)[:MOST]
@@ -114,6 +115,7 @@ def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
 @contextmanager
 def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
     """Open the file read-only."""
+    # Read-only, since a damaged file must stay as it is until it has been saved.
     with closing(
         sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
     ) as connection:

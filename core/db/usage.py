@@ -198,6 +198,7 @@ def measure_owner(db: Database, owner_id: str, begun: float | None = None) -> Ow
     """
     with db.read() as session:
         usage: OwnerMeasured = {"at": db.now(session), **of_owner(session, owner_id)}
+    # A transaction of its own, since the sum takes long and SQLite has one writer at a time.
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
         session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=usage))

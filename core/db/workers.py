@@ -59,6 +59,7 @@ def answers_since(session: Session, seen_from: float, now: float) -> float | Non
 
     Return None if none knows.
     """
+    # A time in the future was recorded before the clock was set back.
     reported = select(func.min(WorkerReport.answers_since)).where(
         WorkerReport.seen_at >= seen_from, WorkerReport.answers_since <= now
     )

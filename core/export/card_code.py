@@ -73,6 +73,7 @@ def image_code(image: Image) -> str:
 
 
 def _replace_once(code: str, old: str, new: str) -> str:
+    # A file that was reworded would otherwise give a card that silently reads images differently.
     assert code.count(old) == 1, f"core/export/loading/read_images.py has no {old!r}"
     return code.replace(old, new)
 
@@ -106,6 +107,7 @@ def _card_part(name: str) -> str | None:
     path = _locate_part(name)
     if not path.is_file():
         return None
+    # Before the mark are imports that only this repository has.
     return path.read_text(encoding="utf-8").partition(_BEGINS)[2].strip("\n") + "\n"
 
 
@@ -116,4 +118,5 @@ def _require_card_part(name: str) -> str:
 
 
 def _locate_part(name: str) -> Path:
+    # Names in the catalogue may have hyphens, names of modules may not.
     return _FOLDER / f"{name.replace('-', '_')}.py"

@@ -26,6 +26,7 @@ def reader_files(image: Image) -> dict[str, str]:
     """Return name in the download → text; the result is empty for the first decoding."""
     if decoding_of(image) == FIRST:
         return {}
+    # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
     return {f"{_name_module(name)}.py": _side_by_side(text) for name, text in files.items()}
 

@@ -17,6 +17,7 @@ from core.protocol.manifest import Manifest
 from core.protocol.pretrained import pretrained_of
 
 SHOWN_CLASSES = 50
+# As in `core.learn.precision`, which cannot be imported without torch.
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
 _PREDICT = """
 
@@ -60,6 +61,7 @@ def build_config(version: Version) -> JsonObject:
         "heads": manifest_json.get("heads") or [],
         "parts": [part.to_json() for part in manifest.parts if part.name in part_names],
     }
+    # Left out if absent, since null would change the bytes of older versions' downloads.
     content |= {
         key: manifest_json[key]
         for key in ("name", "network", "anytime")

@@ -154,5 +154,6 @@ def _build_origin_row(base: BaseOrigin | None) -> list[str]:
 
 
 def _replace_once(text: str, old: str, new: str) -> str:
+    # A file that was reworded would otherwise give code that silently reads images differently.
     assert text.count(old) == 1, f"core/export/loading/onnx_run.py has no {old!r}"
     return text.replace(old, new)

@@ -88,6 +88,7 @@ def unseal_file(path: Path, place: Place) -> bytes:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
     tensors = _read_index(path, path.stat().st_mtime_ns)
+    # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
     # The version's own answers were sealed before its number was known.

@@ -52,7 +52,11 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
     return {
         "within": _describe_near(rows, within_batch.near[rows], names, names),
         "held_out": _describe_near(
-            leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names
+            # `names` has the training part first.
+            leaked_rows + len(traces.train),
+            leaked.near[leaked_rows],
+            names,
+            names,
         ),
         "earlier": [],
         "not_compared": [],
@@ -83,6 +87,7 @@ def beside_earlier(
         group.clear()
 
     for task in earlier:
+        # Goes on to the end, so that each task that is not compared is listed.
         if task.traces is None or compared > MAX_EARLIER:
             without.append(task.number)
             continue
@@ -95,6 +100,7 @@ def beside_earlier(
     compare_group()
     return {
         **duplicates,
+        # They were compared from the newest on; a report has them in order.
         "earlier": tasks[::-1],
         "not_compared": sorted(without),
         "complete": complete,
@@ -107,6 +113,7 @@ def _of_task(number: int, rows: Rows, like: Rows, traces: Traces, earlier: Trace
     trained = rows[rows < len(traces.train)]
     held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0
+    # Named in place of a training image that is as similar, because accuracy on it is flattered.
     like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
     # Stable, so that rows keep their order among those that were held out, and among the others.
     order = np.argsort(

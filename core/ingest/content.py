@@ -79,6 +79,7 @@ def _digest_files(
         if max(members.sizes[i], members.packed[i]) > limits.image_bytes:
             yield i, _digest_packed(fd, members, i)
             continue
+        # The prefix keeps digests of files, pixels and packed bytes apart.
         digest = hashlib.sha256(b"file")
         try:
             for block in blocks(i):
@@ -110,6 +111,7 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
 
 def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
+    # With the shape, since the same bytes are another image in another shape.
     image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
     buffer, skip = bytearray(), array.begin
     for block in blocks(array.member):

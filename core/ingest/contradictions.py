@@ -180,6 +180,7 @@ def require_none(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
     sentence = describe_conflicts(report)
+    # Batches from before this policy lack it, and are learned as they are.
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({conflict["task"] for conflict in report["conflicts"] if "task" in conflict})
@@ -229,6 +230,7 @@ def _without_equal(
 ) -> Iterator[tuple[int, int]]:
     """Yield the pairs whose pixels differ."""
     for first, row in pairs:
+        # Equal pixels have equal hashes, but are reported as equal already.
         if pixels[first].tobytes() != new_pixels[row].tobytes():
             yield first, row
 

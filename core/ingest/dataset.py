@@ -35,9 +35,11 @@ def write_dataset(
         },
         separators=(",", ":"),
     ).encode()
+    # The format's own writer aligns the data by blanks as well, so that both write the same bytes.
     header += b" " * (-len(header) % 8)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
+        # Little endian on every machine, as the format defines.
         file.write(np.ascontiguousarray(labels, "<i8").data)
         written = 0
         for block in blocks:

@@ -103,6 +103,7 @@ class _Decoder:
             struct.pack_into("<Qd", at, 0, start + i + 1, time.process_time())
             if i % _IMAGES_PER_RENEWAL == 0:
                 images.renew_cpu(plan.cpu_s)
+            # A rejected image has a row as well, so that the others stay at their places.
             pixels, digest, verdict = blank, b"", GOOD
             try:
                 # The archive's directory may declare any size; memory is limited by this one.
@@ -190,6 +191,7 @@ def main() -> None:
     """Read the path of the progress cell, then plans (JSON) and ranges `start stop`."""
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
         cell = mmap.mmap(file.fileno(), CELL_BYTES)
+    # The pool allows more time for the start than for an image, so it must know when that ends.
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     decoder: _Decoder | None = None

@@ -100,6 +100,7 @@ class Decoding:
         jobs, names, first = [], [], 0
         for array in contents.arrays:
             at, begin = source, members.offsets[array.member] + array.begin
+            # Decoders read rows in any order, which a deflated member does not allow.
             if members.methods[array.member] == DEFLATED:
                 at, begin = self.scratch / f"array-{array.member}", array.begin
                 _unpack_member(source, members, array.member, at)
@@ -137,6 +138,7 @@ class Decoding:
             # All arrays of an npz share these files.
             if not path.exists():
                 with path.open("wb") as file:
+                    # Sparse: rows take no room on the disk before they are decoded.
                     file.truncate(count * bytes_)
             paths[name] = str(path.absolute())
         return Plan(

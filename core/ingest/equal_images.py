@@ -48,6 +48,7 @@ def find_equal(
     """
     rows = np.flatnonzero(good)
     repeated = np.zeros(len(good), np.bool_)
+    # Without rows, the greatest label in `_find_firsts` does not exist.
     if not rows.size:
         return EqualImages([], [], repeated)
     # As raw bytes (V), because strings (S) ignore zeros at the end.
@@ -60,6 +61,7 @@ def find_equal(
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
+    # By part as well: an image of both parts stays in both, and `warn_leak` warns of it.
     repeated[rows[_find_firsts(group, 2 * labels[rows] + test[rows])]] = False
     return EqualImages(duplicates, conflicts, repeated)
 

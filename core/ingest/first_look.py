@@ -161,6 +161,7 @@ def _fetch_images(
     """Yield number and first bytes of images to look at while time remains; damaged ones are left
     out."""
     end, left = time.monotonic() + MOST_S, MOST_BYTES
+    # In order, each image costs the unpacking of all before it.
     step = 1.0 if in_order else max(1.0, len(rows) / MOST_IMAGES)
     for i in range(min(len(rows), MOST_IMAGES)):
         number = int(rows[int(i * step)])

@@ -47,4 +47,6 @@ def after_decoding(first: BatchReport, decoded_report: BatchReport) -> BatchRepo
         submitted["conflicts_policy"] = first["conflicts_policy"]
     if "reading" in first:
         submitted["reading"] = first["reading"]
+    # The submit's fields come last: a report of decoding that was stopped has defaults in their
+    # place.
     return {**decoded_report, **submitted}

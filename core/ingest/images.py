@@ -56,6 +56,7 @@ def open_square(
     if not latest and data:
         try:
             return first_decoding.open_square(data, size, channels, max_pixels, resizing)
+        # The current version would need as much memory.
         except MemoryError as error:
             raise ImageInvalid("decoding takes too much memory") from error
         except Exception:  # noqa: BLE001 - Pillow raises any error for damaged files; read_square names the reason
@@ -76,6 +77,7 @@ def square_array(
 
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
+    # Arrays have no colour profile, so both decoding versions give the same image.
     image = first_decoding.plain_square(Image.fromarray(pixels), size, channels, resizing)
     return np.asarray(image).reshape(size, size, channels)
 

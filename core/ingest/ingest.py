@@ -162,6 +162,7 @@ def ingest_archive(
         complete = True
         return made
     finally:
+        # First, because decoders write to the folder that is removed.
         pool.close()
         shutil.rmtree(scratch, ignore_errors=True)
         if not complete:
@@ -181,6 +182,7 @@ def _write_datasets(
     shape, class_list = options.shape, options.list_classes(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
+    # A model's fixed classes may include some that this batch lacks.
     present = set(classes)
     labels = numbers[decoded.labels]
     warnings: list[str] = []
@@ -201,6 +203,7 @@ def _write_datasets(
         if name in present
     }
     report["data"] = _build_data_report(out_dir, decoded, good, is_held_out, class_list, report)
+    # After the data report, which adds the conflicts to the report.
     conflict = contradictions.describe_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
@@ -341,9 +344,11 @@ def _read_blocks(
     pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]
 ) -> Iterator[Images]:
     image_bytes = int(np.prod(shape))
+    # An empty file cannot be mapped.
     if not index.size:
         return
     source = np.memmap(pixels, np.uint8, "r").reshape(-1, *shape)
+    # In pieces, because indexing copies and a part may be larger than the memory.
     step = max(1, _COPY_BYTES // image_bytes)
     for at in range(0, len(index), step):
         yield source[index[at : at + step]]

@@ -142,6 +142,7 @@ def build_layout(
             most_entries=limits.entries,
         )
     for label in plan.classes:
+        # Only for its errors: the rules have normalised the labels.
         label_of(label, f"the folder {quote(label)}")
     layout = Layout(
         plan.kind,

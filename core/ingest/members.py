@@ -15,6 +15,7 @@ from core.ingest.names import quote
 
 STORED = 0
 DEFLATED = 8
+# No CRC-32 has this value, and the column has room for it.
 NO_CRC = 1 << 32
 _BLOCK = 1 << 20
 
@@ -144,6 +145,7 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         for packed in _read_raw(fd, members, i):
             remaining = packed
             while remaining:
+                # Bounded, since a block of deflate may unpack to a thousand times its size.
                 yield unpacker.decompress(remaining, _BLOCK)
                 remaining = unpacker.unconsumed_tail
                 if unpacker.unused_data:

@@ -21,6 +21,7 @@ def render_image(image: Images) -> bytes:
 def render_sheet(images: Images) -> bytes:
     """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
     tiles = [_make_tile(image) for image in images]
+    # All images of a dataset have one size.
     side, columns = tiles[0].width, min(len(tiles), COLUMNS)
     whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
     for place, tile in enumerate(tiles):

@@ -94,7 +94,9 @@ class Pool:
         """Start one decoder, which gets ready while the caller does other work."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
+        # Before the start, because the decoder maps the file.
         cell.write_bytes(bytes(CELL_BYTES))
+        # A file, because a pipe that nobody reads would block a decoder that prints much.
         with (self.folder / "decoder-errors").open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "core.ingest.decoder"],
@@ -127,6 +129,7 @@ class Pool:
         while self._todo or any(w.assigned for w in self._workers):
             if stop():
                 raise Stopped
+            # Near the end, a decoder that died is replaced only if ranges are waiting.
             while len(self._workers) < min(most_workers, max(1, len(self._todo))):
                 self.start_decoder()
             for worker in self._workers:
@@ -153,6 +156,7 @@ class Pool:
         self._workers.clear()
 
     def _assign_range(self, worker: _Worker, plan: Plan, part: Range) -> None:
+        # By identity, since decoders are used again for the next array's plan.
         if worker.plan is not plan:
             worker.plan = plan
             self._send_line(worker, plan.to_json() + "\n")
@@ -174,6 +178,7 @@ class Pool:
             for worker in self._workers:
                 assert worker.process.stdout is not None
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+            # With a time-out, so that the caller's `stop` and stuck decoders are noticed.
             return [key.data for key, _ in selector.select(_TICK_S)]
 
     def _read_output(self, worker: _Worker, plan: Plan) -> int:
@@ -203,6 +208,7 @@ class Pool:
             if at != worker.last_row or (worker.ready and not worker.assigned):
                 worker.last_row, worker.since = at, now
             elif now - worker.since > (self.image_s if worker.ready else START_S):
+                # Handled like any other death, when its output closes.
                 worker.process.kill()
 
     def _handle_death(self, worker: _Worker, plan: Plan) -> int:

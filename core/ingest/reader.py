@@ -60,6 +60,7 @@ class Contents:
             return self
         layout = build_layout(self.members.names, limits, self.read, reading)
         layout.notes += self.members.notes
+        # `read` needs the open archive, so it must not outlive this call.
         return replace(self, layout=layout, read=None)
 
 

@@ -86,6 +86,7 @@ def judge_batch(
         "small": int((decoded.verdicts == GOOD_SMALL).sum()),
     }
     files, extra = len(good), {"report": report}
+    # Before the share, which a sender may allow to be 1.
     if len(bad) == files:
         raise Rejected("Not one image of the batch could be decoded.", extra=extra)
     if len(bad) > max_bad * files:
@@ -97,6 +98,7 @@ def judge_batch(
             f"leave them out with ?max_bad={share:g}.",
             extra=extra,
         )
+    # With images that are dropped as equal: one of each stays, so that no class is lost by it.
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))
     if not trained.all():
         label = layout.classes[int(np.argmin(trained))]

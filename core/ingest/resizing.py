@@ -37,6 +37,7 @@ class Resizing:
         crop, interpolation = image.get("crop"), image.get("interpolation")
         assert crop is None or isinstance(crop, int | float), "the API has checked it"
         decoding = image.get("decoding") or FIRST
+        # The service may have been rolled back from the release that made the model.
         if not isinstance(decoding, int) or not FIRST <= decoding <= LATEST:
             raise ValueError(f"images of decoding {decoding!r} need a later version of the service")
         return Resizing(crop, None if interpolation is None else str(interpolation), decoding)

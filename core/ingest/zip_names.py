@@ -149,6 +149,7 @@ def _rate_encoding(names: list[bytes], encoding: str) -> float:
         try:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
+            # An encoding that cannot decode a name loses for each of its bytes.
             characters += len(raw)
             continue
         for at, character in enumerate(text):

@@ -88,6 +88,7 @@ def check_losses(
         limit = limits.get(name)
         if limit is None:
             continue
+        # Judged by counts of its own, which exist even if no images were compared one by one.
         if name == "features_collapsed":
             checks.append(_judge_features(features, limit))
             continue
@@ -96,6 +97,7 @@ def check_losses(
             if losses is None
             else _JUDGES[name](losses, limit)
         )
+        # Held-out images share the batch's labels, so a wrong batch may pass its own measurement.
         if name == "learned_nothing" and doubt is not None:
             check = _fail_for_doubt(check, doubt)
         if losses is not None and not check["passed"]:
@@ -227,6 +229,7 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     )
     if len(drifted) > 1:
         text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
+    # The correction's factor may take the product above 1.
     p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
     judged = _Judged(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured("drifted", limit, count, judged)
@@ -318,6 +321,7 @@ def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
     right_now = sum(_right_now(one) for one in known_counts["classes"])
+    # By task too: with a head for each task, equal labels are different classes.
     names = {(one["label"], one["task"]) for one in known_counts["classes"]}
     counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
     right, images = (sum(one[key] for one in counted) for key in ("before", "images"))

@@ -39,6 +39,7 @@ def knows_one_class(manifest: Manifest) -> bool:
 def with_task(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = list_taught_tasks(manifest)
+    # A task that is learned again on top of itself is in the list already.
     return tasks if number in tasks else [*tasks, number]
 
 
@@ -67,6 +68,7 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
         labels_of_missing = {
             number: labels for number, labels in labels_of_missing.items() if labels - known_labels
         }
+    # With a head for each task, an equal label of another task is another class.
     labels = (
         _merge_labels(labels_of_missing)
         if model.scenario == "task"
@@ -94,6 +96,7 @@ def lacked_of(
     read.
     """
     missing = [task for task in passed_over if task.number not in tasks]
+    # Most versions lack nothing, which costs no further query.
     unfinished = open_tasks(session, model.id) if missing else {}
     return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
 

@@ -48,6 +48,7 @@ def find_last_good(count: FeatureCount | None, limit: float = LIMIT) -> FeatureS
         if count is not None
         else []
     )
+    # Of good ones the newest is preferred: it was taught the most tasks, so least is lost.
     good = [one for one in worse if one["is_good"]]
     return (
         max(good, key=lambda one: one["version"])

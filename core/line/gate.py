@@ -106,6 +106,7 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
             continue
         passed = True
         if isinstance(value, float):
+            # NaN makes both comparisons false, so a figure that is no number never passes.
             passed = value <= limit if name.startswith("max_") else value >= limit
             value = value if math.isfinite(value) else None  # JSON has no infinity or NaN
         check: GateCheck = {"name": name, "limit": limit, "value": value, "passed": passed}

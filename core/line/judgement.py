@@ -50,6 +50,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
 
 def limits_of(model: Model, job: Job | None) -> GateOut:
     """Return the gate that a job's version is judged by; rows older than a limit lack its name."""
+    # Jobs that were submitted before each had its own gate are judged by their model's.
     return model.gate if job is None or job.gate is None else job.gate
 
 

@@ -26,6 +26,7 @@ def find_doubt(report: BatchReport | None) -> str | None:
     texts = (
         one["text"]
         for one in data.get("findings", [])
+        # A finding that a person has accepted is still listed, but holds nothing.
         if one["kind"] == "suspects" and one["holds"]
     )
     return next(texts, None)

@@ -48,6 +48,7 @@ PUBLISH = Mover("publish")
 
 def lock_model(session: Session, model_id: str) -> Model:
     """Return the model's row as it is now, locked until the transaction ends."""
+    # The session may have read the row before, when another transaction was changing it.
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
 
@@ -121,6 +122,7 @@ def skip_task(model: Model, task: Task, now: float) -> None:
 
 def discard_task(model: Model, task: Task, now: float) -> None:
     """Discard a task that nobody needs."""
+    # Images of a held task are retained without an end, so their period begins only now.
     dated = task.standing == Standing.HELD
     set_standing(task, Standing.DISCARDED, now)
     if dated:
@@ -143,6 +145,7 @@ def record_job_end(session: Session, job: Job, now: float) -> None:
     """
     if job.task_id is None:
         return
+    # Locked in the order of a publish (job, model, task), so that the two cannot deadlock.
     model = lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[State(job.state)]
@@ -158,12 +161,14 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
 
     Return their numbers.
     """
+    # A job may still end after its model was deleted.
     if model.deleted_at is not None:
         return []
     query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
     # A task that is being learned again will be judged by its new version.
     unfinished = open_tasks(session, model.id)
     passed = []
+    # All are read first, since publishing one changes the standings that the query selects by.
     for task in session.scalars(query.order_by(Task.number)).all():
         version = None if task.number in unfinished else held_version(session, task)
         if version is None:
@@ -186,6 +191,7 @@ def held_version(session: Session, task: Task) -> Version | None:
     query = select(Version).where(
         Version.model_id == task.model_id, Version.task_number == task.number
     )
+    # A task that was learned again has older versions, which its newest one replaces.
     newest = session.scalars(query.order_by(Version.number.desc()).limit(1)).one_or_none()
     return newest if newest is not None and newest.status == "held" else None
 
@@ -211,6 +217,7 @@ def promote_version(
     if is_held:
         target.status = "published"
         owner_events.of_version(session, model, target, now)
+        # A new value, since a change inside a JSON column would not be noticed and stored.
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
         _move_latest(session, model, target, now)
         # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
@@ -249,6 +256,7 @@ def point_alias(
     if alias is None:
         alias = Alias(model_id=model.id, name=name, version=number, updated_at=now)
         session.add(alias)
+    # A repeated request must leave neither a row of history nor an event.
     elif previous == number:
         return alias
     alias.version, alias.updated_at = number, now
@@ -288,6 +296,7 @@ def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
     production = session.get(Alias, (model.id, PRODUCTION))
     if model.production_follows or production is None or target.number <= production.version:
         return False
+    # One query for the whole walk, however many versions lie in between.
     query = select(Version.number, Version.parent).where(
         Version.model_id == model.id, Version.number >= target.number
     )
@@ -319,6 +328,7 @@ def _update_standings(
             if task.standing != Standing.LEARNED:
                 set_standing(task, Standing.LEARNED, now)
                 _extend_retention(model, task, now)
+        # If the lineage goes on without them, rolled-back tasks are not required any more either.
         elif task.standing == Standing.LEARNED or (
             task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
         ):
@@ -335,10 +345,12 @@ def waiting_job(session: Session, model: Model) -> str | None:
     """
     query = select(Job.id).where(
         Job.model_id == model.id,
+        # Implied by the next condition, but needed for the index of unfinished jobs.
         is_unfinished(Job.state),
         Job.state == str(State.QUEUED),
         Job.place.is_not(None),
     )
+    # In the order in which jobs are claimed (`core.work.claim`).
     return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
 
 

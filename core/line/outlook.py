@@ -32,6 +32,7 @@ def build_outlook(session: Session, model: Model, head: Version | None) -> Outlo
         head: version that the task starts from; None while the model waits for its base.
     """
     tasks = [] if head is None else list_taught_tasks(head.manifest)
+    # One query for both uses, since every submission of a batch runs it.
     query = select(Task).where(
         Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops)
     )

@@ -74,6 +74,8 @@ def set_standing(task: Task, to: Standing, now: float, *, stops: bool = False) -
         now: seconds since 1970.
         stops: True if later jobs of the model wait until a person settles this task.
     """
+    # A repeated decision leaves the time of the first one.
     if task.standing != to:
         task.standing, task.standing_at = str(to), now
+    # Outside of the condition: a repeated standing may stop the lineage, or release it.
     task.stops = stops

@@ -17,6 +17,7 @@ def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
     if model.answers is None:
         return None
     measurement = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
+    # A version that was not measured is sure of nothing, instead of everything.
     curve = (
         []
         if measurement is None
@@ -27,6 +28,7 @@ def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
     return {
         "precision": precision,
         "threshold": chosen.threshold,
+        # The last point of a curve covers all held-out images.
         "images": curve[-1].images if curve else 0,
         "covered": chosen.covered,
         "right": chosen.right,

@@ -70,6 +70,7 @@ def add_version(
         task_number=None,
         job_id=None,
         status="published",
+        # Nothing was learned yet that a gate could judge.
         gate={"passed": True, "checks": []},
         manifest=manifest,
         bytes=sum(part.bytes for part in start.parts),
@@ -78,9 +79,11 @@ def add_version(
     )
     session.add(version)
     owner_events.of_version(session, model, version, now)
+    # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(start.parts):
         session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
+    # From here on, callers rely on both aliases (`core.line.outlook`).
     for alias in (LATEST, PRODUCTION):
         point_alias(session, model, alias, 0, now, mover)
     return version
@@ -90,6 +93,7 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
     """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
+    # A packaged base is stored under its own name, which is no repository of the Hub.
     is_packaged = stored.repository.startswith(PREFIX)
     origin = BaseOrigin(
         name=stored.repository if is_packaged else weights.name,

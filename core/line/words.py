@@ -137,6 +137,7 @@ def explain_hold(version: int, gate: Verdict) -> str:
 def _explain_check(check: GateCheck) -> str:
     name, limit, value = check["name"], check["limit"], check["value"]
     if "detail" in check:
+        # The detail is a whole sentence, and becomes a clause of another one here.
         return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
     if name == "lost_tasks":
         classes = check["classes"]
@@ -155,6 +156,7 @@ def _explain_check(check: GateCheck) -> str:
             f"{check['against']}, in production then, gets right ({value:.3g}), at most "
             f"{limit:.3g} is asked for"
         )
+    # An undefined figure passes, so None stands for one that is not finite here.
     figure = "no finite number" if value is None else f"{value:.3g}"
     quantity = {
         "max_forgetting": "forgetting of earlier tasks",
@@ -195,6 +197,7 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
     Learning its own task again would not bring the lacking tasks back.
     """
     lacking = lost_tasks(version.gate)
+    # The check lists lacking tasks even if the model allows that.
     if not lacking or model.allow_lost_classes:
         return ""
     numbers = [number for number in lacking if number not in learned]
@@ -249,6 +252,7 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
     again = fetch_again(job_id)
+    # A failed fetch ends with this request already (`core.work.kinds.fetch`).
     if again not in why:
         why = f"{why} Mend that, and {again}."
     return (

@@ -15,6 +15,7 @@ class _Event(Document):
     event: str
 
     def to_json(self) -> dict[str, Any]:
+        # The kind is a default, which `exclude_unset` would leave out.
         return {"event": self.event, **self.dump_content()}
 
     def dump_content(self) -> dict[str, Any]:

@@ -14,4 +14,6 @@ NETWORK_TYPES = frozenset(
 def inference_part_types(manifest: Manifest) -> frozenset[str]:
     """Return the types of parts that inference needs: the network's, and the method's state."""
     read = () if manifest.method is None else manifest.method.predicts_with
+    # Without training data even where a method predicts with it: downloads and helpers get these
+    # parts.
     return NETWORK_TYPES | (frozenset(read) - PRIVATE_TYPES)

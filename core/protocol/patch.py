@@ -50,6 +50,7 @@ def _patch_of(shape: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSche
     return shape
 
 
+# A named alias, so that `/openapi.json` has its long schema once.
 RecipePatch = TypeAliasType(
     "RecipePatch",
     Annotated[

@@ -24,6 +24,7 @@ def complete_architecture(
             or the image.
     """
     weights = weights_of(catalogue, asked)
+    # A copy, since `pop` must not change the request.
     hyper_parameters = dict(_expand_short_form(asked) if isinstance(asked, str) else asked)
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]

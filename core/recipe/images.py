@@ -43,6 +43,7 @@ def images_of(
     """
     weights = weights_of(catalogue, architecture)
     image: ImageOut = {**IMAGE} if weights is None else image_of(weights)
+    # 0 stands for a value that the request leaves open (`core.requests.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
     return Images(image, None if weights is None else normalisation_of(weights))

@@ -31,6 +31,7 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     """
     before, after = _expand_method(target), _expand_method(patch)
     if _is_other_method(before.get("method"), after.get("method")):
+        # `before` is a new object, so that the caller's recipe does not change.
         del before["method"]
     merged: JsonObject = merge_patch(before, after)
     return merged

@@ -57,6 +57,7 @@ def passes_s(
 
 def pass_of(base: str, size: int) -> Pass:
     """Return the pass over images of a size on a base of `PASSES`."""
+    # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
     return Pass(size, area * nearest.forward_s, area * nearest.training_s)
@@ -82,6 +83,7 @@ def _image_s(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
         return base_pass.forward_s + epochs * base_pass.training_s
     step = base_pass.training_s if trains_backbone(recipe) else base_pass.forward_s
     footprint = entry.get("footprint")
+    # Methods with replay learn more images in a step than those of the batch.
     drawn = 1.0 if footprint is None else max(1.0, footprint["batches"])
     return recipe["epochs"] * drawn * step
 

@@ -21,6 +21,7 @@ def leaves_base_open(given: NewModel) -> bool:
     images."""
     image: AskedImage = given.get("image") or {}
     named = given.get("architecture") or given.get("base") or image.get("size")
+    # The base for photos reads three channels.
     return not named and image.get("channels") != 1
 
 

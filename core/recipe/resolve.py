@@ -70,6 +70,7 @@ def resolve(
     errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
     if errors:
         raise _build_error(errors)
+    # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else without_effect(catalogue, patch, complete)
     return Resolved(complete, [*find_weaknesses(catalogue, scenario, complete), *ineffective])
 
@@ -176,6 +177,7 @@ def _resolve_method(
         defaults = merge_recipe(
             defaults, cast(JsonObject, entry.get("from_random", {}).get("method", {}))
         )
+    # A copy, since all requests of the process share the catalogue.
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 

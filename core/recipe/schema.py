@@ -101,4 +101,5 @@ def _choose_alternative(error: jsonschema.ValidationError) -> list[jsonschema.Va
 
 
 def _shorten_text(text: str) -> str:
+    # jsonschema quotes the whole value in its message.
     return text if len(text) <= 300 else f"{text[:297]}…"

@@ -56,6 +56,7 @@ def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) 
     A method and a preset that the patch names stay. The result is the recipe that a null resets to.
     """
     if base == RANDOM:
+        # In front, so that a preset that the recipe names takes its place.
         return {"preset": FROM_RANDOM, **recipe}
     defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
     if not _names_method(catalogue, recipe):

@@ -37,6 +37,7 @@ def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePat
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
     _check_size(patch)
+    # Most overrides are empty, and the paths of all methods are many.
     paths = (
         [path for method in catalogue["methods"] for path in known_paths(catalogue, method)]
         if patch

@@ -19,6 +19,7 @@ from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
 from core.ids import is_id
 
 Scope = Literal["scrape", "predict", "read", "write", "admin"]
+# Only admin also covers scrape, since the metrics are those of all owners.
 COVERS: dict[str, frozenset[str]] = {
     "scrape": frozenset({"scrape"}),
     "predict": frozenset({"predict"}),
@@ -128,6 +129,7 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     Raises:
         NotAuthenticated: the key was revoked or has expired since the request came.
     """
+    # Without authentication there is no key that could have ended.
     if actor.key_id is None:
         return
     row = session.execute(
@@ -158,6 +160,7 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
         NameAmbiguous: several other owners have a model of that name.
     """
     query = select(Model).where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
+    # No name has the form of an id (`core.ids.is_name`), so the form decides which of them it is.
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
@@ -219,6 +222,7 @@ def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
     try:
         yield
     except StoreCorrupt as error:
+        # The model is looked up first: if it was deleted, its missing files are no damage.
         with db.read() as session:
             raise damage.explain_error(
                 session, find_model(session, actor, model).id, error

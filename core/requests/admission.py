@@ -116,6 +116,7 @@ class Admission:
             # holds.
             return
         entry = catalogue["methods"][recipe["method"]["name"]]
+        # DER-net adds a backbone with each task, so that its network has as many of them.
         networks = work.tasks if entry.get("family") == "der-net" else 1
         self._check_parameters(architecture, networks * size.parameters)
         estimate = estimate_memory(entry, size, image, recipe, work)
@@ -258,11 +259,13 @@ def estimate_memory(
     head_alone = recipe.get("depth") == 1
     if head_alone:
         copies -= 1  # no gradients
+    # Plain SGD without momentum is the only optimizer that holds nothing for each weight.
     elif optimizer.get("momentum", 0.9) or optimizer.get("name", "sgd") != "sgd":
         copies += _MOMENTS.get(optimizer.get("name", "sgd"), 2)
     training = footprint.get("batches", 1.0) * recipe.get("batch_size", 32)
     images = max(int(training), footprint.get("images", 0))
     passing = PASSING * size.widest
+    # Without a backward pass through the backbone, no output of its layers has to stay in memory.
     activations = passing if head_alone else size.activations + passing
     # Evaluation runs in large batches without gradients and can need more than training does.
     measured = max(1, min(EVAL_IMAGES, EVAL_PIXELS // int(image["size"]) ** 2))
@@ -278,12 +281,14 @@ def estimate_memory(
     weights = (size.parameters, copies, images, activations, 2 * retained_images * pixels)
     if not (chosen := footprint.get("columns", "")):
         return Estimate(method["name"], *weights)
+    # 0 means no random features: the network's own are used, with a column of ones for the bias.
     columns = count_columns(hypers.get(chosen), size.features) or size.features + 1
     return Estimate(method["name"], *weights, columns, work.tasks)
 
 
 def _suggest_reduction(estimate: Estimate) -> str:
     """Suggest a change that makes the job smaller."""
+    # Smaller images or batches do not help where second moments take most of the memory.
     if 2 * estimate.sums_bytes > estimate.bytes:
         return (
             "Take fewer columns in a new model (recipe.method.projection, or an architecture with "
@@ -300,6 +305,7 @@ def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
         images: images of a batch that is not decoded yet, counted in addition.
     """
     trained_images = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
+    # PostgreSQL gives a sum as a Decimal, and a sum over no rows is NULL.
     return Work(max(1, task), int(trained_images or 0) + images)
 
 

@@ -34,6 +34,7 @@ from core.requests.versions import LATEST, find_version
 MAX_ALIASES = 1000
 _TARGETS = 20
 """Maximum number of targets that a refusal names."""
+# A name of digits alone would be read as the number of a version (`find_version`).
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -90,6 +91,7 @@ def set_alias(
                 fields=[{"field": "version", "message": "no such version"}],
             )
         current = session.get(Alias, (row.id, alias))
+        # Checked under the lock of the model's row, so that no other move comes in between.
         _require_seen(row, current, seen, version)
         if alias == PRODUCTION:
             return _set_production(session, db, actor, row, target, reason)
@@ -224,6 +226,7 @@ def list_moves(
     """
     with db.read() as session:
         row = find_model(session, actor, model)
+        # Every model has `latest`, although no row stores it.
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
@@ -251,6 +254,7 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
                 stack.pop()
         else:
             stack.append(move.version)
+    # The last one is the present target, to which nothing rolls back.
     return stack[:-1]
 
 
@@ -308,6 +312,7 @@ def _move_production(
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = line.judge_again(session, model, now)
     if passed:  # the move has settled the check that held these versions
+        # Built again, since production may follow a version that is published now.
         response = _production_to_json(session, model, current, uncovered_tasks)
         response["warnings"] += [words.passes_now(number) for number in passed]
     return response, line.waiting_job(session, model)
@@ -415,6 +420,7 @@ def _production_to_json(
 ) -> AliasOut:
     """Return the response about production, with tasks lost by its move and ways to regain them."""
     covered_classes: set[str] = set()
+    # In the task scenario each task has its own classes, so no other task covers them.
     if gone and model.scenario != "task":
         production = line.version_of(session, model, alias.version)
         covered = list_taught_tasks(production.manifest) if production is not None else []

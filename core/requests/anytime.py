@@ -61,6 +61,7 @@ class AnytimeFile:
         """
         try:
             require_digest(self.store, self.key, sha256)
+        # Before the next clause, since `Damaged` is a `StoreCorrupt` as well.
         except Damaged:
             self.store.delete(self.key)
             raise
@@ -154,6 +155,7 @@ def _build_zip(
     store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
+    # A random name, since other processes build in the same folder.
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
@@ -170,6 +172,8 @@ def _build_zip(
         SafetensorsZip().write(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        # Named by its digest, so that later requests know it without reading the file; the size is
+        # read now, since the file is moved next.
         key, size = f"{state.key}{sha256}.zip", target.stat().st_size
         store.put_file(key, target, move=True)
     finally:

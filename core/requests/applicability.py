@@ -78,6 +78,7 @@ def check_next_task(
             f"start a new model",
         )
     for name in entry.get("structure", []):
+        # An older recipe may lack a hyper-parameter that was added later.
         if name in start.method and start.method[name] != hyper[name]:
             fixed_value = start.method[name]
             raise _make_recipe_error(
@@ -121,14 +122,17 @@ def _find_start(
         select(Job)
         .where(
             Job.model_id == model.id,
+            # Jobs without a place learn no task.
             Job.place.is_not(None),
             Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})),
         )
+        # Jobs that learn a task again run before all others, so they come last here.
         .order_by(Job.again, Job.task_number.desc())
         .limit(1)
     ).one_or_none()
     if last is not None:
         method = last.recipe["method"]
+        # The job may be older than this release, which may have removed its method.
         entry = catalogue["methods"].get(method["name"])
         memory = frozenset(
             entry.get("takes", []) if entry else ()

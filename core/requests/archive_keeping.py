@@ -24,6 +24,7 @@ def store_archive(
     A commit may have succeeded although its response was lost. When the block fails, the file is
     therefore deleted only if no row names it.
     """
+    # Before the transaction, so that it holds no lock meanwhile and never names a missing file.
     store.put_file(key, path, move=True)
     try:
         yield
@@ -42,4 +43,5 @@ def _is_named(db: Database, key: str, named: NamedOf) -> bool:
         with db.read() as session:
             return bool(named(session, [key]))
     except SQLAlchemyError:
+        # In doubt the file stays: deleting it could lose an accepted batch.
         return True

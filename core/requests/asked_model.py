@@ -93,7 +93,9 @@ def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None
             f"with tasks.",
             fields=[{"field": "classes", "message": "only in the data scenario"}],
         )
+    # By the rule for labels of batches, with which these names are compared.
     clean = [label_of(text, "classes") for text in classes]
+    # Compared after cleaning, which may turn two spellings into one name.
     if len(set(clean)) != len(clean):
         raise Invalid(
             "classes names a class twice.",

@@ -68,6 +68,7 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
     answering, learned = _find_published_numbers(session, tasks), _learned_since(session, versions)
     pictures = _find_pictures(session, versions)
+    # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
         waits[task.model_id][task.number] = task
@@ -126,6 +127,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
         .options(defer(Version.manifest))
     )
     newest: dict[tuple[str, int], Version] = {}
+    # Ascending, so that the newest version of each task remains.
     for version in session.scalars(query.order_by(Version.number)):
         newest[version.model_id, version.task_number or 0] = version
     return newest
@@ -133,6 +135,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
 
 def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
     """Return task id → its newest job."""
+    # Ascending, so that the newest job of each task remains.
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 

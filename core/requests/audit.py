@@ -80,6 +80,7 @@ def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> N
         require_valid_key(session, actor, now)
     data = entry.data
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
+    # A recipe patch alone may be four times as large, and a page of the trail has many rows.
     if size > MAX_DATA_BYTES:
         data = {"left_out": sorted(data)[:20], "bytes": size}
     session.add(
@@ -160,6 +161,7 @@ def _of_action(
 def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:
+        # An id is not looked up, so that the trail of a deleted model can still be read.
         by_id = is_id(wanted.model, "mdl")
         conditions.append(
             Audit.model_id

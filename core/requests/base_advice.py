@@ -29,8 +29,10 @@ _STEMS = {
     "convnext": ("features.0.0.weight", {2: "small", 4: "standard"}),
 }
 """Name of the stem's tensor for each family, and the stem that each kernel size means."""
+# The standard stem and the stages after it divide the side by 32 in all.
 _CONVNEXT_STANDARD_NEEDS = 32
 _PATCHES, _POSITIONS = "conv_proj.weight", "encoder.pos_embedding"
+# Pickles of protocols 0 and 1 have no such mark; PyTorch writes protocol 2.
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
@@ -85,6 +87,7 @@ def find_advice(
     Returns:
         The advice, or None if the file differs in another way.
     """
+    # Other names mean another network, which no stem or patch size turns into this one.
     if set(shapes) != set(expected):
         return None
     wrong = {name for name in shapes if list(shapes[name]) != list(expected[name])}
@@ -202,6 +205,7 @@ def _advise_on_stem(
 ) -> Advice | None:
     name, stems = _STEMS[kind]
     shape, usual = shapes[name], expected[name]
+    # Only grey and RGB images and square kernels can be asked for.
     if len(shape) != 4 or shape[0] != usual[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
         return None
     stem, channels, size = stems.get(shape[2]), shape[1], image["size"]
@@ -243,6 +247,7 @@ def _advise_on_patches(
     patch, channels = shape[2], shape[1]
     # One position belongs to the class token, not to a patch.
     side = math.isqrt(max(0, positions[1] - 1))
+    # Patches fill a square, and advice beyond the limits of a request would be refused.
     if side**2 != positions[1] - 1 or not 1 <= patch <= 64 or not 8 <= side * patch <= 1024:
         return None
     size = image["size"] if image["size"] // patch == side else side * patch

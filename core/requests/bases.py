@@ -86,6 +86,7 @@ def parse_architecture(
     if text.lstrip().startswith("{"):
         try:
             requested = json.loads(text)
+        # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
         except (ValueError, RecursionError) as error:
             raise Invalid(
                 "architecture is neither a name nor a JSON object.",
@@ -98,6 +99,7 @@ def parse_architecture(
         )
     asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
     images = images_of_base(images_of(catalogue, requested, asked_image), config)
+    # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images
 
 
@@ -147,6 +149,7 @@ def create(
         location = {"Location": f"/v1/bases/{row.id}"}
         stored_response = idempotency.Response(201, location, response)
         idempotency.store_response(session, actor, repeat, stored_response, now)
+        # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
         quota.take_room(session, actor.owner_id, limit, size)
     return response
@@ -214,6 +217,7 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
         record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
         stored_bytes.mark_outdated(session, row.owner_id)
+    # After the commit, since the row still counts as a use of the blob until then.
     delete_unused(db, blobs, [row.sha256])
 
 
@@ -244,6 +248,7 @@ def _find_dependent_models(
 ) -> dict[str, list[ModelRef]]:
     """Return the visible models that start from each base, by base id, oldest first."""
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
+    # The column holds JSON, whose text has an id in quotes.
     stored = {json.dumps(row.id): row.id for row in rows}
     named = sql_cast(Model.base, Text)
     query = select(named, Model.id, Model.name).where(

@@ -55,6 +55,7 @@ def check_classes(model: Model, directory: Directory) -> None:
     more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
     raise LabelsInvalid(
         f"This model knows a fixed list of classes; the batch also has {', '.join(listed)}{more}.",
+        # Cut, since a batch may name many thousands of classes.
         extra={"unknown": unknown[:1000], "classes": model.classes},
     )
 
@@ -125,6 +126,7 @@ def one_class(session: Session, model: Model, directory: Directory) -> list[str]
 
     Its version is published but not promoted.
     """
+    # `known_classes` is empty in the task scenario, although earlier tasks have classes.
     if len(directory.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
         return []
     (label,) = directory.classes

@@ -112,6 +112,7 @@ def _compare_counts(
     for (task, label), (right, total) in now.items():
         key = (task if apart else None, label)
         parent_count = before.get((task, label))
+        # Images on which only the new version was measured would look like a gain.
         if key in parent_classes and parent_count is None:
             continue
         of_class = sums.setdefault(key, [0, 0, 0])

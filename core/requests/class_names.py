@@ -57,6 +57,7 @@ def compare_names(batch: Collection[str], known: Collection[str]) -> Compared:
     new = sorted(set(batch) - known_names)
     index = _Index()
     if new:
+        # Known names come first, since the first one wins; sorted, for one result each time.
         for name in sorted(known_names):
             index.add(name)
     look_alike = []
@@ -74,8 +75,10 @@ def fold_name(name: str) -> str:
     Alike names have the same result. A gap between two digits, or before a leading digit, becomes
     one space: `1-2` is not `12`, and `-1` is not `1`.
     """
+    # NFKD separates accents from their letters, and NFKC composes what is left again.
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
+    # A name of gaps or accents alone would become empty, and look like any other such name.
     return _GAPS.sub(lambda gap: _replace_gap(plain, gap), plain) or name
 
 
@@ -133,12 +136,14 @@ class _Index:
 
     def _find_edited(self, word: str) -> str | None:
         """Return an indexed name that is one edit away from this word, or None."""
+        # Equal hashes of different texts only cause a needless warning.
         similar = self._shorter.get(hash(word))
         if similar is not None:
             return similar
         for at, shorter in _without_a_letter(word):
             swapped = word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
             similar = self._words.get(shorter) or self._replaced.get(hash((at, shorter)))
+            # A swap at place 1 would change the first letter, and digits must not move.
             if similar is None and at > 1 and not word[at - 1].isdigit():
                 similar = self._words.get(swapped)
             if similar is not None:

@@ -35,6 +35,7 @@ from core.requests.compared_tasks import Pair, Said, Side, Vocabulary, read_pred
 from core.requests.pages import decode_cursor, encode_cursor
 from core.store import Blobs
 
+# A response has two matrices, whose sizes grow with the square of this number.
 MAX_MATRIX = 200
 """Maximum number of classes of a confusion matrix."""
 MAX_CLASSES = 1000
@@ -68,6 +69,7 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
             }
         )
         class_flips = flips.count_by(predictions.truth, len(words.names), a_correct, b_correct)
+        # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
             by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
@@ -193,6 +195,7 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
 
 def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
     """Return the number of images by (true label, predicted label)."""
+    # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
     codes, counts = np.unique(truth * size + answer, return_counts=True)
     return {
         divmod(code, size): count
@@ -289,6 +292,7 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")
+    # `isdigit` alone also accepts characters that `int` refuses, such as ².
     if not (point and task.isascii() and task.isdigit() and row.isascii() and row.isdigit()):
         raise Invalid(
             "This is no cursor of such a list.", fields=[{"field": "cursor", "message": "unknown"}]

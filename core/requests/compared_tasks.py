@@ -147,6 +147,7 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
         owner = find_model(session, actor, model)
         sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
         cells = [_find_digests(session, owner, side.number, task) for side in sides]
+        # The requested task too, so that a refusal can say why it is not compared.
         numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
         tasks = {one.number: one for one in session.scalars(query)}
@@ -161,6 +162,7 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
         keys = [
             Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)
         ]
+        # In portions, since SQLite limits the number of bound values.
         for start in range(0, len(keys), _NAMED):
             damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
@@ -226,6 +228,7 @@ def _read_answers(
         StoreCorrupt: the file is damaged or names a row that the head does not have.
     """
     rows, probabilities = open_answers(blobs.fetch_file(digest), place)
+    # numpy would count a negative row from the end, and return a wrong class without an error.
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "

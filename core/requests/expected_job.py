@@ -61,6 +61,7 @@ def find_expected_s(
     rates = [
         job.seconds / passes
         for job in past
+        # A later release may have removed the method of an earlier job.
         if job.recipe["method"]["name"] in catalogue["methods"]
         and (passes := relative_s(catalogue, base_pass, job.recipe, job.learned, job.answered))
     ]
@@ -74,6 +75,7 @@ def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
     held_out = (
         select(func.sum(Task.n_held_out))
         .where(Task.model_id == model.id, Task.number <= Job.task_number)
+        # To jobs alone: the outer query reads tasks too, and the sum must range over its own.
         .correlate(Job)
         .scalar_subquery()
     )

@@ -59,6 +59,7 @@ def request_export(
         new = _begin_job(session, actor, owner, row, format, now)
         # Replaces the row of an earlier job whose file the sweep has removed.
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
+        # Before `take_turn`, which counts the new job and, locking the owner's row, comes last.
         session.flush()
         quota.take_turn(session, owner.owner_id, max_open_jobs)
         return build_job_response(session, new), True

@@ -106,6 +106,7 @@ def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
         owner = find_model(session, actor, download.model)
         row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
+        # Other parts, such as replay buffers, hold training images and must not be downloaded.
         types = inference_part_types(row.manifest)
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
         if not parts:
@@ -129,6 +130,7 @@ def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(Export, (source.version_id, source.format.name))
+    # A damaged download is no error, since it can be built again from the version.
     if row is None or blobs.size(row.sha256) != row.bytes or not blobs.seems_sound(row.sha256):
         return None
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
@@ -142,6 +144,7 @@ def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFil
         source.format.name,
     )
     try:
+        # Outside of any transaction, since a build takes long.
         _write_file(blobs, resources.catalogue, source, target)
         sha256, size = blobs.put_file(target, move=True)
     finally:

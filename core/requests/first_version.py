@@ -146,6 +146,7 @@ def _of_version(
     if not parts:  # version 0 of a model with random weights: the same function makes them again
         origin["init"] = source_version.manifest.init
     model.image = _with_decoding_of(source.image, model.image)
+    # By id, since a rebase may give the name to another model.
     model.base = {"model": source.id, "version": number}
     return parts, origin, source_version.manifest.normalise
 

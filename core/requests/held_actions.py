@@ -68,6 +68,7 @@ def list_held_actions(
     mended = _list_repairs(model, task, version, job, learned, other_tasks)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
+    # The same job must not be offered for a retry twice.
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
     return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
 
@@ -98,6 +99,7 @@ def _list_repairs(
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
         return [make_retry(task, job)]
+    # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
         return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]

@@ -22,6 +22,7 @@ from core.requests.actor import Actor
 
 STALE_S = 15.0
 """Seconds without renewal after which an in-flight row counts as abandoned."""
+# Three renewals fit into `STALE_S`, so that one may come late.
 RENEW_S = 4.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 # No header's name contains a colon, so these keys of `headers` cannot collide with one.
@@ -92,6 +93,7 @@ def fingerprint(*parts: str | None) -> str:
     digest = hashlib.sha256()
     for part in parts:
         data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+        # Lengths mark the boundaries: otherwise ("ab", "c") and ("a", "bc") would be equal.
         digest.update(b"-" if part is None else f"{len(data)}:".encode() + data)
     return digest.hexdigest()
 
@@ -126,6 +128,7 @@ def find_replay(
     if row is None:
         return None
     if row.status is None:
+        # `begin` has added this row for the very same request.
         if row.headers.get(_TOKEN) == request.token:
             return None
         raise in_flight()
@@ -155,6 +158,7 @@ def store_response(
     if row is None:
         row = Idempotency(owner_id=actor.owner_id, route=request.route, key=request.key)
         session.add(row)
+    # Another request has taken over a row that seemed abandoned, and its response counts.
     elif row.headers.get(_TOKEN) != request.token:
         raise in_flight()
     row.fingerprint, row.content_sha256 = request.fingerprint, request.content_sha256
@@ -202,6 +206,7 @@ def renew(db: Database, actor: Actor, request: Request) -> None:
         now = db.now(session)
         session.execute(
             update(Idempotency)
+            # Once the response is stored, its 24 h run: a late renewal must not begin them again.
             .where(*_match_key(actor, request), Idempotency.status.is_(None))
             .values(created_at=now)
         )
@@ -240,6 +245,7 @@ def _find_live_row(
     age = now - row.created_at
     if age > (STALE_S if row.status is None else Idempotency.KEPT_S):
         session.execute(delete(Idempotency).where(*_match_key(actor, request)))
+        # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)
         return None
     return row

@@ -205,6 +205,7 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
+        # Until it ends, a job that checks a batch has only a preliminary report.
         "report": job.report if job.state in _TERMINAL else None,
         "created_at": format_rfc3339(job.created_at),
         "started_at": format_rfc3339(job.started_at),
@@ -243,6 +244,7 @@ class EncodedJobs:
             return cached[1]
         body = encode_job(job, aside)
         if len(body) <= self.MOST_BYTES:
+            # Emptied at once: the jobs that are polled now fill it again.
             if len(self._known) >= self.MOST:
                 self._known.clear()
             self._known[job.id] = tag, body
@@ -277,6 +279,7 @@ def find_asides(
             .where(Version.model_id == Task.model_id, Version.task_number == Task.number)
             .scalar_subquery()
         )
+        # By the model too, with which the index of unfinished jobs begins.
         again = exists().where(
             Job.task_id == Task.id, Job.model_id == Task.model_id, is_unfinished(Job.state)
         )

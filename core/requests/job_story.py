@@ -70,6 +70,7 @@ def read_story(db: Database, actor: Actor, job_id: str) -> Story:
     Raises:
         NotFound: the caller sees no such job.
     """
+    # First, since it refuses a job that the caller does not see; the queries below do not.
     job = jobs.read(db, actor, job_id)
     with db.read() as session:
         name = session.get_one(Model, job["model"]).name
@@ -97,6 +98,7 @@ def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int
     """
     if len(points) <= most:
         return list(points)
+    # Rounded up, since two points remain of each stretch and there must not be more than `most`.
     stretch = -(-2 * len(points) // most)
     extremes: list[tuple[int, float]] = []
     for start in range(0, len(points), stretch):

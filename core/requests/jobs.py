@@ -172,6 +172,7 @@ def beside_the_line(
         revision=1,
         recipe_override=override,
         recipe=recipe,
+        # As it is now: a later change of the gate applies to later jobs.
         gate=model.gate,
         retry_of=None,
         attempt=0,

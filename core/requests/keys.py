@@ -31,6 +31,7 @@ from core.requests.times import format_rfc3339, parse_rfc3339
 
 SCOPES = tuple(COVERS)
 ADMIN_OWNER = "admin"
+# Without "_", which separates the parts of a key.
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _PREFIX_LENGTH = 12
 _KEY = re.compile(rf"pk_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
@@ -44,6 +45,7 @@ def prefix_of(secret: str) -> str | None:
 
 def digest_secret(secret: str) -> str:
     """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
+    # A slow hash is not needed: 256 random bits cannot be guessed, and each request computes this.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -179,6 +181,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         valid = select(Key.id).where(
             Key.scope == "admin",
             Key.revoked_at.is_(None),
+            # With expired admin keys alone, nobody could create a key any more.
             (Key.expires_at.is_(None)) | (Key.expires_at > now),
         )
         if session.execute(valid.limit(1)).first() is not None:
@@ -186,6 +189,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         _, secret = _add_key(
             session, owner, name="first admin key", scope="admin", expires=None, now=now
         )
+        # Before the commit, so that there is never a valid key whose text is lost.
         _write_private(data_dir / "admin-key", secret + "\n")
         return secret
 
@@ -236,6 +240,7 @@ def _write_private(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             file.flush()
+            # On disk before the rename: after a crash, the file must not be there and empty.
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:

@@ -86,6 +86,7 @@ def _find_features(session: Session, version: Version) -> list[Part]:
 
     Each holds those of its own task.
     """
+    # All versions in one query instead of one query for each ancestor.
     query = (
         select(Version.number, Version.parent, Part)
         .outerjoin(Part, and_(Part.version_id == Version.id, Part.type == FEATURES))
@@ -100,6 +101,7 @@ def _find_features(session: Session, version: Version) -> list[Part]:
     parts: list[Part] = []
     version_number: int | None = version.number
     while version_number is not None:
+        # In front, since this walk goes back in time and tasks are shown in their order.
         parts[:0] = parts_by_version.get(version_number, [])
         version_number = parents.get(version_number)
     return parts
@@ -160,11 +162,13 @@ def _mark_deleted(
         .join(Version, Version.id == Part.version_id)
         .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
+    # Also of parts that were marked earlier, so that a repeated call completes the deletion.
     digests = sorted(forget_totals(row).union(part.sha256 for part, _ in found_parts))
     stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
         return [], digests
     now = db.now(session)
+    # By digest, since versions share parts and a shared blob frees its bytes once.
     freed = {part.sha256: part.bytes for part, _ in stored}
     for part, _ in stored:
         part.deleted_at = now

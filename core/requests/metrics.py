@@ -52,6 +52,7 @@ _CELLS = (
     select(Result.version, *aggregate_columns(Result.task, Result.correct, Result.total))
     .where(
         *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
+        # Accuracies are quotients, and a task may have no held-out images.
         *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
     )
     .group_by(Result.version)

@@ -60,6 +60,7 @@ def _hide_model(
             select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True)
         )
     )
+    # Read again, since another request may have deleted the model before the lock was there.
     row = session.get_one(Model, unlocked_model.id, with_for_update=True, populate_existing=True)
     if row.deleted_at is not None:
         raise NotFound(f"There is no model {model!r}.")
@@ -79,6 +80,7 @@ def _hide_model(
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in task.digests if d}
         repeats.forget_digest(task)
+        # A time that is set already is the one at which the images really went.
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now
         if task.archive_key is not None and task.id in stopped:

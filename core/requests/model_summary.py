@@ -58,6 +58,7 @@ def _build_summary(
     figures = (answering and answering.figures) or {}
     return {
         "production": answering and answering.number,
+        # Numbers begin at 0, so the next one is the count; without its base a model has none.
         "versions": 0 if model.base_job is not None else model.next_version,
         "tasks": model.next_task - 1,
         "acc": answering and answering.acc,
@@ -106,6 +107,7 @@ def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
     `at` is when it ended, else started, else was created.
     """
     job_of_model = aliased(Job)
+    # Ids rise with the time of creation, so the highest belongs to the newest job.
     newest = (
         select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()
     )

@@ -91,14 +91,17 @@ def create(
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     requested = asked_model(resources.catalogue, given, limits.admission, limits.terms.photos)
+    # Before the transaction, since this may write a packaged base into the store.
     begins = find_weights(resources, actor, requested, limits.terms)
     try:
         with resources.db.write() as session:
             now = resources.db.now(session)
+            # First: a repeated request must not find its own model's name taken.
             if repeat is not None:
                 replay = idempotency.find_replay(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
+            # For a clear refusal; of two requests at once, the unique index refuses one later.
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
             transaction = Transaction(session, actor, now)
@@ -186,6 +189,7 @@ def change(
         if "answers" in patch:
             row.answers = patch["answers"]
             _forget_downloads(session, row)
+        # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
             row.gate = gate_of(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)

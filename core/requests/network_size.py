@@ -279,6 +279,7 @@ def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
 def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
     """Return the patch size in pixels."""
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
+    # A patch cannot be larger than its image.
     return min(pixels, architecture.get("patch") or chosen)
 
 

@@ -179,6 +179,7 @@ def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[st
             f"its features tell "
             f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
         ]
+    # Named weights bring the size that they were trained on, which needs no notice.
     if asked.get("size") is not None or images.normalise is not None:
         return []
     more = (

@@ -20,6 +20,7 @@ LICENCE = "apache-2.0"
 def store_base(blobs: Blobs, base: object, image: ImageOut) -> None:
     """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
     if base == packaged_base.PACKAGED and not blobs.has(_build_part(image["channels"]).sha256):
+        # The store takes files, and the weights for grey images exist in memory alone.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "base.safetensors"
             path.write_bytes(packaged_base.load_weights(image["channels"]))
@@ -51,6 +52,7 @@ def version_zero(
     return part, {"base": origin}, packaged_base.load_normalisation(image["channels"], base)
 
 
+# Cached, since each new model would otherwise read and hash the weights again.
 @cache
 def _build_part(channels: int) -> StoredPart:
     content = packaged_base.load_weights(channels)

@@ -22,6 +22,7 @@ DEFAULT_LIMIT = 50
 MAX_PAGE_BYTES = 4 << 20
 """Maximum bytes of a page's rows in columns of variable length; a page always has at least one row.
 """
+# The largest value of an integer column; databases fail on a larger one.
 _MAX_INT = 2**63 - 1
 T = TypeVar("T")
 

@@ -136,6 +136,7 @@ def find_bound(
         find_version(session, model, wanted.alias)
     except NotFound as error:
         raise _make_invalid_error(error.detail, "alias", "no such alias") from None
+    # The model's owner, who is another one if an administrator creates the key.
     return session.get_one(Owner, model.owner_id), model
 
 
@@ -174,6 +175,7 @@ def build_bound(row: PredictKey, model: str, now: float) -> KeyBound:
         "alias": row.alias,
         "requests_per_s": row.requests_per_s,
         "images_per_day": row.images_per_day,
+        # The number belongs to the day of the last request, which may be over.
         "images_today": row.images if row.day == now // DAY_S else 0,
     }
 
@@ -209,12 +211,14 @@ def take_images(db: Database, key_id: str, images: int, *, is_request: bool) -> 
             each = 1.0 / PredictKey.requests_per_s
             # Later than a full bucket allows: the clock was set back.
             is_stale = PredictKey.free_at > now + BURST_S + each
+            # The bucket of a slow key holds one request, although that takes longer than `BURST_S`.
             fits = PredictKey.free_at <= case((each < BURST_S, now + BURST_S - each), else_=now)
             statement = statement.where(or_(is_stale, fits))
             from_now = or_(is_stale, PredictKey.free_at < now)
             values["free_at"] = case((from_now, now), else_=PredictKey.free_at) + each
         if session.connection().execute(statement.values(values)).rowcount:
             return
+        # Only a refusal reads the row, to name the limit and the time to wait.
         row = session.get(PredictKey, key_id)
         raise _make_limit_error(row, images, now, day)
 

@@ -26,6 +26,7 @@ from core.store.blobs import Blobs
 KEPT_VERSIONS = 64
 KEPT_MANIFEST_BYTES = 256 << 10
 """Manifests larger than this many bytes are not cached, and are read again for each request."""
+# As many digits always fit into the 64 bits of the column.
 NUMBER_DIGITS = 18
 
 
@@ -128,6 +129,7 @@ class AskedVersions:
 
     def _cache_version(self, version: Predictable) -> Predictable:
         """Cache a version, unless its manifest is large or confident predictions are promised."""
+        # The threshold depends on the model's setting, which may change; a version never does.
         if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
                 self._kept[version.id] = version
@@ -174,6 +176,7 @@ Naming = Literal["number", "latest", "alias"]
 def _parse_version(version: str) -> int | str:
     """Return the version number, if `find_version` would read the text as one, else the text."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
+    # `find_version` reads a number with a leading zero as an alias, too.
     return int(version) if is_number and str(int(version)) == version else version
 
 
@@ -216,6 +219,7 @@ def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
         .where(
             Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
         )
+        # Damage is rare, so one question about any object saves a question about each part.
         .where(~exists().select_from(Damage))
     )
 

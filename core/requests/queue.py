@@ -70,6 +70,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
     with db.read() as session:
         now = db.now(session)
         past = _past.get(db.url)
+        # Monotonic, since old counts would stay valid for long after a clock was set back.
         if past is None or time.monotonic() - past.at > REMEMBER_S:
             past = _past[db.url] = _count_past(session)
         counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
@@ -92,6 +93,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
         damaged = damage.count_marks(session)
         reporting = workers.count_present(session, now)
     return QueueMetrics(
+        # 0 and not missing without such jobs, so that alerts have a value to compare.
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
         expired,

@@ -32,6 +32,7 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
     """
     if not limit:
         return
+    # At least one byte, so that a full owner is refused even while the size is unknown.
     size = max(1, size or 0)
     if size > limit:
         raise BodyTooLarge(f"One owner may store {limit} bytes; this upload alone has {size}.")

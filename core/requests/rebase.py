@@ -278,6 +278,7 @@ def _add_model_and_jobs(
     transaction, session = order.transaction, order.transaction.session
     _require_rebasable(session, old)
     if given.name is None:
+        # Chosen again under the lock, since the name of the first check may be taken by now.
         requested = replace(requested, name=free_name(session, old.owner_id, old.name, "rebased"))
     require_free_name(session, old.owner_id, requested.name)
     data: AuditData = {"name": requested.name, "model": old.id}
@@ -322,10 +323,12 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         job_log.add_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
+        # The last of these jobs needs most memory, so that one check covers all.
         work = work_of(session, new, len(job_ids))
         limits.admission.check_job(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
+        # Both come last, since they lock the owner's row.
         quota.take_room(
             session, new.owner_id, limits.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
         )
@@ -374,6 +377,7 @@ def _copy_task(new: Model, task: Task, now: float) -> Task:
         content_sha256=task.content_sha256,
         content_turn=task.content_turn,
         bytes=task.bytes,
+        # The images are decoded already, so that no archive is needed.
         archive_key=None,
         media_type=task.media_type,
         classes=dict(task.classes),

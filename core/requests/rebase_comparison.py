@@ -84,6 +84,7 @@ def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comp
     while True:
         plan = _read_plan(db, actor, model)
         try:
+            # The default binds the plan of this turn, since the loop gives the name another one.
             return _with_files(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
         except StoreCorrupt:
             if _read_plan(db, actor, model) == plan:

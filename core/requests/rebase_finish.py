@@ -59,6 +59,7 @@ def finish(db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decis
         NameTaken: another model has the name by now.
         StoreCorrupt: a compared file is damaged.
     """
+    # Before the transaction, since it reads many files; the locked rows must then agree with it.
     comparison = compare_models(db, blobs, actor, model)
     try:
         with db.write() as session:
@@ -88,6 +89,7 @@ def _lock_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model
     ids = sorted(one.id for one in pair)
     query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
     list(session.scalars(query.execution_options(populate_existing=True)))
+    # Again, since names may have moved before the rows were locked.
     return find_rebase(session, actor, model)
 
 

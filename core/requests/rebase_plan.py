@@ -144,6 +144,7 @@ def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
     )
     under_way = [one for one in successors if one.deleted_at is None and one.rebased_at is None]
     finished = [one for one in successors if one.rebased_at is not None]
+    # A model that has taken over may itself be on its way to another base.
     if row.rebased_from is not None and (row.rebased_at is None or not under_way):
         return session.get_one(Model, row.rebased_from), row
     after = [*under_way, *finished]
@@ -298,6 +299,7 @@ def _plan_task(
         sorted(task.classes),
         sum(task.classes.values()),
         task.sha256,
+        # Reports from before there was a choice do not name one.
         task.report.get("duplicates_policy", "keep"),
         arrival,
         None if twin is None else twin.number,

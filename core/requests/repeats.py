@@ -104,6 +104,7 @@ def rank_tasks(
 def _compute_rank(same: Same) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
+    # A skipped task with a held version is an answer too, after all others.
     return len(ANSWERS) + (not same.is_answer)
 
 

@@ -175,6 +175,7 @@ def _queue_again(again: Again) -> None:
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _choose_override(again)
+    # Now, since it depends on the state and the error, which are replaced below.
     was_held = held_for_data(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
@@ -182,8 +183,10 @@ def _queue_again(again: Again) -> None:
     job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
     if was_held and job.recipe.get("data_report") != "hold":
         _settle_findings(again.task)
+    # A new place makes this the newest job of its task again.
     job.place, job.again = model.next_place, True
     model.next_place += 1
+    # A person has asked, so that former failures do not count.
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
     if parent != model.head or former != _without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere

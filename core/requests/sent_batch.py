@@ -102,6 +102,7 @@ def make_task(
         archive_key=archive_key(task_id),
         media_type=directory.media_type,
         classes=directory.classes,
+        # Without a test part, the job splits the batch, and only then are the numbers known.
         n_train=directory.n_train if directory.has_test else None,
         n_held_out=directory.n_test if directory.has_test else None,
         report=report,

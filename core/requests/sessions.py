@@ -31,6 +31,7 @@ def bind_to_place(token: str, place: str) -> str:
     Args:
         place: host and port, as the browser sends them in `Host`.
     """
+    # Names of hosts are the same in upper and lower case.
     return f"{token} {place.lower()}"
 
 
@@ -59,6 +60,7 @@ def begin(db: Database, secret: str, place: str) -> str:
     token = secrets.token_urlsafe(32)
     with db.write() as session:
         now = db.now(session)
+        # Again, since the key may have been revoked after the read above.
         key = _require_key(session, prefix, secret, now)
         session.execute(delete(UserSession).where(UserSession.expires_at <= now))
         newest = (

@@ -119,6 +119,7 @@ def relearn_task(
         if (
             task_standing in (Standing.QUEUED, Standing.RUNNING)
             and is_lacked
+            # A request with another recipe must not seem accepted while the old one is learned.
             and override in (None, last.recipe_override)
         ):
             return build_job_response(session, last), False

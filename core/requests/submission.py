@@ -262,6 +262,7 @@ class Submission:
             job = jobs.new_job(model, task, override, resolved.recipe, now)
             job.warnings = plan.missing
             session.add(task)
+            # Before the job, which has a foreign key to the task.
             session.flush()
             session.add(job)
             session.flush()
@@ -392,12 +393,15 @@ class Submission:
             store_archive(db, self.store, key, self.batch.path, archives.find_used),
             db.write() as session,
         ):
+            # Tests kill the process here: the archive is stored, and no row names it.
             hit_failpoint("submit-stored")
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, self.repeat, now)
             if replay is not None:
+                # No row names this copy of the archive, whose key is new with each request.
                 self.store.delete(key)
                 return _build_replay(replay)
+            # By id, since the name may belong to another model by now.
             model = find_model(session, actor, there.model_id, lock=True)
             done = add(session, model, now)
             if spent is not None:
@@ -410,6 +414,7 @@ class Submission:
             elif not done.needs_archive:
                 stored_bytes.mark_outdated(session, owner_id)
             if done.is_new:
+                # In all other cases, a statement above has changed the owner's row already.
                 is_locked = not (is_counted and done.needs_archive)
                 quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=is_locked)
         hit_failpoint("submit-committed")
@@ -486,6 +491,7 @@ class Submission:
         mine = Task.model_id == model.id
         sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
         has_same = repeats.is_same(model, self.batch.sent)
+        # An outer join, since the sums are needed even if no task has the same content.
         rows = session.execute(
             select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))
         ).all()

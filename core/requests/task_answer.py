@@ -37,6 +37,7 @@ def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[Task
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
     ids = [task.id for task in tasks]
+    # Ascending, so that the newest job and version of each task remain.
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
         if job.version is not None and job.task_number is not None:

@@ -101,6 +101,7 @@ def list_images(
         if label is None
         else np.flatnonzero(labels == part.labels.index(label))
     )
+    # One more than the page shows tells if there is a next page.
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
     return {
         "items": [{"index": row, "label": part.labels[labels[row]]} for row in page_rows[:limit]],

@@ -28,6 +28,7 @@ def parse_rfc3339(text: str) -> float:
     Raises:
         Invalid: the text has another form, or names no existing moment.
     """
+    # `fromisoformat` also accepts dates alone, weeks, and times without an offset.
     if not _RFC3339.fullmatch(text):
         raise Invalid(f"{text!r} is not an RFC 3339 time such as 2026-11-21T08:00:00Z.")
     try:

@@ -17,6 +17,7 @@ def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
 
     The lock keeps others from referring to a blob between the check and the deletion.
     """
+    # In portions, since each holds the lock that stops everybody who writes a reference.
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:

@@ -39,6 +39,7 @@ however short it is.
 """
 LEASE_S = 15.0
 """Seconds without renewal after which a writing request counts as dead."""
+# Three renewals fit into `LEASE_S`, so that one may come late.
 RENEW_S = 4.0
 _LISTED = 20
 _FILENAME = 255
@@ -225,6 +226,7 @@ def renew_lease(db: Database, writing: Writing) -> None:
     """
     with db.write() as session:
         until = db.now(session) + LEASE_S
+        # A renewal that comes after the end of the lease must not begin it again.
         mine = update(Upload).where(*_match_lease(writing), Upload.held_until.is_not(None))
         session.execute(mine.values(held_until=until))
 
@@ -293,6 +295,7 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
         record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
         keys = chunks.delete_upload(session, row.id)
         stored_bytes.mark_outdated(session, row.owner_id)
+    # After the commit: if it failed, rows would name deleted objects.
     for key in keys:
         store.delete(key)
 
@@ -366,6 +369,7 @@ def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
     session.execute(
         select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
     )
+    # Expired uploads do not count, although the sweep may not have removed them yet.
     mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
     if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
         return

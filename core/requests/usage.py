@@ -45,6 +45,7 @@ def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
     with db.read() as session:
         query = select(Owner).where(actor.filter_visible(Owner.id))
         owners: Page[Owner] = read_page(session, query, Owner.id, limit, cursor)
+    # After the reading transaction, since measuring an owner writes.
     items: list[ModelUsage | OwnerUsage] = [_build_owner_usage(db, owner) for owner in owners.rows]
     return {"items": items, "next_cursor": owners.next_cursor}
 

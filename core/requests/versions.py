@@ -39,7 +39,9 @@ from core.requests.pages import Page, page_of, read_page
 from core.requests.times import format_rfc3339
 from core.store.blobs import Blobs
 
+# 18 digits always fit into the 64 bits of the column.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+# Without manifests, which grow with the model: a page would load up to 200 of them.
 _LISTED = load_only(
     Version.number,
     Version.parent,

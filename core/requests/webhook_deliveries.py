@@ -74,6 +74,7 @@ def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> Delive
         if row.state != PENDING:
             webhooks.require_room(session, hook)
         row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None
+        # Workers look for webhooks by this time, not for single deliveries.
         hook.due_at = now
         session.flush()
         record_action(

@@ -61,6 +61,7 @@ def create(
         TooManyRequests: the owner has as many webhooks as allowed.
         WebhooksUnavailable: the service has no key for secrets.
     """
+    # Before the transaction, since resolving a name may take long.
     key, target = webhook_secret.load_key(settings), _check_url(settings, url)
     with db.write() as session:
         now, row_id = db.now(session), new_id("whk")
@@ -81,6 +82,7 @@ def create(
         )
         session.add(row)
         session.flush()
+        # The host alone, since the path of an address, as of Slack, may hold a secret.
         data: Any = {"host": target.host, "events": row.events}
         record_action(
             session, actor, Entry("webhook.create", row.id, data, model=row.model_id), now
@@ -369,6 +371,7 @@ def _record_change(
     now: float,
 ) -> None:
     """Add a change of a webhook to the audit trail."""
+    # Null is a value here: it means all models.
     if "model" in patch and "model" not in changed:
         changed.append("model")
     data: Any = {

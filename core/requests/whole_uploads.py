@@ -81,6 +81,7 @@ def delete_upload_rows(session: Session, actor: Actor, upload: Whole, now: float
     Raises:
         NotFound: another request was faster.
     """
+    # The lock decides which of two requests at once takes the upload.
     chunks.delete_upload(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 

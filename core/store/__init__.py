@@ -25,10 +25,12 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
     Raises:
         ValueError: the URL, or a key of an S3 store, is missing or wrong.
     """
+    # All stores of the process share this memory, which was made before the settings were read.
     VERIFIED.age_s = settings.verified_s
     url = settings.resolved_store_url
     scheme, _, path = url.partition("://")
     if scheme == "file":
+        # A relative folder would be another one for each process with its own working directory.
         if not path.startswith("/"):
             raise ValueError("PERENNIAL_STORE_URL must be file:///ABSOLUTE/FOLDER.")
         return TimedStore(FolderStore(Path(path)))

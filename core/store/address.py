@@ -47,6 +47,7 @@ class S3Address:
             parts.scheme != "s3"
             or not parts.hostname
             or not _BUCKET.fullmatch(bucket)
+            # A prefix with a `#` would silently end there.
             or parts.fragment
         ):
             raise ValueError(f"PERENNIAL_STORE_URL must be {_FORM}.")
@@ -54,9 +55,11 @@ class S3Address:
             try:
                 checked_key(prefix)
             except ValueError:
+                # Without the first error, which quotes the prefix.
                 raise ValueError(
                     "The prefix in PERENNIAL_STORE_URL has characters that are not allowed."
                 ) from None
+        # Blank values count, so that `secure=` is refused instead of ignored.
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         secure, region = options.pop("secure", "1"), options.pop("region", "us-east-1")
         # A misspelt `secure` would otherwise go unnoticed.

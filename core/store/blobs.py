@@ -111,6 +111,7 @@ class Blobs:
                 # At once, since downloads and jobs refuse the blob as long as it is marked.
                 self._marks.remove(key)
             VERIFIED.add(self._name_object(key), tag)
+        # A blob that was stored already leaves the file, which the caller does not want any more.
         if move:
             path.unlink(missing_ok=True)
         elif link:
@@ -165,6 +166,7 @@ class Blobs:
         if offset == 0 and length is None:
             if self._store.local_path(key) is not None:
                 self.require_sound(sha256)
+            # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._report_damage(verify_chunks(self._store.read(key), key, sha256), sha256)
         self.require_sound(sha256)
         return self._store.read(key, offset, length)
@@ -237,6 +239,7 @@ class Blobs:
 
     def _is_remembered(self, info: ObjectInfo) -> bool:
         name = self._name_object(info.key)
+        # S3 returns only the tag of the content for what it has just stored, without the time.
         return VERIFIED.has(name, info.tag) or VERIFIED.has(name, info.content)
 
     def _remember_verified(self, info: ObjectInfo) -> None:
@@ -262,6 +265,7 @@ class Blobs:
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, cached)
+            # Read after the link, which changes the time of change and so the tag.
             status = cached.stat()
         except OSError:
             return
@@ -285,6 +289,7 @@ class Blobs:
             raise disk.build_error(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
+        # The bytes were hashed while they were read.
         VERIFIED.add(str(target), file_tag(status))
         if info is not None:
             self._remember_verified(info)
@@ -318,6 +323,7 @@ class Blobs:
         excess = sum(size for _, size, _ in entries) - self._cache_bytes
         newest = time.time() - KEEP_USED_S
         for used, size, path in sorted(entries, key=lambda entry: entry[0]):
+            # In the order of last use, so all that follow were used even later.
             if excess <= 0 or used > newest:
                 break
             path.unlink(missing_ok=True)

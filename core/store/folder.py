@@ -26,6 +26,7 @@ from core.store.objects import (
     file_tag,
 )
 
+# The dot excludes the folder from keys and listings.
 _INCOMING = ".incoming"
 _COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
 _RENAME_TRIES = 50
@@ -85,8 +86,10 @@ class FolderStore:
                 raise StoreCorrupt(
                     f"The stored object {key} is missing.", extra={"object": key}
                 ) from None
+        # Of the open file: the object may be replaced while this one is read.
         size = os.fstat(handle.fileno()).st_size
         end = size if length is None else min(size, offset + length)
+        # Not a generator itself, so that a missing object is reported before the first chunk.
         return self._read_chunks(handle, key, offset, end)
 
     def _read_chunks(self, handle: BinaryIO, key: str, position: int, end: int) -> Iterator[bytes]:
@@ -128,13 +131,15 @@ class FolderStore:
         """Yield the objects whose key starts with `prefix`."""
         checked_prefix(prefix)
         folder = prefix.rpartition("/")[0]
+        # Not a generator itself, so that a wrong prefix is refused at once.
         return self._walk_folder(folder, prefix)
 
     def _walk_folder(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
         with self._translate_errors():
             try:
                 with os.scandir(self.root / folder) as entries:
-                    # Read at once: the folder must not stay open while the caller works.
+                    # Read at once: the folder must not stay open while the caller works. A link could
+                    # lead the walk out of the store, or round in a circle.
                     children = [
                         (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries
                     ]
@@ -226,6 +231,7 @@ class FolderStore:
                 changed |= _make_folders(target.parent)
                 source.replace(target)
             except (FileNotFoundError, FileExistsError):
+                # No further try helps if the source is gone, or a file lies in the folder's place.
                 if not source.exists() or (target.parent.exists() and not target.parent.is_dir()):
                     raise
                 continue

@@ -86,10 +86,12 @@ class Patience:
                 allowed_methods=None,  # every S3 call used here is safe to repeat
                 # A server must not choose how long a request hangs
                 respect_retry_after_header=False,
+                # The last response is returned instead, since it has S3's error code.
                 raise_on_status=False,
             ),
             maxsize=16,
             cert_reqs="CERT_REQUIRED",
+            # As in the client's own pool, which this one replaces.
             ca_certs=os.environ.get("SSL_CERT_FILE") or certifi.where(),
         )
 
@@ -276,12 +278,14 @@ class S3Store:
             try:
                 self._client.remove_object(self.address.bucket, name)
             except S3Error as error:
+                # S3 reports success for a missing object, but another server may not.
                 if error.code not in _ABSENT:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix`, one page of the server at a time."""
         start = self.address.prefix + checked_prefix(prefix)
+        # Not a generator itself, so that a wrong prefix is refused at once.
         return self._list_objects(start)
 
     def _list_objects(self, start: str) -> Iterator[ObjectInfo]:
@@ -298,6 +302,7 @@ class S3Store:
 
     def local_path(self, key: str) -> Path | None:
         """Return None, because an S3 store has no local files."""
+        # A wrong key is refused as by a folder, though none is used here.
         checked_key(key)
         return None
 
@@ -398,6 +403,7 @@ class S3Store:
 
 
 def _read_status(error: ServerError | InvalidResponseError) -> str:
+    # `InvalidResponseError` has its status in a private attribute only.
     return str(getattr(error, "status_code", None) or getattr(error, "_code", "unknown"))
 
 
@@ -407,6 +413,7 @@ def _make_client(address: S3Address, access_key: str, secret_key: str, patience:
         access_key=access_key,
         secret_key=secret_key,
         secure=address.secure,
+        # Given, or the client would ask the server for it, even to sign a URL.
         region=address.region,
         http_client=patience.make_pool(),
     )

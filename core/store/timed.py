@@ -20,6 +20,7 @@ class TimedStore:
         self.inner = store
 
     def __repr__(self) -> str:
+        # Verified objects are remembered by the store's name, which the wrapper must not change.
         return repr(self.inner)
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:

@@ -34,7 +34,9 @@ class Verified:
     def add(self, name: str, tag: str) -> None:
         """Remember `name` as verified now; beyond the limit, the oldest entry is dropped."""
         with self._lock:
+            # A clock that is set back must not prolong the trust, so the time is monotonic.
             self._found[name] = (tag, time.monotonic())
+            # An assignment leaves an entry at its old place, where it would be dropped too early.
             self._found.move_to_end(name)
             if len(self._found) > self._limit:
                 self._found.popitem(last=False)

@@ -140,6 +140,7 @@ def _find_conditions(
     conditions: list[_Condition] = []
     tasks = _read_tasks(session, model, version)
     last = _read_last(session, model, version)
+    # No move is advised to a base that this machine cannot provide.
     can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
     larger = _find_larger(session, model, tasks) if last and can_move else None
     if larger is not None and is_far_below(last[-1], larger):
@@ -198,6 +199,7 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
     """
     last: list[Accuracy] = []
     number: int | None = version.number
+    # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
         cells = row_of(session, model.id, number).values()
         images = sum(cell.total for cell in cells)
@@ -221,6 +223,7 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
         for id, name, base, head, scenario in session.execute(
             query.order_by(Model.id.desc()).limit(_LOOKED_AT)
         )
+        # Filtered after the limit, so that an owner of thousands of models costs no more.
         if base == imagenet_base.NAME and scenario == model.scenario and head
     }
     batch_digests = {task.sha256 for task in tasks}
@@ -238,6 +241,7 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
         row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
+        # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
             right, images = Baseline.from_json(row.detail).all
             return LargerBase(name, head, right, images)
@@ -282,6 +286,7 @@ def _say_worst(
         return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
     worst = min(
         judged_classes,
+        # The label decides between equals, so that advice does not depend on the order of rows.
         key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label),
     )
     right, images = judged_classes[worst]

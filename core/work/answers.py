@@ -80,6 +80,7 @@ def store(db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResu
     # One key for each task: its deletion makes all predictions on the task unreadable.
     drawn = {task: draw_key() for _, task in files if task not in keys}
     keys |= drawn
+    # The number of the new version is known only in the publishing transaction.
     names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
     seal_files(
         {names[key]: file for key, file in files.items()},
@@ -133,6 +134,7 @@ def fill_parent_cells(
             .where(
                 *(Result.model_id == model.id, Result.version == parent, Result.task == task),
                 *(Result.answers.is_(None), Result.total == change.total),
+                # Another count shows that these are not the predictions that were measured.
                 Result.correct == new[task] - change.improved + change.regressed,
             )
             .values(answers=stored.sha256, answers_bytes=stored.bytes)

@@ -47,6 +47,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         registered, origin = job.anytime, snapshots.compute_origin(job)
         if (
             registered is not None
+            # A state of another recipe or parent is replaced, however good it was.
             and registered.origin == origin
             and registered.correct >= validation.correct
         ):
@@ -67,6 +68,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
     )
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
+    # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
     files |= snapshots.upload_files(store, key, [path / MANIFEST])
     try:
@@ -91,4 +93,5 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         for name in files:  # no other claim uses these objects, and they were never registered
             store.delete(key + name)
         raise
+    # After the commit, because until then the row names the older files.
     snapshots.drop_older(store, prefix_of(claim.job_id), claim.fence, number)

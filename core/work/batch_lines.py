@@ -11,6 +11,7 @@ from core.ingest.ingest import Ingested
 
 EXAMPLES = 3
 """Maximum number of rejected images named in the log; the task's report has more."""
+# Each is a line of the log; the task's report has all of them.
 MAX_NOTES = 10
 MAX_PATH = 100
 """Maximum number of characters of a path; its end is kept, since that is the most specific."""

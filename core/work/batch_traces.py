@@ -55,6 +55,7 @@ def compare_with_earlier(
     contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
 
     def load_picture(row: int) -> Images:
+        # Opened only here: pictures are made of the first few contradictions alone.
         return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
     def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
@@ -71,6 +72,7 @@ def compare_with_earlier(
                 ):
                     together.append((task.number, traces))
                 else:
+                    # Traces of earlier releases lack digests of the pixels.
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if sum(len(one.names) for _, one in together) > TOGETHER:
@@ -88,6 +90,7 @@ def compare_with_earlier(
             "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier),
         }
     else:
+        # Without a reader, the generator would compare nothing.
         for _ in earlier:
             pass
     report: BatchReport = {
@@ -115,12 +118,14 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
     query = query.order_by(Task.number.desc()).limit(MOST_TASKS)
     with db.read() as session:
         rows = session.scalars(
+            # The rest of the row contains the task's whole report.
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
             _Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
             for task in rows
         ]
+    # Outside of the transaction, which must not stay open while tasks are compared.
     yield from tasks
 
 

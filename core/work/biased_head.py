@@ -91,6 +91,7 @@ def build_successor_request(model: Model, version: int) -> dict[str, object]:
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,
         "architecture": model.architecture,
+        # A request may name only these fields of an image.
         "image": {name: model.image[name] for name in ("size", "channels")},
         "base": {"model": model.name, "version": version},
         "recipe": {"method": {"name": "analytic"}},

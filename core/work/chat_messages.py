@@ -75,6 +75,7 @@ def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
         "Gate": _read_verdict(data),
         "Cause": data.get("cause"),
     }
+    # Compared and not tested for truth, since version 0 is a fact too.
     message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
     job_id, model_id = data.get("job"), data.get("model")
     of_job = noun == "job" and job_id is not None
@@ -181,6 +182,7 @@ def _format_slack(message: Message) -> dict[str, Any]:
         paragraphs.append(f"<{link}|Open the page>")
     # Verbatim: Slack would turn names that look like channels or addresses into links.
     text = {"type": "mrkdwn", "text": _join_fitting(paragraphs), "verbatim": True}
+    # Notifications show `text`, since they cannot show blocks.
     return {"text": _escape_line(message.title), "blocks": [{"type": "section", "text": text}]}
 
 
@@ -194,6 +196,7 @@ def _join_fitting(paragraphs: list[str]) -> str:
     text = ""
     for paragraph in paragraphs:
         joined = f"{text}\n{paragraph}" if text else paragraph
+        # Goes on after a line that is too long: the command and the link are short and come last.
         if len(joined) <= SECTION_CHARS:
             text = joined
     return text

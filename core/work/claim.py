@@ -220,6 +220,7 @@ def _lock_next_job(
         ):
             job = session.scalars(_HELD[dialect](query)).one_or_none()
             if job is not None:
+                # The other candidate is the owner's oldest job, which overtakes none.
                 return job, overtakes and job.id == next_
     return None, False
 
@@ -301,6 +302,7 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State 
     Return None if the lease is lost.
     """
     with db.write() as session:
+        # One statement that reads nothing first: each running job does this every few seconds.
         state = session.execute(
             update(Job)
             .where(Job.id == job_id, Job.fence == fence, Job.state.in_(_LEASED))

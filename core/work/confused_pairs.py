@@ -49,6 +49,7 @@ def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
             np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True
         )
         pairs = Counter(dict(zip(map(tuple, both.T.tolist()), counts.tolist(), strict=True)))
+        # Without heads a class is the same in all tasks, so its images are summed up.
         counts_by_task.setdefault(file.task if heads else 0, Counter()).update(pairs)
     confused = [
         pair

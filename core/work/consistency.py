@@ -202,15 +202,18 @@ def repair(
         _update_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
         claims.reap_expired(db)
+    # Last, so that it also removes what the repairs left without a row.
     sweep.run_sweep(db, store, blobs, settings, whole=True)
 
 
 def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
     """Yield the rows whose object is missing or differs."""
+    # A row that is written after this listing looks wrong, and is looked up again below.
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
         marked = {row.key for row in damage.list_marks(session, _MARKED)}
     reported: set[str] = set()
+    # Thousands of rows may refer to one blob, which is read once.
     sound: set[str] = set()
     for reference in list(iterate_named(db)):  # no transaction stays open while objects are read
         if reference.key in reported:
@@ -276,6 +279,7 @@ def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iter
     with db.read() as session:
         limit = db.now(session) - LATE_S
     for removal in dry_run(db, store, settings, late_s=LATE_S):
+        # Rows have no object to look for; an object may have been removed by a sweep meanwhile.
         if removal.modified < limit and (
             removal.modified == 0.0 or store.stat(removal.object) is not None
         ):
@@ -301,6 +305,7 @@ def _find_expired_leases(db: Database) -> Iterator[Drift]:
 def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
     key = Blobs.make_key(sha256)
+    # Hashed before the lock is taken, for which every publish would wait.
     copy = blobs.sound_copy(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
@@ -323,6 +328,7 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
         digest = key.rpartition("/")[2]
         if key.startswith(archives.PREFIX):
             digest = archives.sha256_of(session, key) or ""
+    # Hashed before the transaction, in which other writers would wait for the store.
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_named(session, Named(key, None, digest, "")):

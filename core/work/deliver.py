@@ -77,6 +77,7 @@ class Deliverer:
         An interrupted one is sent again under the same id.
         """
         self.end()
+        # A thread that was never started cannot be waited for.
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
         with self._changed:
@@ -85,6 +86,7 @@ class Deliverer:
     def serve_due(self) -> int:
         """Take due webhooks while there are places, serve each in a thread, return their number."""
         with self._changed:
+            # A copy, since threads discard their leases at any time.
             serving = set(self._serving)
         slow = sum(one.is_slow for one in serving)
         places = AT_ONCE - len(serving)
@@ -97,6 +99,7 @@ class Deliverer:
             hit_failpoint("delivery-claimed")
         for lease in leases:
             with self._changed:
+                # Before the thread begins, because it discards the lease when it ends.
                 self._serving.add(lease)
             threading.Thread(
                 target=self._serve_webhook,

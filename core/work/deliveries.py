@@ -36,6 +36,7 @@ SLOW_S = 2.0
 """Seconds of the last attempt above which a webhook counts as slow."""
 MOST_OF_OWNER = 4
 """Maximum number of webhooks of one owner that a worker serves at once."""
+# More than there are places, since of an owner's many webhooks only a few are taken.
 _LOOKED_AT = 200
 DAY_S = 86_400.0
 _DELETED = 1000
@@ -102,6 +103,7 @@ def lease_webhooks(
         slow_places: maximum number of slow webhooks among them.
         lease_s: seconds of the leases.
     """
+    # Most looks find nothing due, and need not queue up with the writers.
     with db.read() as session:
         now = db.now(session)
         candidates = _find_candidates(
@@ -112,6 +114,7 @@ def lease_webhooks(
     leases = []
     with db.write() as session:
         now = db.now(session)
+        # Checked again under the lock, since another worker may have served them meanwhile.
         query = (
             select(Webhook)
             .where(Webhook.id.in_(candidates), *_build_due_filter(now))
@@ -178,6 +181,7 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             hook.failing_since = None
             return
         hook.failing_since = hook.failing_since or now
+        # There is one attempt more than pauses, since the first one has none before it.
         if row.attempts > len(RETRY_S):
             _finish_delivery(row, FAILED, now)
         else:

@@ -32,11 +32,13 @@ def count_seconds(session: Session, job_id: str, now: float, most_s: float) -> f
     query = select(Event.data["state"].as_string(), Event.at)
     total, since = 0.0, None
     for state, at in session.execute(
+        # Ordered by id and not by time, since the clock may have been set back in between.
         query.where(Event.job_id == job_id, Event.type == "state").order_by(Event.id)
     ):
         if since is not None:
             total += measure_period(at, since)
         since = at if state in _LEASED else None
+        # A job that is retried gets the whole limit again.
         if state in _TERMINAL:
             total = 0.0
     return total + (measure_period(now, since) if since is not None else 0.0)

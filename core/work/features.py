@@ -126,6 +126,7 @@ def count_share(scenario: str, result: JobResult, ancestor: Ancestor) -> Feature
         # Rows are compared as numbers, which only fits if the first classes are the same.
         if not classes or result.classes[: len(classes)] != classes:
             return None
+        # If no class was added since, the usual count is among these classes anyway.
         n_known = len(classes) if len(result.classes) > len(classes) else None
     later = result.baseline_later
     if n_known is not None and later is None:

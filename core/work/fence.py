@@ -55,6 +55,7 @@ def lock_claimed_job(session: Session, claim: Claim) -> Job:
     Raises:
         LeaseLost: the claim is not the job's current one.
     """
+    # Locked first, so that no other worker can claim the job before this transaction ends.
     job = jobs.lock_job(session, claim.job_id)
     if job is None or job.fence != claim.fence or State(job.state) not in LEASED:
         raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")

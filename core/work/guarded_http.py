@@ -72,6 +72,7 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
     pool = httpcore2.ConnectionPool(
         ssl_context=_load_tls_context() if target.scheme == "https" else None,
         network_backend=_Backend(target, way, deadline),
+        # A stream ends at its request's deadline, so no other request may use its connection.
         max_keepalive_connections=0,
     )
     try:
@@ -85,6 +86,7 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
     except TimeoutError:
         raise NotSent(f"No whole answer came within {way.seconds:.0f} s.") from None
     except httpcore2.ProtocolError as error:
+        # The message may quote what the receiver sent, at any length.
         problem = str(error)[:200] or "it closed the connection"
         raise NotSent(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
@@ -114,6 +116,7 @@ def _describe_error(error: OSError) -> str:
     return f"The receiver cannot be reached: {error.strerror or 'the connection ended'}."
 
 
+# Made once, since it reads all certificates of the system.
 @cache
 def _load_tls_context() -> ssl.SSLContext:
     """Return a TLS context with the system's certificates, or those that SSL_CERT_FILE names."""
@@ -147,6 +150,7 @@ class _Backend(httpcore2.NetworkBackend):
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return _Stream(connection, self._deadline)
+            # The deadline is that of all addresses, so no time is left for the next one.
             except TimeoutError:
                 connection.close()
                 raise
@@ -172,6 +176,7 @@ class _Stream(httpcore2.NetworkStream):
             while left:
                 self._socket.settimeout(_seconds_left(self._deadline))
                 left = left[self._socket.send(left) :]
+        # A TimeoutError is an OSError too, and must not become a WriteError.
         except TimeoutError:
             raise
         except OSError as error:  # the receiver may have responded before it had read everything

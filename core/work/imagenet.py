@@ -30,6 +30,7 @@ def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     expected = expected_base(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))["tensors"]
     tensors = {}
+    # Not strict, since the checkpoint's classifier has no counterpart.
     for (name, entry), (theirs, tensor) in zip(expected.items(), checkpoint.items(), strict=False):
         if list(tensor.shape) != entry["shape"]:
             raise ValueError(

@@ -68,6 +68,7 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     """
     usual = CLOSED_FORM_S if _is_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
     if phase not in usual:
+        # Nothing is known about what comes before or after it, so it counts as the whole job.
         return {phase: 1.0}, False
     phases = list(usual)[list(usual).index(phase) :]
     last = _read_last(session, job)
@@ -136,6 +137,7 @@ def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Pr
     """
     costs = dict(before.costs or {})
     if before.phase is not None and before.heard_at is not None and before.fence == fence:
+        # The database's clock may have been set back since.
         costs[before.phase] = round(
             costs.get(before.phase, 0.0) + max(0.0, now - before.heard_at), 3
         )
@@ -198,4 +200,5 @@ def _compute_pace(
         planned, spent = planned + expected[phase] * of_phase, spent + costs.get(phase, 0.0)
     if planned and spent >= LEAST_S:
         return spent / planned
+    # Usual costs are guesses: they give no time left before this job has shown its pace.
     return 1.0 if newest.is_measured else None

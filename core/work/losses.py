@@ -222,6 +222,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
         stored = _stored_answers(session, model, numbers)
+        # Without that check, no predictions of up to twenty more versions are read.
         best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _stored_answers(session, model, set(best.values()) - numbers)
@@ -352,6 +353,7 @@ class _Comparison:
         # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
+        # The job has just predicted with the parent, so nothing need be fetched.
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
         digest = version.predictions.get(part.task)
         place = None
@@ -389,6 +391,7 @@ class _Comparison:
             part, old, best, right & ~still_right, still_right & ~right, all_images
         )
         self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
+        # Classes that are new in this batch come after those of the parent.
         fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
         self._confused.add_task(
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
@@ -485,6 +488,7 @@ class _Comparison:
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
         new_tally, known_tally = _Tally(), _Tally()
+        # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.add_task(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
         )

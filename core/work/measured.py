@@ -89,6 +89,7 @@ def _build_older_rows(
     # A version is immutable, and so are its measurements: the first one stands.
     existing = {(version, task) for version, task in session.execute(query)}
     return [
+        # These versions were not taught the task, so there is no best accuracy since then.
         _build_row(model, key[0], cell, None, predictions)
         for key, cell in older.items()
         if key not in existing

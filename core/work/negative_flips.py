@@ -156,6 +156,7 @@ def _find_measured_tasks(
             and task.held_out_sha256 is not None
             and task.held_out_deleted_at is None
         ):
+            # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
             place = Place(number, task_number, task.answers_key)
             measured_tasks.append(

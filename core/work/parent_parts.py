@@ -24,6 +24,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     They go back as far as all ancestors have sums. Features may have been deleted with their task's
     data. Parts that no job reads are left out.
     """
+    # One query for the whole lineage; one for each ancestor would take longer with every task.
     query = (
         select(Version.number, Version.parent, Part)
         .join(Part, Part.version_id == Version.id)
@@ -47,5 +48,6 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     ):
         if all(part.type != STATISTICS for part in ancestor[1]):
             break
+        # In the order of tasks, because sums in another order differ in their last bits.
         parts[:0] = ancestor[1]
     return parts

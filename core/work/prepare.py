@@ -64,6 +64,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     """
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     with db.write() as session:
+        # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)
         model = session.get_one(Model, job.model_id)
         task = session.get_one(Task, job.task_id)
@@ -110,6 +111,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         catalogue, model.scenario, job_recipe, architecture=model.architecture, stored=True
     ).recipe
     folder.mkdir(parents=True, exist_ok=True)
+    # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
     with damage.explaining_errors(db, model.id):

@@ -92,6 +92,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
             if progress_data is not None and newest.done is not None:
+                # In place, because `rows` contains the same dictionary.
                 progress_data |= {"done": newest.done, "left_s": newest.left_s}
         if newest is not before:
             job.progress = newest.to_json()
@@ -129,6 +130,7 @@ def _of_the_job(
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
+    # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
         **task.report,

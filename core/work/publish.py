@@ -322,6 +322,7 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
     described = [part.to_stored_part() for part in stored]
     tasks = with_task(parent.manifest, task.number)
     content = build_manifest(JobRows(model, task, job, base), result, described, number, tasks)
+    # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
     existing = _find_known_digests(session, model, sizes)
     version = Version(
@@ -334,6 +335,7 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
         status="held",
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
+        # Figures are rows of their own (`_store_measurements`), and would be stored twice.
         manifest=without_figures(content),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
@@ -391,7 +393,9 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
 def _clean_up(db: Database, store: Store, claim: Claim) -> None:
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
+        # Listed to the end first, since deletions could disturb the listing.
         for info in list(store.list(prefix)):
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
+    # Copies in a machine's cache are left to the sweep, so no folder is needed.
     retention.drop_task_blobs(db, Blobs(store, Path()), claim.task_id)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork, ResultPart
 
+# A name becomes a row's key, which has at most 100 characters.
 _PART = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{0,99}")
 _Said = TypeVar("_Said", bound=LearnedNetwork)
 
@@ -77,6 +78,7 @@ def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
             f"The job left no complete result: {type(error).__name__} {error}."
         ) from error
     parts = [_check_part(folder, part) for part in document.parts]
+    # Rows of parts are keyed by name, so a second one could not be stored.
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
     return ResultFolder(document, parts, folder)

@@ -29,6 +29,7 @@ from core.work.fence import Claim, lock_claimed_job
 
 SNAPSHOT_FORMAT = 1
 """Format of snapshots; increase it when older snapshots must not be used any more."""
+# The name of a file becomes the end of its key in the store.
 _NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
 
 
@@ -73,6 +74,7 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
     # be continued.
     recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
     parts = {"recipe": recipe, "parent": job.parent_version, **made_by}
+    # Sorted, since a database may return the fields of JSON in another order.
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -157,6 +159,7 @@ def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tup
 
 def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
     """Delete everything that a job stored under `prefix` before this state, registered or not."""
+    # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
         if order_of(info.key) < (fence, number):
             store.delete(info.key)

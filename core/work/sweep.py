@@ -194,6 +194,7 @@ def _sweep_states(
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
+            # While the row is locked, or a retry could begin from a state that is being deleted.
             for key in removable:
                 store.delete(key)
 
@@ -206,6 +207,7 @@ def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) 
     if registered is not None:
         current = (registered.fence, registered.number)
     elif job.fence is not None:
+        # The present attempt may have stored a state that it has not registered yet.
         current = (job.fence, 0)
     else:
         return keys
@@ -356,12 +358,14 @@ def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
     can start by itself.
     """
     of_model = Version.model_id == model_id
+    # Versions before the first that learned the task hold none of its images.
     learned = select(func.min(Version.number)).where(of_model, Version.task_number == task)
     since = select(Version.id).where(of_model, Version.created_at > deleted_at)
     production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
     head = select(Model.head).where(Model.id == model_id)
     under_way = select(Job.parent_version).where(
         Job.model_id == model_id,
+        # A NULL in the list of NOT IN would make the condition true for no version.
         Job.parent_version.is_not(None),
         Job.state.not_in(sorted(str(s) for s in TERMINAL)),
     )
@@ -412,6 +416,7 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
             ),
         )
         ids = list(session.execute(query).scalars())
+    # A transaction for each version, since other writers must get in between.
     for version_id in ids:
         with db.write() as session:
             digests: list[str] = []

@@ -99,6 +99,7 @@ def dry_run(
         copy = _Copy(db, folder, late_s)
         try:
             noted = _Noted(store)
+            # A cache of its own, so that no copy of this machine is deleted.
             blobs = Blobs(noted, folder / "cache")
             steps = sweep.build_steps(
                 copy, noted, blobs, settings, grace_days=grace_days, whole=True

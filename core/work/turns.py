@@ -68,6 +68,7 @@ def in_order(
             oldest_job = min(job for _, job in jobs)
             next_ = oldest_job if overtook else min(jobs)[1]
             able.append(
+                # An owner who was never served comes first.
                 (running.get(owner, 0), claimed_at or 0.0, Turn(owner, next_, next_ != oldest_job))
             )
     able.sort(key=lambda row: (row[0], row[1], row[2].job))

@@ -92,6 +92,7 @@ def validate_archive(
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_none(made.report)
     files = [made.train, made.held_out, made.traces]
+    # With the link, the job need not download what it learns from next.
     digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)

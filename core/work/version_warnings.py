@@ -59,6 +59,7 @@ def find_warnings(
         warning_text = biased_head.find_warning(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
+    # Called even after another warning, since it also records the conditions that hold.
     advice = advise_once(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )

@@ -76,6 +76,7 @@ def _load_packaged(name: str) -> Base:
         name,
         dict(description.architecture),
         description.size,
+        # By the decoding of new models, which Perennial's row uses as well.
         Resizing(decoding=LATEST),
         description.normalise,
         tensors,
@@ -95,6 +96,7 @@ def _load_imagenet(scratch: Path) -> Base:
     except subprocess.TimeoutExpired as error:
         raise _build_error(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
     if done.returncode:
+        # The end of a traceback names the error.
         raise _build_error(done.stderr.strip()[-300:])
     weights = find_pretrained(imagenet_base.MODEL)
     return Base(

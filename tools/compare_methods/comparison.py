@@ -169,6 +169,7 @@ def _run_rows(
     }
     outcomes = [run() for row, run in runs.items() if row in options.rows]
     if ROW in options.rows:
+        # Started only now, so that it takes no cores from the rows before.
         with serve() as client:
             outcomes.append(learn_by_service(client, data, photos, options.model, say))
     return outcomes

@@ -32,6 +32,7 @@ def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
     each = {
         "finetune": training,
         "full": training,
+        # The service gets files and decodes them itself, while the other rows share the pixels.
         "perennial": images * (rates.decode + rates.features),
     }
     shared = images * rates.features if {"lda", "logistic"} & set(rows) else 0.0

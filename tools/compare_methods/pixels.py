@@ -108,6 +108,7 @@ def decode_split(
     held_out = decoder.decode_part(split.held_out, classes, scratch / "held-out.npy")
     seconds = (time.perf_counter() - begun) / max(1, total)
     _require_readable(classes, learned, held_out)
+    # `classes` is in the order of learning, so the labels of a batch follow one another.
     numbers = iter(range(len(classes)))
     batches = [[next(numbers) for _ in batch] for batch in split.batches]
     return Data(classes, batches, learned, held_out, seconds, skipped)

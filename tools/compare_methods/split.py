@@ -78,6 +78,7 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     # Sorted before it is drawn: a seed decides only over a fixed order.
     batches = tuple(_deal_classes(draw.sample(sorted(pools), len(pools)), sample.batches))
     limits = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
+    # In order, because all classes draw from the same generator.
     drawn = {label: _draw_images(*pools[label], *limits, draw) for label in sorted(pools)}
     return Split(
         batches,

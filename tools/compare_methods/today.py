@@ -55,6 +55,7 @@ class Today:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
+        # Scaled, because the solver converges slowly on features of different sizes.
         return self._fit_classifier(
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
@@ -144,6 +145,7 @@ class Today:
         network.grow(task + 1, classes, "default", generator)
 
     def _decoding_seconds(self, batches: slice) -> float:
+        # All images were decoded beforehand; an update on its own would have to decode these.
         return self.data.decode_s * len(self.data.images_of(batches))
 
     def _measure_outcome(

@@ -201,6 +201,7 @@ class AsyncHttp:
             # along.
             response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
+            # First of all, so that no body in an unexpected encoding is decoded.
             self._require_known(response)
             if response.status_code >= 400:
                 body = await self._read_body(response, MAX_PROBLEM_BYTES)
@@ -254,6 +255,7 @@ class AsyncHttp:
         # Called for each attempt, because a generator can be read only once.
         body = ask.content() if callable(ask.content) else ask.content
         return {
+            # httpx2 would send None as an empty value.
             "params": {
                 key: value for key, value in (ask.params or {}).items() if value is not None
             },
@@ -266,6 +268,7 @@ class AsyncHttp:
 
     def _build_error(self, error: httpx2.RequestError) -> ServiceUnreachable:
         is_sent = not isinstance(error, NEVER_SENT)
+        # Some errors of httpx2 have no text.
         cause = str(error) or type(error).__name__
         failure = "broke the connection" if is_sent else "does not answer"
         return ServiceUnreachable(

@@ -128,6 +128,8 @@ class JobHandle:
                         raise
                     job = last
                     show.show_outage(time.monotonic() - heard)
+                # After a 304 the job is the same object, so its identity
+                # shows whether it has changed.
                 if job is not last or job.is_terminal:
                     show(job)
                     last = job
@@ -154,6 +156,7 @@ class JobHandle:
         """Return the error that says how a job ended, or None if it ended as it should."""
         if job.state == "succeeded" and job.outcome == "held":
             model = self._http.get(types.Model, api_path("models", job.model))
+            # The version may be missing in the answer, and None would become a part of the path.
             where = api_path("models", job.model, "versions", whole_number(job.version, "version"))
             version = self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)

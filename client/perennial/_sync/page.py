@@ -98,6 +98,7 @@ def load_page(
             f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was "
             f"not read."
         )
+    # In this order, so that the caller's limit replaces PAGE, and nothing replaces the cursor.
     page = http.get(object, of.path, {"limit": PAGE, **of.params, "cursor": cursor})
     if not isinstance(page, dict) or not isinstance(page.get("items"), list):
         raise BadAnswer(f"The service's answer to {of.path} is no list.")

@@ -12,6 +12,7 @@ from perennial.events import Lines, Parser
 
 SILENCE_S = 60.0
 """Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
+# By the standard of server-sent events, 204 ends a stream for good.
 NOTHING_MORE = 204
 MAX_STREAM_BYTES = 64 << 20
 """Maximum bytes per connection; a longer stream is reconnected after its last event."""

@@ -45,6 +45,7 @@ MOST_CREATED = 5
 """Maximum number of uploads begun for one batch, each because the service has lost the one
 before.
 """
+# Even in base64 well below the 4,096 characters that the service takes of Upload-Metadata.
 LONGEST_NAME = 1000
 """Maximum bytes of a file name."""
 AGAIN = (409, 423, 460)
@@ -184,6 +185,7 @@ class _Resumable:
         """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
         together.
         """
+        # Bytes cannot change, and a packed source compares each file while it reads.
         if isinstance(self._batch.source, FileSource) and self._known != in_thread(
             self._batch.source.identity
         ):
@@ -299,6 +301,7 @@ class _Resumable:
         """Return the seconds to wait after a failure, or None to give up."""
         retries = self._http.retries.for_transfers()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
+            # The service answers and is not overloaded, so short pauses suffice.
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
         return retries.pause_s(error, failures, is_replayable=True)
 

@@ -171,6 +171,7 @@ def revoke(shell: Shell, key: str) -> None:
 )
 def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
+    # The list is read lazily, so no page beyond the limit is requested.
     changes = islice(
         shell.create_client().audit.list(order="desc" if newest else None, **wanted), limit
     )

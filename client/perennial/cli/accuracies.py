@@ -20,6 +20,7 @@ def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int
     None: not measured. A row of the accuracy matrix has a cell for each task that some version
     learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.
     """
+    # One row alone: the matrix of a long lineage has many thousands of cells.
     metrics = client.metrics.retrieve(
         model, version.number, first=version.number, last=version.number
     )

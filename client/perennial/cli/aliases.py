@@ -66,6 +66,7 @@ def _known_version(client: Perennial, model: str, version: int | None) -> Iterat
     """Report a missing version as not found, although the service reports an invalid request."""
     try:
         yield
+    # Asked only after a refusal, so that a move costs a single request.
     except Invalid:
         if version is not None:
             # Raises NotFound if it is the version that is missing.

@@ -43,6 +43,7 @@ class Beat:
         with self._changed:
             self._text = text
             if now:
+                # Within the lock, so that the thread cannot print an older text after this one.
                 print_notice(text)
                 self._changed.notify()  # restart the silence interval
 
@@ -85,6 +86,7 @@ class SentLines(Beat):
 
     def __init__(self) -> None:
         super().__init__()
+        # Sizes and digests are read before the first byte is sent, which may take minutes.
         self._text = "The batch is being read."
 
     def __call__(self, done: int, total: int) -> None:

@@ -45,6 +45,7 @@ class Shell:
         from perennial import Perennial
 
         client = Perennial(base_url=self.url, profile=self.profile)
+        # Before the command's own work: packing a large folder would be for nothing.
         client.require_key()
         return client
 

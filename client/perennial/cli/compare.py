@@ -111,6 +111,7 @@ def _build_task_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
 
 def _print_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
     if shell.is_json:
+        # One line per image, so that a long list is printed while it is read.
         for one in images:
             print_json_line(one)
         return

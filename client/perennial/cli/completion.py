@@ -18,6 +18,8 @@ def completion(shell: Shell, shell_name: str) -> None:
     from perennial.cli.main import cli
 
     kind = get_completion_class(shell_name)
+    # click has all three shells of the choice, but its types do not say so.
     assert kind is not None
+    # click derives the name of this variable from the program's, and the script must use the same.
     text = kind(cli, {}, "perennial", "_PERENNIAL_COMPLETE").source()
     shell.print_result({"shell": shell_name, "script": text}, lambda: print_text(text))

@@ -88,6 +88,7 @@ def download(
             raise click.UsageError("There are two versions: VERSION and --version. Name one.")
         version = version_argument
     client = shell.create_client()
+    # Resolved once: if the alias moves meanwhile, name and content still belong together.
     number = _check_number(client.versions.retrieve(model, version).number, version)
     if layout == "triton":
         form = "onnx"

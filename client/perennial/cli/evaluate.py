@@ -100,6 +100,7 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
     """Return the 95 % interval (Wilson) of a share of correct predictions; None without images."""
     if not images:
         return None
+    # Wilson's, because the usual interval is too narrow for few images and shares near 0 or 1.
     share, square = right / images, Z95**2
     middle = (share + square / (2 * images)) / (1 + square / images)
     half = (

@@ -36,6 +36,7 @@ class Exit(IntEnum):
     CANCELLED = 13
     STILL_RUNNING = 14
     NO_BASE = 15
+    # 128 + SIGINT, as shells report it.
     INTERRUPTED = 130
 
 

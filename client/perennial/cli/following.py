@@ -90,6 +90,7 @@ def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
     """Return the warnings of a job and its batch that the response to the submit did not
     contain."""
     submit_warnings = handle.task.warnings if handle.task else []
+    # A job and its batch may have the same warning, which is printed once.
     all_warnings = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 

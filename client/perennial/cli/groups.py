@@ -44,6 +44,7 @@ class Commands(click.Group):
         if ctx.resilient_parsing or name in names or name.startswith("-"):
             return super().resolve_command(ctx, args)
         near = [one for one in MEANT.get(name.lower(), ()) if one in names]
+        # By meaning first, because the letters of `delete` do not lead to `rm`.
         near = near or get_close_matches(name.lower(), names, SHOWN)
         suggestion = (
             f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?"

@@ -61,6 +61,7 @@ def rows_of(task: Task) -> Iterator[Row]:
     for copy in report.duplicate_paths or []:
         yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
     for conflict in report.conflicts or []:
+        # Each further copy is listed beside the first one, whose label contradicts its own.
         first, *further_paths = zip(conflict.paths, conflict.labels, strict=False)
         for path, label in further_paths:
             yield ("conflict", path, label, first[1], None, first[0], "batch")

@@ -59,9 +59,11 @@ def login(shell: Shell, address: str | None, key: str | None, browser: bool | No
         webbrowser.open(page)
     if key is None:
         key = _asked_key(url)
+    # Standard input leaves a line end, and a pasted key often has blanks.
     key = key.strip()
     if not key:
         raise ConfigError("The key is empty. One begins with pk_; an administrator makes it.")
+    # Tried first, so that a mistyped key does not replace one that works.
     owner, scope = _try_key(url, key)
     where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}

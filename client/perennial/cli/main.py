@@ -66,6 +66,7 @@ class Perennial(Commands):
     """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        # A plugin cannot take the place of a command of the client.
         return [*COMMANDS, *sorted(set(_find_plugins()) - set(COMMANDS))]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -126,6 +127,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Detached as detached:
         print_notice(str(detached))
         return Exit.INTERRUPTED
+    # Before OSError, because a WaitTimeout is both.
     except PerennialError as error:
         print_notice(
             "\n".join(_by_commands(error, message_line) for message_line in str(error).split("\n"))

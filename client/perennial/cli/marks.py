@@ -26,6 +26,7 @@ class Standing:
 
     def mark_version(self, version: int | None) -> Cell:
         """Return the cell of a version, marked if it is in production."""
+        # None is no version, but it would equal a production that is None.
         return f"{version}{MARK}" if version is not None and version == self.production else version
 
     def describe_role(self, version: int | None) -> str:

@@ -231,6 +231,7 @@ def create(
     """Create a model. Only its NAME is required."""
     request_fields = _build_request_fields(values)
     for field in ("architecture", "base"):
+        # Both options take a name or JSON, and no name begins with a brace.
         if request_fields.get(field, "").startswith("{"):
             request_fields[field] = json_value(request_fields[field])
     client = shell.create_client()
@@ -291,6 +292,7 @@ def _print_model(model: Model) -> None:
             f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks "
             f"on)"
         )
+    # A base that cannot be fetched is an item of `attention`, which names the remedy.
     if model.job is not None and not model.attention:
         print_text(
             f"Its base is being fetched. Follow that with: perennial jobs watch "
@@ -327,6 +329,7 @@ def rm(shell: Shell, model: str, yes: bool) -> None:
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
         confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
+    # By id: while a person thinks, a rebase may give the name to another model.
     client.models.delete(model_details.id)
     shell.print_result(
         {"deleted": model_details.id, "name": model_details.name},

@@ -34,6 +34,7 @@ def find_id(
     matches = [one for one in items if name_of(one) == id_or_name]
     if not matches:
         raise NotFound(404, {"detail": f"There is no {kind} with the name or id {id_or_name!r}."})
+    # No guess, because callers delete or revoke what is found.
     if len(matches) > 1:
         each = "\n".join(
             f"  {one_line(one.id)}, made {format_time(one.created_at)}" for one in matches

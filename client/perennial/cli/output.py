@@ -65,6 +65,7 @@ def confirm(question: str) -> None:
     with _translate_abort(
         "Nothing was done: nobody answered. Say --yes where nobody can be asked."
     ):
+        # On standard error, because standard output may be a file for the results.
         if not click.confirm(one_line(question), err=True):
             raise PerennialError("Nothing was done.")
 
@@ -101,6 +102,7 @@ def _write_text(text: str, stream: TextIO) -> None:
     """Print text without control characters; letters that the stream cannot encode become
     escapes."""
     text, encoding = escape_controls(text), stream.encoding or "utf-8"
+    # Flushed, so that results and progress keep their order on a common terminal.
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
@@ -123,6 +125,7 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
     whole = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _UNBROKEN), unindented)
+    # Options and file names have hyphens, and broken there they could not be copied.
     return textwrap.fill(
         whole,
         width,
@@ -254,12 +257,15 @@ def _columns_of(stream: TextIO) -> int:
     if text.isdigit() and int(text) > 0:
         return int(text)
     try:
+        # Of this stream: shutil.get_terminal_size looks at standard
+        # output alone, which may be a pipe.
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):  # the stream is no terminal
         return WIDTH
 
 
 def _is_number(cell: str) -> bool:
+    # A missing value does not turn a column of numbers into one of texts.
     return cell == NOTHING or cell.lstrip("+-").replace(".", "").replace(",", "").isdigit()
 
 
@@ -279,6 +285,7 @@ def _format_plain(value: Cell) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    # A tab or line end in a value would shift the columns.
     return one_line(str(value))
 
 

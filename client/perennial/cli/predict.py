@@ -15,6 +15,7 @@ from perennial.shapes import as_json
 from perennial.text import one_line
 from perennial.types import Prediction
 
+# Within the limits of the service: 256 images and, by default, 64 MiB.
 MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 """Maximum images and bytes per request."""
 
@@ -43,6 +44,7 @@ def predict(
     client, rows, unusable, used = shell.create_client(), [], 0, 0
     for files in batch_files(images_in(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
+        # They are matched by position, so a missing one would shift all that follow.
         if len(response.predictions) != len(files):
             raise BadAnswer(
                 f"The service answered {len(response.predictions)} of {len(files)} images."
@@ -79,6 +81,7 @@ def batch_files(files: Iterator[Path]) -> Iterator[list[Path]]:
     total_bytes = 0
     for file in files:
         size = file.stat().st_size
+        # A single file beyond the limit is sent as well: the service decides about it.
         if chosen and (len(chosen) == MOST_IMAGES or total_bytes + size > MOST_BYTES):
             yield chosen
             chosen, total_bytes = [], 0

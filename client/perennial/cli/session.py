@@ -131,6 +131,7 @@ def open_(shell: Shell, model: str | None) -> None:
     # No client for the address alone: a browser logs in by itself, without this key.
     page = f"{config.find_connection(shell.url, profile=shell.profile).url}/ui"
     if model is not None:
+        # safe='', because a slash in a name would lead to another page.
         page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"
 
     def show() -> None:

@@ -99,6 +99,7 @@ def submit(
         keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
+        # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
         with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
             if progress is not None:
                 chosen["progress"] = progress

@@ -93,6 +93,7 @@ def _print_task(model: str, task: Task, where: Standing) -> None:
         ("name", task.name),
         ("standing", task.standing),
         ("job", task.job),
+        # Programs get the number alone.
         ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),

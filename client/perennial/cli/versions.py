@@ -105,6 +105,7 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
     client = shell.create_client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
+    # One matrix has the rows of both versions.
     by_task = client.metrics.retrieve(model, "latest")
     cells = {
         row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)
@@ -144,6 +145,7 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
             (of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks
         ]
         shell.form.print_rows(headings, rows, "No task.")
+        # Options such as --csv are for programs, which read rows alone.
         if shell.form != Form():
             return
         if lost_tasks:

@@ -65,6 +65,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
 @click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
 def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
+    # click gives an empty tuple without the option, and the service refuses an empty list.
     _shown_once(
         shell, shell.create_client().webhooks.create(address, events=events or None, model=model)
     )
@@ -189,6 +190,7 @@ def _await_outcome(shell: Shell, client: Perennial, requested: types.DeliveryDet
     """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
     delivery = requested
+    # The service sends in the background, and its response comes before the attempt.
     while delivery.attempts == 0 and time.monotonic() < end:
         time.sleep(0.25)
         delivery = client.webhooks.retrieve_delivery(requested.webhook, requested.id)

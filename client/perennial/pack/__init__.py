@@ -98,6 +98,7 @@ def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Ba
             f"A bucket is read as a folder of class folders, not as {quote_name(kind)}: copy it to "
             f"a disk, and send that."
         )
+    # Without the first parameter, which is the address itself.
     allowed_options = list(inspect.signature(BucketImages).parameters)[1:]
     unknown = [option for option in options if option not in allowed_options]
     if unknown:

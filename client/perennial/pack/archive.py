@@ -17,6 +17,7 @@ def looks_like_archive(first: bytes) -> bool:
     return (
         first.startswith((b"PK\x03\x04", b"\x1f\x8b"))
         or first[_TAR_MARK] == b"ustar"
+        # Tars from before POSIX have no mark, so only their checksum identifies them.
         or _old_tar(first)
     )
 

@@ -62,6 +62,7 @@ class Batch(ABC):
     def _read_bytes(self, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on, in pieces of any length."""
 
+    # Cached, because it reads the whole source, and identity and Content-Digest both need it.
     @cached_property
     def _sha256(self) -> str:
         digest = hashlib.sha256()

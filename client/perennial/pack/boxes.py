@@ -290,6 +290,7 @@ class CropImages(Images):
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
                 operation = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
+                # A palette or a single colour may be transparent without an alpha channel.
                 transparent = "transparency" in file.info
                 pixels = file.convert("RGBA" if transparent else _KEPT_MODES.get(file.mode, "RGB"))
         except (OSError, ValueError, SyntaxError, self._pillow.DecompressionBombError) as error:
@@ -348,6 +349,7 @@ def _has_area(box: Box, picture: Picture) -> bool:
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]
     inside = min(box.right, width) > max(box.left, 0) and min(box.bottom, height) > max(box.top, 0)
+    # NaN gets through min and max by chance, so finite numbers are required by themselves.
     return all(map(math.isfinite, numbers)) and inside
 
 

@@ -146,6 +146,7 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     ]
     for name in first:
         for place in places:
+            # A path with a zero byte raises ValueError instead of being absent.
             if "\0" not in name and (place / name).exists():
                 return place
     where = format_names([os.path.relpath(place, root.folder) for place in places], 10)

@@ -24,6 +24,7 @@ from perennial.pack.rules.tables.images import MISSING, ImageNames
 from perennial.pack.text import format_count, quote_name
 
 _MOST_SAID = 5
+# Next to MISSING and AMBIGUOUS, the codes of ImageNames.
 _OUTSIDE = -3
 MOST_ENTRIES = 10_000_000
 """Maximum number of entries, beyond what any service accepts in one batch."""

@@ -88,6 +88,8 @@ class Root:
             if entry.is_symlink():
                 self.resolve_path(prefix + entry.name)
             if name.endswith("/"):
+                # Below a resolved folder, an entry that is no link needs no
+                # realpath, which is slow.
                 real = (
                     os.path.realpath(entry.path)
                     if entry.is_symlink()

@@ -141,6 +141,7 @@ def plan_folder(
 
 def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
+    # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
         return False
     try:
@@ -183,6 +184,7 @@ def _refuse_twins(names: list[str]) -> None:
     """Raise PackError for two names that differ only in Unicode composition."""
     normalized: set[str] = set()
     for name in names:
+        # ASCII has no composed letters, and most names are ASCII.
         if not name.isascii():
             if to_nfc(name) in normalized:
                 raise PackError(

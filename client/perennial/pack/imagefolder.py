@@ -130,8 +130,10 @@ _Line = tuple[int, dict[str, object] | str]
 def _read_csv(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
+            # Without `strict`, csv guesses at broken quotes, and cells end up in other columns.
             reader = csv.DictReader(text, strict=True)
             for row in reader:
+                # DictReader puts surplus cells under None, and fills missing ones with None.
                 if None in row or None in row.values():
                     yield reader.line_num, "has more or fewer cells than the first line"
                 else:

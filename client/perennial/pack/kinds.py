@@ -103,6 +103,7 @@ def _of_file(file: Path) -> str:
         raise PackError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):
         return "parquet"
+    # Before the tables, because a list of URLs may be a .csv as well.
     if name.endswith(LIST_SUFFIXES) and looks_like_urls(file):
         return "urls"
     if name.endswith((".csv", ".tsv")):
@@ -113,6 +114,7 @@ def _of_file(file: Path) -> str:
         return "coco"
     if name.endswith(_TABLES):
         return "csv"
+    # Before the archives: a shard is a tar, which the service cannot read as a batch.
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
     kind = what_is(file.name, first)

@@ -48,6 +48,7 @@ class MappedImages(Images):
                 )
             )
         as_taken = parts.map_to_split({parts.part_of(str(key)) for key in nested}, "The mapping")
+        # Sorted, so that the order of the mapping does not change the bytes.
         for key in sorted(source):
             classes = source[key]
             if not isinstance(classes, Mapping):

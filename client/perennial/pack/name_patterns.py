@@ -56,6 +56,7 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         run = subprocess.run(
             # Isolated: neither the working directory nor site-packages are imported from.
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            # Through standard input, because the names may exceed the limit on arguments.
             input=request,
             capture_output=True,
             text=True,

@@ -32,6 +32,7 @@ def wrong_path(path: str) -> str:
         return "has an absolute path"
     if ".." in path.split("/"):
         return "climbs out of its folder with “..”"
+    # Composed, because the service composes names before it measures them.
     if len(to_nfc(path).encode()) > MAX_NAME_BYTES:
         return f"has a name of more than {MAX_NAME_BYTES:,} bytes"
     if path.count("/") >= MAX_DEPTH:

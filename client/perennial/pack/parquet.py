@@ -25,6 +25,7 @@ from perennial.pack.parquet_columns import Columns, columns_of
 from perennial.pack.text import format_count, quote_name
 
 SUFFIX = ".parquet"
+# Few rows at once, because each is a whole image in memory.
 _BATCH_ROWS = 64
 _RATIO = 100
 """Maximum compression ratio of a column, as for archives in the service; images hardly compress."""

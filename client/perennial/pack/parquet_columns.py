@@ -66,6 +66,7 @@ class Columns:
         # `label != label` is NaN, which pandas writes for a missing number.
         if label is None or label == -1 or label != label or label == "":
             return None
+        # pandas turns whole numbers into floats if some are missing.
         if isinstance(label, float):
             if not label.is_integer():
                 raise PackError(f"{where} has the label {label}, which is no whole number.")
@@ -200,6 +201,7 @@ def _choose_column(
 ) -> str:
     if requested is not None and requested in columns:
         return requested
+    # A usual name is a guess, which counts only if no column declares the type.
     candidates = by_type or [name for name in usual if name in columns][:1]
     if requested is None and len(candidates) == 1:
         return candidates[0]

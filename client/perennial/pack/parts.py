@@ -23,6 +23,7 @@ def part_of(word: str) -> str:
 def part_in(name: str) -> str:
     """Return the last part in a name, such as `train-00000-of-00002.parquet`, or ""."""
     parts_named = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
+    # The last one, because a file's own name says more than the folders before it.
     return parts_named[-1] if parts_named else ""
 
 

@@ -38,6 +38,7 @@ def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
         key = _KEY.match(yaml_line)
         if key:
             blocks.append((key[1], (key[2] or "").strip(), []))
+        # YAML lets items begin without indentation, and a list close on a line of its own.
         elif blocks and (yaml_line[0] in " \t-]"):
             blocks[-1][2].append(yaml_line.strip())
         else:

@@ -7,6 +7,7 @@ import tarfile
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
+# Beyond 100 bytes of a name or eleven octal digits of a size, a pax record is needed.
 _PLAIN_NAME_BYTES, _PLAIN_SIZE = tarfile.LENGTH_NAME, 8**11
 
 

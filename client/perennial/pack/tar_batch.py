@@ -22,6 +22,7 @@ from perennial.pack.text import format_count, quote_name
 
 _USUAL_ENTRIES, _USUAL_CLASSES = 500_000, 10_000
 """Defaults of the service's PERENNIAL_MAX_ENTRIES and PERENNIAL_MAX_CLASSES."""
+# As many as the service reads of a label table.
 _MAX_CSV_BYTES = 32 << 20
 _CLASSES_SAID = 3
 
@@ -189,6 +190,7 @@ def _labels_csv(images: Images) -> bytes:
 
 def _beyond_usual(rows: list[Image]) -> list[str]:
     """Return warnings about limits that a service has by default."""
+    # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})
     return [
         f"{description}; a service accepts {limit:,} in a batch unless its settings say otherwise."

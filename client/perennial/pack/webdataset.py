@@ -174,6 +174,7 @@ _Bytes = IO[bytes] | gzip.GzipFile
 def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
     """Yield the samples of the tar at the current position; return its end."""
     current: Sample | None = None
+    # Never compressed here: `_open_shard` has unpacked it already.
     with tarfile.open(fileobj=file, mode="r:") as shard:
         while (member := shard.next()) is not None:
             shard.members = []  # type: ignore[attr-defined]  # else it keeps every header: 1 kB a file
@@ -204,6 +205,7 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
     file.seek(end)
     at, damaged = end, False
     while block := file.read(_PIECE):
+        # Tars end with padding, often much of it, so zeros are passed in whole pieces.
         if block.count(0) == len(block):
             at += len(block)
             continue

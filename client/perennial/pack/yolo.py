@@ -92,6 +92,7 @@ def looks_like_yolo(file: Path) -> bool:
     """Return True if a YAML file has class names and a training part."""
     try:
         document = plain_yaml.parse_text(file.read_text("utf-8"), file.name)
+    # Other YAML is common in folders: what cannot be parsed is no data set, and no error.
     except (OSError, ValueError):
         return False
     return "names" in document and "train" in document

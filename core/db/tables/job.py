@@ -119,6 +119,7 @@ class Event(Table):
     type: Mapped[str] = mapped_column(String(16))
     data: Mapped[EventData] = mapped_column(JSON_COLUMN)
     at: Mapped[float] = mapped_column(index=True)
+    # Otherwise SQLite could give ids of deleted rows again, which readers have passed already.
     __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
 
 

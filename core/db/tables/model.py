@@ -96,6 +96,7 @@ class Model(Table):
             "owner_id",
             "name",
             unique=True,
+            # The name of a deleted model may be used again.
             sqlite_where=text("deleted_at IS NULL"),
             postgresql_where=text("deleted_at IS NULL"),
         ),

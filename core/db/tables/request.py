@@ -45,5 +45,6 @@ class Audit(Table):
         Index("ix_audit_model_id_id", "model_id", "id"),
         Index("ix_audit_action_id", "action", "id"),
         Index("ix_audit_at_id", "at", "id"),
+        # Otherwise SQLite could give an id again, and cursors would skip the new row.
         {"sqlite_autoincrement": True},
     )

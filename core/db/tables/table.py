@@ -33,6 +33,8 @@ class Table(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
+        # PostgreSQL's REAL has 24 bits, too few for seconds since 1970.
         float: Float(53),
+        # Numbers of bytes exceed 32 bits.
         int: BigInteger,
     }

@@ -31,6 +31,7 @@ class Chunk(Table):
 
     __tablename__ = "upload_chunks"
     upload_id: Mapped[str] = mapped_column(ForeignKey("uploads.id"), primary_key=True)
+    # In the key, so that two pieces never begin at the same byte, whatever two requests do.
     offset: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     bytes: Mapped[int]
     sha256: Mapped[str] = mapped_column(String(64))

@@ -50,6 +50,7 @@ class Part(Table):
     bytes: Mapped[int]
     # deleted on request: DELETE …/memory; the blob is gone, the version remains
     deleted_at: Mapped[float | None]
+    # It has all columns from which stored bytes are summed up, so that no row is read.
     __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 

@@ -47,6 +47,7 @@ class OnnxZip(Format):
         if version.made is None:
             raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")
         graph, data = version.made / GRAPH, version.made / GRAPH_DATA
+        # Weights near 2 GiB do not fit into the graph's file, and lie beside it.
         files = [graph, data] if data.exists() else [graph]
         config = {
             **model_card.build_config(version),

@@ -46,6 +46,7 @@ class SafetensorsZip(Format):
             """
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
+        # Parts that a job wrote have the network's names already, so `str` leaves them alone.
         merged = Merged(
             [(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts]
         )

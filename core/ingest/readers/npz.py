@@ -45,6 +45,7 @@ class NpzReader(Reader):
 
     def sniff(self, first: bytes) -> bool:
         """Return whether the first file of the zip is an array outside of any folder."""
+        # The fixed part of a zip's local header has 30 bytes; the name follows.
         if len(first) < 30:
             return False
         (name_bytes,) = struct.unpack_from("<H", first, 26)
@@ -230,6 +231,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
         raise ArchiveInvalid(
             f"The member {quote(name)} has the type {quote(descr)}; use integers or strings."
         )
+    # With one dimension, both orders have the same bytes.
     if fortran == "True" and len(shape) > 1:
         remedy = npz_remedies.convert_order(name.removesuffix(".npy"))
         raise ArchiveInvalid(
@@ -288,6 +290,7 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
 def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
+    # NumPy cannot read items without bytes, such as `S0`.
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
         remedy = npz_remedies.convert_labels(
             item.name.removesuffix(".npy"), item.dtype.kind, item.shape

@@ -91,6 +91,7 @@ def rename_arrays(names: Iterable[str]) -> str:
     if not {"images", "labels"} <= alias_of.keys():
         return ""
     pairs = [
+        # Keras and MedMNIST have labels as a column, [N, 1].
         f"{ours}=d[{alias!r}]" + (".reshape(-1)" if "labels" in ours else "")
         for ours, alias in alias_of.items()
     ]

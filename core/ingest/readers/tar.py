@@ -232,6 +232,7 @@ class GzipSource:
                 self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
             )
         total = self.position + len(data)
+        # By the packed bytes read so far, so that a bomb ends early.
         if total > self._limits.ratio * self._offset + _SLACK_BYTES:
             raise ArchiveHostile(
                 f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_position()}."
@@ -336,6 +337,8 @@ class _Scan:
                     f"Bytes that are no tar follow the end of the tar{after}: send it without them."
                 )
             raise ArchiveInvalid(f"The tar is damaged or cut off{after}.")
+        # Headers of long names count as well: an archive of them alone would have no entries to
+        # limit.
         self._headers += 1
         if (
             self._headers > 2 * self._limits.entries + 16
@@ -369,6 +372,7 @@ class _Scan:
         raw = pax.get("path") or self._long_name or _header_name(block)
         if "size" in pax:
             size = _parse_pax_size(pax["size"], raw)
+        # The bytes at a sparse file's offset are not its content alone.
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
@@ -400,6 +404,7 @@ class _Scan:
         else:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)
+        # Skipping stops at the end of the archive, so a false size shows only here.
         if self._source.position < offset + size:
             raise ArchiveHostile(
                 f"The entry {quote(name)} declares {size} bytes, more than the archive has."
@@ -480,8 +485,10 @@ def _parse_pax(body: bytes) -> dict[str, str]:
     records: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at] != 0:
+        # The header is limited to 64 KiB, so a length has few digits.
         blank = body.find(b" ", at, at + 8)
         digits = body[at:blank] if blank > 0 else b""
+        # A record's length counts its own digits, so a smaller one would not move on.
         if not digits.isdigit() or not blank - at < int(digits) <= len(body) - at:
             raise ArchiveInvalid("A pax header of the tar is damaged.")
         record = body[blank + 1 : at + int(digits)]

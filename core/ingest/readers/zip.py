@@ -117,8 +117,10 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
             encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
         )
         is_folder = _check_kind(entry, name)
+        # Programs differ in which of two equal names they read.
         if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
+        # Of folders as well, since their headers must not overlap files either.
         data_offset, first = _check_local(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
@@ -134,6 +136,8 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
             )
         if entry.method == DEFLATED:
             first = _first_inflated(fd, entry, data_offset)
+            # A false size is found before the batch is accepted; the sum is limited because this
+            # takes time.
             if entry.size <= trial:
                 # An empty entry takes time, too.
                 trial -= max(entry.size, 64)
@@ -164,6 +168,7 @@ def _check_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
 def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
+    # The archive's comment may contain the signature: a record must end where the file ends.
     at = tail.rfind(b"PK\x05\x06")
     while at >= 0:
         if at + _END.size <= len(tail):
@@ -196,6 +201,7 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
         raise ArchiveTooLarge(
             f"The zip has {total} entries; at most {limits.entries} are accepted."
         )
+    # Name, extra field and comment have at most 65,535 bytes each.
     if size > total * (_CENTRAL.size + 3 * _MAX16) or size < total * _CENTRAL.size:
         raise ArchiveHostile(
             f"The zip's directory of {size} bytes cannot hold its {total} entries."
@@ -240,6 +246,7 @@ def _read_end64(
 
 def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
     """Yield the directory's records in order; it must have exactly the declared number."""
+    # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 

@@ -55,6 +55,7 @@ def read_folders(
     for index in remaining:
         name = names[index]
         folder = folder_of(name)
+        # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
             places[folder] = levels.find_place(folder)
         place = places[folder] if folder else OUTSIDE
@@ -184,6 +185,7 @@ class _LeftOut:
             sentences.append(
                 f"{format_count(self._loose_images, 'image')} outside any class folder left out."
             )
+        # Plus drops the folders without images.
         tally = +self._images_by_top
         if tally:
             tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])

@@ -43,6 +43,7 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
             other_folders.add(top)
         elif below:
             classes_in.setdefault(top, set()).add(below[0])
+        # A `train` without class folders is no part, but the advice in `_refuse_part` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
     parts = {top: part_of(top) or "" for top, classes in classes_in.items() if classes}

@@ -67,6 +67,7 @@ _CLASS_STEMS = frozenset(
     ]
 )
 """Words before a number that most likely mark classes."""
+# A single letter and a number may be a class, such as the WordNet id n01443537.
 _SHORTEST_STEM = 2
 
 
@@ -112,6 +113,7 @@ def is_container(folder: str) -> bool:
         return True
     words = _split_words(folder)
     meaning = [word for word in words if word not in _FILLING]
+    # A name of fillings alone, such as `new`, may be that of a class.
     return bool(meaning) and all(
         word in _CONTAINERS or _find_part(word) is not None for word in meaning
     )
@@ -172,6 +174,7 @@ def _split_words(folder: str) -> list[str]:
     The result is empty for a name in other scripts.
     """
     name = folder.strip()
+    # Letters beyond ASCII would divide a word into wrong ones.
     if not _PLAIN.fullmatch(name):
         return []
     return [_to_singular(word) for word in _TOKEN.findall(name.lower())]
@@ -179,6 +182,7 @@ def _split_words(folder: str) -> list[str]:
 
 def _to_singular(word: str) -> str:
     single = word.removesuffix("s")
+    # Only of known words: `glass` and `bus` are in the singular.
     is_known = (
         single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
     )

@@ -73,6 +73,7 @@ def download_file(request: DownloadAsked) -> Downloaded:
     if not _REPOSITORY.fullmatch(request.repository) or not _FILE.fullmatch(request.file):
         raise Failed(f"{request.repository!r} is no repository of the Hub")
     token = get_token()
+    # The headers are sent wherever a redirect leads, so they are built without the token.
     with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
             return _download_from_hub(hub, request)
@@ -174,6 +175,7 @@ def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
         try:
             _append_bytes(hub, path_at_hub, fd, received, size)
         except HubStatus as error:
+            # A status below 500 would come again at each try.
             if error.status < 500 or idle == TRIES:
                 raise
         except httpx2.TransportError:
@@ -198,6 +200,7 @@ def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: i
         # Bytes of another place would be appended to what is there.
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)
+            # Another range than asked for is of no use, but any other response is the whole file.
             if response.status_code == 206:
                 return
         for chunk in response.iter_bytes(CHUNK_BYTES):

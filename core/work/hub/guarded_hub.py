@@ -99,6 +99,7 @@ class GuardedHub:
                     )
         try:
             return json.loads(content)
+        # Deeply nested JSON exhausts the parser's stack.
         except (ValueError, RecursionError):
             raise HubRefused("The Hub's answer is no JSON") from None
 

@@ -40,6 +40,7 @@ def _run(work: Work) -> Done | None:
     exporters.take_turn(work.db, work.claim, work.settings.max_exports)
     try:
         return _make_download(work)
+    # Also after an error, so that exports that wait look again at once.
     finally:
         exporters.end_turn(work.db, work.claim)
 
@@ -50,6 +51,7 @@ def _make_download(work: Work) -> Done | None:
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
     spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
+    # Fetching may take long, and the process that follows takes even longer.
     if work.must_stop():
         raise Stopped
     out = work.process(spec)
@@ -99,6 +101,7 @@ def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tupl
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is registered.
         find_next_state(job.state, Action.FINISH)
+        # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")

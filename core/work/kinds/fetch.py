@@ -53,6 +53,7 @@ def _run(work: Work) -> Done:
         try:
             weights, origin = _obtain_weights(work, blobs, model, pretrained)
             _make_version_zero(work, blobs, pretrained, weights)
+        # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
             turns.end_turn(work.db, work.claim)
     else:
@@ -103,6 +104,7 @@ def _obtain_weights(
     try:
         _check_weights(file, expected)
     except BaseInvalid as error:
+        # A retry would otherwise resume the same wrong file.
         file.unlink()
         raise WeightsUnavailable(
             f"What was brought does not fit {pretrained.name}: {error.detail} "
@@ -110,6 +112,7 @@ def _obtain_weights(
         ) from error
     hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
+    # Only now that the blob is stored: a crash before that resumes the download.
     if revision is not None:
         unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), pretrained.repository)
     hit_failpoint("fetch-stored")
@@ -143,9 +146,11 @@ def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
 def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
+        # The process has another working directory.
         done = helper_process.run_module(
             "core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
+        # The end of a traceback names the error.
         why = "" if done.returncode == 0 else done.stderr.strip()[-300:] or "the process was ended"
     except subprocess.TimeoutExpired:
         why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
@@ -178,6 +183,7 @@ def _format_retry(work: Work) -> str:
 def _check_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_header(file)
+    # Names and shapes first, since the check for NaN reads the whole file.
     check_expected(*to_compare(tensors, expected))
     check_finite(file, tensors)
 
@@ -208,6 +214,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is made.
         find_next_state(job.state, Action.FINISH)
+        # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_shared(session)
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
@@ -220,6 +227,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
         version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
         model.base_job = None
+        # The row exists since a job took the turn to fetch them (`core.work.weights`).
         row = session.get_one(Weights, weights.repository)
         row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()

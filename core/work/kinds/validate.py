@@ -50,6 +50,7 @@ def _run(work: Work) -> Done:
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
     made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)
+    # As for a submission, contradictions with earlier tasks show only after decoding.
     require_none(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
@@ -65,12 +66,14 @@ def _run(work: Work) -> Done:
         "report": made.report,
         "checked": made.report["checked"],
         "not_checked": [LEARNED_LATER],
+        # The checks of the request may have said the same before anything was decoded.
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
     return Done(completed_report, [*batch_lines.describe_decoded(made), summary])
 
 
+# The first priority, since a check may overtake older batches (`docs/operations.md`).
 VALIDATE = Kind(
     str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run
 )

@@ -26,6 +26,7 @@ MAX_BATCH = 16
 
 More would not be faster, and their activations share the memory.
 """
+# A float32 has no more digits.
 _DIGITS = 7
 
 
@@ -63,6 +64,7 @@ def answer_request(
     size, channels = version.image
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
+    # Between two requests, since this process has a single thread.
     networks.graphs.poll()
     engine = version.graph.engine
     items: list[bytes] = []
@@ -137,6 +139,7 @@ def _predict_probabilities(
     if version.graph.engine is not None:
         try:
             return version.graph.engine.predict(pixels, task, predict_exactly, sure_from)
+        # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
             graphs.give_up(version.graph, str(error))
     probabilities = predict_exactly(pixels)

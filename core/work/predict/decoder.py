@@ -141,6 +141,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
                 b"smaller ones.",
             )
             return
+        # The next request may come much later; until then, this memory would stay in use.
         del body
 
 

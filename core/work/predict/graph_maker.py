@@ -53,6 +53,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
     )
     size, channels = manifest.image.size, manifest.image.channels
     predictions = Answers(network, method, manifest.normalise, channels, manifest.divisor)
+    # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]
     # 0 stands for no task: `compare_graph` then uses the only head.

@@ -75,6 +75,7 @@ class VersionGraph:
     def add_sample(self, images: NDArray[np.uint8], task: int | None) -> None:
         """Keep images of a request, as many as the comparison needs."""
         left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
+        # A view would hold all images of the request in memory.
         self.sample.append((task, images[:left].copy()))
 
     def is_sample_full(self) -> bool:
@@ -149,6 +150,7 @@ class GraphMaker:
         After enough equal predictions they become its engine.
         """
         if graph.is_given_up and graph.fuse is not None:
+            # Only once: layers that cannot be fused would otherwise be tried at each request.
             fuse, graph.fuse = graph.fuse, None
             run = fuse(task) if graph.weight_bytes <= MOST_WEIGHT_BYTES else None
             graph.trial = None if run is None else (Engine("torch", run, TOLERANCE), SAMPLE_IMAGES)

@@ -26,6 +26,7 @@ def main(threads: int) -> None:
     from core.work.predict.graphs import GraphMaker
 
     torch.set_num_threads(threads)
+    # After torch is loaded, since the limit is on what is mapped from here on.
     images.harden_process(NETWORK_BYTES, CPU_S)
     write_message(sink, b'{"ready": true}')
     graphs = GraphMaker(threads)

@@ -99,10 +99,12 @@ class Networks:
                 # Measured by what is short, the number of versions or their bytes.
                 use_by_owner[loaded.owner] += 1 if full else sum(loaded.files.values())
             largest = max(use_by_owner.values())
+            # Versions are in the order of their last use, so the first one was unused for longest.
             id = next(
                 id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest
             )
             self.graphs.forget(self._kept.pop(id).graph)
+            # Files of the dropped version would otherwise stay in memory.
             used = {path for loaded in self._kept.values() for path in loaded.files}
             self._tensors = {
                 path: tensors for path, tensors in self._tensors.items() if path in used
@@ -112,6 +114,7 @@ class Networks:
         """Return the bytes of all loaded files, of these files, and of graphs."""
         files = dict(more)
         for loaded in self._kept.values():
+            # By path, since files that versions share are in memory once.
             files |= loaded.files
         graphs = [loaded.graph for loaded in self._kept.values() if loaded.graph.engine is not None]
         return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)

@@ -51,6 +51,7 @@ class AsyncBases:
             raise ConfigError(f"There is no file {file}.")
         source = FileSource.of(Path(file))
         params = {
+            # The body is the file itself, so everything else travels in the query, objects as JSON.
             "architecture": architecture
             if isinstance(architecture, str)
             else json.dumps(architecture),
@@ -62,6 +63,7 @@ class AsyncBases:
         headers = {
             "Content-Type": "application/safetensors",
             "Content-Length": str(source.size),
+            # The service compares it with the bytes received, so damage on the way is noticed.
             "Content-Digest": content_digest(await in_thread(source.sha256)),
         }
         with shown_transfer(Path(file).name, progress) as show:

@@ -16,6 +16,7 @@ class AsyncMethods:
 
     async def list(self) -> types.MethodList:
         """List all methods, with the JSON Schemas of their hyper-parameters."""
+        # The largest page, which has room for every method: the response is returned as it is.
         return await self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
 
     async def retrieve(self, name: str) -> types.Method:

@@ -16,6 +16,7 @@ class Methods:
 
     def list(self) -> types.MethodList:
         """List all methods, with the JSON Schemas of their hyper-parameters."""
+        # The largest page, which has room for every method: the response is returned as it is.
         return self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
 
     def retrieve(self, name: str) -> types.Method:

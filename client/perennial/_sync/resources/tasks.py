@@ -199,6 +199,7 @@ class Tasks:
             if not classes:
                 raise
             source = in_thread(lambda: source_of(batch, known_classes=classes, **options))
+        # Archives alone have it: the options of a folder were applied when the client packed it.
         reading: Mapping[str, str] = getattr(source, "reading", {})
         given_params = {key: value for key, value in query.items() if value is not None} | dict(
             reading

@@ -160,6 +160,8 @@ class Versions:
         version_or_alias = "production" if version is None else version
         target = Path(to) if to is not None else Path()
         if target.is_dir():
+            # The model is whatever text the caller passes: a slash in it
+            # would lead to another folder.
             target /= safe_filename(f"{model}-{version_or_alias}.zip")
         where = api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}

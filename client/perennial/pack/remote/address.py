@@ -42,6 +42,7 @@ def address_of(text: str) -> Address:
     prefix.
     """
     scheme, separator, remainder = text.partition("://")
+    # fsspec would read a chain of file systems, and a local file could be one of its links.
     if "::" in text:
         raise PackError(
             f"{quote_name(text)} chains addresses with “::”; give one of {_format_schemes()}."
@@ -68,6 +69,7 @@ def address_of(text: str) -> Address:
             f"The prefix of {quote_name(text)} has control characters, or more than "
             f"{MAX_PREFIX_BYTES:,} bytes."
         )
+    # With a slash, because “cats” alone is also a prefix of “cats-old/1.png”.
     return Address(scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/")
 
 

@@ -111,6 +111,7 @@ class BucketImages(FetchedImages):
     ) -> Plan:
         def read_by_number(number: int) -> bytes:
             table = object_by_name[names[number]]
+            # By the listing, before a byte of it is fetched.
             if table.size > MAX_TABLE_BYTES:
                 raise RuleError(
                     f"The object {quote_name(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.",
@@ -147,6 +148,7 @@ class BucketImages(FetchedImages):
         keys = 0
         for number, page in enumerate(self._store.list_pages()):
             keys += len(page)
+            # Checked for each page, before a huge bucket fills the memory.
             if keys > max_entries or number > _MOST_PAGES:
                 raise PackError(
                     f"{self.origin} has more than {format_count(max_entries, 'key')}. Name a "
@@ -175,6 +177,7 @@ class BucketImages(FetchedImages):
             self._bad.add(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
             self._bad.add(where, wrong or "has an empty part, or “.”, in its key")
+        # Keys may differ in Unicode composition alone, and the service would see one name twice.
         elif to_nfc(name) in object_by_name:
             self._bad.add(where, "is listed twice")
         else:

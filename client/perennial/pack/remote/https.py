@@ -251,6 +251,7 @@ def _get_header(answer: Any, name: bytes) -> str:
 def _head_of(answer: Any) -> Head:
     length = _get_header(answer, b"content-length")
     version = _get_header(answer, b"etag") or _get_header(answer, b"last-modified")
+    # Cut, because a list may have half a million URLs, and each version stays in memory.
     return Head(int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500])
 
 

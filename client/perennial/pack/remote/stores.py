@@ -143,6 +143,7 @@ class S3Store(Store):
         response = self._fs.call_s3(
             "get_object", Bucket=self.address.bucket, Key=listed.key, **match
         )
+        # In the event loop of fsspec, to which the body's connection belongs.
         content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
         return content
 
@@ -169,6 +170,7 @@ class GoogleStore(Store):
         if options.endpoint:
             file_system_options["endpoint_url"] = options.endpoint
         self._fs = gcsfs.GCSFileSystem(
+            # Fewer rights than the credentials may have, since nothing is written.
             access="read_only",
             use_listings_cache=False,
             skip_instance_cache=True,
@@ -247,6 +249,7 @@ class AzureStore(Store):
 
     async def _bytes_of(self, listed: Listed, most: int) -> bytes:
         client = self._fs.service_client.get_blob_client(self.address.bucket, listed.key)
+        # As in S3Store: a replaced object is refused.
         condition = self._core.MatchConditions.IfNotModified
         stream = await client.download_blob(
             offset=0, length=most, etag=listed.version, match_condition=condition

@@ -66,6 +66,7 @@ def rows_of(file: Path) -> Iterator[Row]:
         with file.open(encoding="utf-8-sig", newline="") as text:
             first = text.readline()
             text.seek(0)
+            # A tab decides, because a URL may hold commas, but no tab.
             reader = csv.reader(text, delimiter="\t" if "\t" in first else ",")
             columns: list[str] | None = None
             for cells in reader:

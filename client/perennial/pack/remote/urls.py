@@ -78,6 +78,7 @@ class UrlImages(FetchedImages):
         for image in self._request_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)
+            # Without the query, which names no file and may hold a signature.
             tail = image.row.url.partition("?")[0].rpartition("/")[2]
             name = numbered_name(len(self.rows), tail if tail and is_safe_name(tail) else "")
             self.rows.append(Image(name, normal_label(image.row.label), as_taken[image.row.part]))

@@ -143,6 +143,7 @@ def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[i
 
 def _hidden_folder(name: str) -> str:
     """Return the hidden folder that contains an image, or "" for any other path."""
+    # A file that is hidden itself, such as macOS's `._1.jpg`, is no image that a person may miss.
     if not is_hidden(name) or not is_image(name) or name.rpartition("/")[2].startswith("."):
         return ""
     folders = name.split("/")[:-1]

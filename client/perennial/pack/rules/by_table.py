@@ -58,7 +58,9 @@ def _are_classes(names: Sequence[str], remaining: Sequence[int], options: Readin
     if not images:
         return False
     try:
+        # `tuple` knows no labels: the model is asked only where its classes may decide.
         levels = find_levels(images, options.class_level, tuple)
+    # Folders that can be read in several ways are not clearly classes.
     except RuleError:
         return False
     class_folders = {
@@ -101,6 +103,7 @@ def read_table(
         plan.notes.append(f"{entry_count} without a label, or listed before, ignored")
     files, unlisted, images_lost = set(table.files), 0, 0
     for index in remaining:
+        # The table's own files are used, so the report must not list them as left out.
         if plan.of[index] == IGNORED and index not in files:
             builder.leave_out(
                 index, f"not listed in {table_name}" if table_name else "not named by the pattern"

@@ -47,6 +47,7 @@ class Choice:
         is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(whole))
         if is_unclear and self._options.layout != "folders":
             if self._options.one_class:
+                # There is only one here: several were refused above.
                 (name,) = tally
                 return {name: normal_label(self._one_label())}
             if not self._is_known():
@@ -74,6 +75,7 @@ class Choice:
         labels = {normal_label(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
+        # Stored with the batch, since the model may know other classes when its job reads it again.
         self._levels.decided_by |= labels
         return True
 

@@ -168,9 +168,11 @@ def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
     """
+    # A zip can be read, whatever its name.
     if first.startswith(_ZIP):
         return None
     lower = name.lower()
+    # Shortcut for most names, of which a batch may have half a million.
     if not first and not lower.endswith(_ENDINGS) and _TFRECORD_NAME not in lower:
         return None
     for mark, kind in _BY_FIRST_BYTES:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 MAX_LABEL_CHARS = 100
+# Repeated from `core.characters`, because the client's copy of this package has no `core`.
 _CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
 _TURNING = r"\u202a-\u202e\u2066-\u2069\u00ad\u061c\u200c-\u200f"
 _HIDDEN = (
@@ -25,6 +26,7 @@ def wrong_label(label: str) -> str:
         return "is empty"
     if len(label) > MAX_LABEL_CHARS:
         return f"is longer than {MAX_LABEL_CHARS} characters"
+    # Shortcut for most labels: a table may have half a million entries.
     if label.isascii() and label.isprintable():
         return ""
     for match in _REFUSED.finditer(label):
@@ -42,6 +44,7 @@ def _changes_display(text: str, at: int) -> bool:
     if not before:
         return False
     kind = unicodedata.category(before)
+    # After RFC 5892, appendix A, as in `core.characters`.
     if text[at] in "\u200c\u200d":
         is_right_to_left = unicodedata.bidirectional(before) == "AL"
         is_pictograph = kind in ("So", "Sk") or before == "\ufe0f"

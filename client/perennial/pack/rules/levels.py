@@ -156,13 +156,16 @@ class _Finder:
             has_parts = may_have_parts and _has_parts(below)
             if has_direct_images and not has_parts and not (is_container(top) and len(subs) > 1):
                 break
+            # A lone `train` or `test` is the part itself, which `parts_among` reads.
             if may_have_parts and part_of(top) and not has_parts:
                 break
             if not may_have_parts and not is_container(top) and not _has_branching_level(below):
                 break  # after a part or a date, class folders must follow
+            # A single folder may be the one class in a batch for a model that knows it.
             if not is_container(top) and self._find_known_level({top}, subs) == 1:
                 self._is_done = True
                 break
+            # The default binds `top` now; the loop goes on.
             self.levels.steps.append(lambda way, top=top: way.pass_by(top))  # type: ignore[misc]
             self.levels.passed.append(top)
             rows = below
@@ -280,6 +283,7 @@ class _Finder:
         A note mentions a level below that is not a level of classes.
         """
         pairs = {names[:2] for names, _ in rows if len(names) > 1}
+        # With a single folder in each, the lower level divides no class.
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
         if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):

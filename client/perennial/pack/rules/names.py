@@ -63,6 +63,7 @@ def quote(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
     if isinstance(name, bytes):
         # A character has at most four bytes; the rest of a long name is not decoded.
         name = name[: 4 * most].decode("utf-8" if _is_utf8(name) else "latin-1", "replace")
+    # Cut before it is escaped, because a hostile name may be long.
     escaped = repr(name[: most + 1])[1:-1]
     return f"“{escaped if len(escaped) <= most else escaped[: most - 1] + '…'}”"
 

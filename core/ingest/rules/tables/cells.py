@@ -40,6 +40,7 @@ def open_text(data: bytes) -> io.TextIOWrapper:
     The text is decoded line by line, because one rare character would make a whole text four times
     its bytes.
     """
+    # Line breaks stay as they are, since the CSV reader must see those within quoted cells.
     return io.TextIOWrapper(
         io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline=""
     )
@@ -106,6 +107,7 @@ def read_records(data: bytes, separator: str) -> Iterator[Record]:
 
 
 def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
+    # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
         _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
     )

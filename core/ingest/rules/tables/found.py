@@ -104,6 +104,7 @@ class Rows:
             self.table.unlabelled.append(BadEntry(where, f"{quote(name)} has no label"))
             return None
         self.table.rows.append(TableRow(name, read.label, part, where))
+        # Labels in the names of files belong to no file.
         self.table.of.append(max(0, len(self.table.files) - 1))
         return None
 

@@ -56,11 +56,13 @@ class ImageNames:
         number = self._find_same_case(name, folder, part)
         if number != MISSING:
             return number
+        # Made only when a name was not found, since it doubles the memory of the names.
         if self._in_small is None:
             self._in_small = _Small(self._names, self._among)
         return self._in_small._find_same_case(name.casefold(), folder.casefold(), part)
 
     def _find_same_case(self, name: str, folder: str, part: Part) -> int:
+        # Before the name is taken apart: most tables have plain paths.
         number = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
         if number >= 0:
             return number
@@ -72,6 +74,7 @@ class ImageNames:
             return number
         if "/" not in path:
             return self._find_by_name(path, part)
+        # A relative path names its folder for certain, so a file name alone must not decide.
         return self._find_by_suffix(path, folder, part) if is_far else self._find_by_folder(path)
 
     def folder_of(self, number: int) -> str:
@@ -192,6 +195,7 @@ def _to_nfc(text: str) -> str:
 
 
 def _strip_ending(name: str) -> str:
+    # A dot that begins a file's name is not that of an ending.
     dot = name.rfind(".")
     return name[:dot] if dot > name.rfind("/") + 1 else name
 
@@ -201,6 +205,7 @@ def _path_in(name: str) -> tuple[str, bool]:
 
     The first folders of an absolute path do not identify a file of the batch.
     """
+    # Label Studio names files of its own disk by a query, `?d=PATH`.
     local = _LOCAL_FILES.search(name)
     if local and "/local-files/" in name:
         return unquote(local[1]).strip("/"), True

@@ -19,6 +19,7 @@ def read(source: Source) -> bool:
         for where, value in source.read_objects(rows, LIST):
             rows.add(value.get("image"), value.get("annotations"), where)
         return True
+    # The file has no header, so that its first row was taken as the names of columns.
     if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
         return False
     rows = source.begin_rows(TITLE)

@@ -60,6 +60,7 @@ _EXPECTED = (
 def is_table_name(name: str) -> bool:
     """Return whether a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
+    # Kaggle's sample_submission.csv has placeholders for labels.
     return (base.endswith(_ENDINGS) and "submission" not in base) or base in (
         *_TEXTS,
         *synsets.FILES,
@@ -206,6 +207,7 @@ class _Search:
         try:
             data = self._read(number)
         except RuleError:
+            # The table that the sender means must not be passed over.
             if is_own:
                 raise
             return None
@@ -228,6 +230,7 @@ class _Search:
         except RuleError as error:
             if error.kind != "labels":
                 raise
+            # Raised only if no other table can be read.
             self._label_errors.append(error)
         except NotJson:
             return False
@@ -272,6 +275,7 @@ class _Search:
                 "labels",
             )
         table = (specific_tables or tables)[0]
+        # Only of several files: a lone `test.csv` would leave nothing to learn.
         if len(table.files) > 1:
             parts = [part_in(name) for name in table.names]
             table.rows = [

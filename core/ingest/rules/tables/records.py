@@ -134,6 +134,7 @@ def form_of(file: TableFile) -> str:
         return LIST
     if first == "{":
         return LINES if file.ending in _JSON_LINES or _has_lines(file) else "object"
+    # A .json that begins otherwise is damaged, and its commas separate no cells.
     return "" if file.ending == ".json" else CELLS
 
 
@@ -156,6 +157,7 @@ def open_records(file: TableFile, form: str) -> Records | None:
             if isinstance(value, dict) and len(columns) < _MOST_KEYS:
                 columns |= dict.fromkeys(islice(value, _MOST_KEYS - len(columns)))
         return Records(file, form, list(columns)) if len(columns) >= 2 else None
+    # In other files than lists of text, blanks belong to the cells.
     separator = cells.find_separator(file.data, with_blanks=file.ending == ".txt")
     if not separator:
         return None

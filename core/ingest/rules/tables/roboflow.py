@@ -16,6 +16,7 @@ def read(source: Source) -> bool:
     records = source.records
     if source.file.name.rpartition("/")[2] != _NAME or records is None or records.form != CELLS:
         return False
+    # A table of other contents may have this name.
     if not all(_flags_of(row) for row in records.sample()):
         return False
     _read_rows(source, records)
@@ -30,6 +31,7 @@ def _read_rows(source: Source, records: Records) -> None:
     rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
+            # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
         elif not _flags_of(entry.values):
@@ -39,4 +41,5 @@ def _read_rows(source: Source, records: Records) -> None:
             classes = [
                 name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one
             ]
+            # One label is read for each image, so more names only lengthen the message.
             rows.add(entry.values[0], classes[:_MOST_LISTED], entry.where)

@@ -10,9 +10,11 @@ from core.ingest.rules.sentences import format_names
 
 SEVERAL = "has several labels, {}: one is read for each image"
 _WHOLE = re.compile(r"-?\d{1,15}\.0+")
+# Pandas writes a missing value as nan, and classifiers number a missing class as -1.
 _NO_LABEL = frozenset({"", "nan", "-1"})
 _PARTS: dict[str, Part] = {
     "": "",
+    # Vertex AI's word for an image without a part.
     "unassigned": "",
     "train": "train",
     "training": "train",
@@ -79,6 +81,7 @@ def _read_text(text: str) -> LabelValue:
     if _SURROGATES.search(text):
         return LabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
     label = normal_label(text)
+    # Pandas writes whole numbers so where a column lacks some.
     if _WHOLE.fullmatch(label):
         label = label.partition(".")[0]
     if label.lower() in _NO_LABEL:

@@ -113,6 +113,7 @@ def _image_column(
     Each image counts once.
     """
     chosen = named_column(records, options.image_column) if options.image_column else -1
+    # Another table may have the column; the search reports an option that none of them fits.
     if options.image_column and chosen < 0:
         raise NotLabels
     best, best_found, best_key = -1, list[int](), (0, 0)
@@ -163,10 +164,12 @@ def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]
 
 def _has_image_endings(sample: list[Sequence[object]], column: int) -> bool:
     """Return whether most values have the ending of an image."""
+    # At least one, or an empty sample would have endings.
     return 2 * sum(_has_ending(row[column]) for row in sample) >= max(1, len(sample))
 
 
 def _has_ending(value: object) -> bool:
+    # A URL may have a query after the ending.
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
@@ -252,6 +255,7 @@ def _label_column(
         fitting = _without_codes(fitting, sample)
     if len(fitting) > 1 or not named:
         folder_columns = [at for at in fitting if _are_folders(at, sample, folders)]
+        # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")

@@ -39,6 +39,7 @@ class JsonText:
             is_last = self._at + size >= len(self._text)
             try:
                 value, end = _scan(window, 0)
+            # A plain ValueError is that of a number with more digits than Python converts.
             except (StopIteration, json.JSONDecodeError, ValueError) as error:
                 if is_last or size >= MAX_ENTRY_CHARS:
                     raise NotJson(self._describe_error(is_last)) from error

@@ -20,6 +20,7 @@ def read(source: Source) -> bool:
     if not has_labels:
         return False
     rows = source.begin_rows(TITLE)
+    # A second pass, because the classes may follow the labels.
     text = JsonText(text_of(source.file))
     try:
         for key in text.iterate_members():

@@ -86,6 +86,7 @@ def read_pattern(text: str) -> Pattern:
             "labels",
         )
     if (
+        # Anything right beside the label would leave open where the label ends.
         _is_open(before[-1:], "{any}")
         or _is_open(after[-1:], "{any}")
         or _is_double(before)
@@ -127,6 +128,7 @@ def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     Labels that differ for each image, or that cameras write, are not accepted.
     """
     stems = [names[i].rpartition("/")[2].rpartition(".")[0] for i in images]
+    # The first that fits: the last one, without a separator, fits most numbered names.
     for text in _USUAL:
         pattern = read_pattern(text)
         labels = [pattern.label_of(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]

@@ -25,6 +25,7 @@ def read(source: Source) -> bool:
             _read_tasks(source)
             return True
     records = source.records
+    # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
     return _read_annotations(source, records)
@@ -62,6 +63,7 @@ def _image_of(source: Source, task: dict[str, object]) -> object:
 
 def _choices_of(task: dict[str, object]) -> list[object] | None:
     """Return the distinct choices of a task's annotations; None without a list of annotations."""
+    # Older releases of Label Studio called annotations completions.
     annotations = task.get("annotations", task.get("completions"))
     if not isinstance(annotations, list):
         return None
@@ -106,6 +108,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
     rows = source.begin_rows(TITLE)
     for entry in records:
         if entry.problem:
+            # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
         else:
@@ -143,6 +146,7 @@ def _read_choice(value: object, is_cell: bool) -> object:
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
+        # A hostile cell may nest deeply.
         except (ValueError, RecursionError):
             return value
     if isinstance(value, dict):

@@ -61,6 +61,7 @@ def _with_header(source: Source, records: Records) -> Records:
     names_image = any(
         source.find(cell) >= 0
         for cell in records.columns
+        # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_word(cell)
     )
     return without_header(records) if records.form == CELLS and names_image else records
@@ -96,6 +97,7 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
 
 def _read_pairs(source: Source) -> bool:
     """Read an object whose keys are images and whose values are labels."""
+    # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
         return False
     try:

@@ -111,6 +111,7 @@ def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions)
     if bad > max(
         options.max_bad * (bad + good), options.max_bad > 0
     ):  # a single mistake never ends a batch, however small
+        # Rounded up, or the share in the advice would be refused again.
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise RuleError(
             f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "

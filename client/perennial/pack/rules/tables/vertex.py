@@ -16,6 +16,7 @@ def read(source: Source) -> bool:
     records = source.records
     if records is None:
         return False
+    # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
         _read_cells(source, without_header(records))
         return True
@@ -32,6 +33,7 @@ def _read_cells(source: Source, records: Records) -> None:
         source.file, CELLS, [], header=False, separator=records.separator
     ).read_ragged():
         if entry.problem:
+            # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
