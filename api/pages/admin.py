@@ -11,6 +11,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from api.access import Access
 from api.dependencies import Admin, Cursor, Db
 from api.pages import forms
 from api.pages.render import render_page, root_of
@@ -111,6 +112,9 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
     await to_thread.run_sync(keys.revoke, db, actor, key)
+    # This process would otherwise accept the key from its cache for another second.
+    access: Access = request.app.state.access
+    access.forget_key(key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
 
 

@@ -22,6 +22,7 @@ def test_a_key_is_made_shown_once_used_and_revoked(logged_in: TestClient) -> Non
     assert (me["owner"], me["scope"]) == ("team", "read") and me["expires_at"] is not None
     assert logged_in.post(f"/ui/admin/keys/{me['key']}/revoke", data={}).status_code == 303
     assert "revoked" in logged_in.get("/ui/admin/keys").text
+    assert logged_in.get("/v1/me", headers=asked).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -553,6 +553,15 @@ def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(
     assert [bad.where for bad in plan.bad_entries] == [f"line {3 + len(LABELS)} of labels.csv"]
 
 
+def test_a_table_that_names_its_separator_alone_is_no_table() -> None:
+    folders: Files = {"cat/a.png": b"", "cat/b.png": b"", "dog/c.png": b""}
+    files = {**folders, "notes.csv": b"sep=;\n"}
+    labels = labels_of(planned(files), files)
+    assert labels == {"cat/a.png": "cat", "cat/b.png": "cat", "dog/c.png": "dog"}
+    with pytest.raises(RuleError, match=r"“labels\.csv” is no table"):
+        planned({**folders, "labels.csv": b"sep=;\n"})
+
+
 @pytest.mark.parametrize(
     ("header", "value", "said"),
     [

@@ -161,8 +161,9 @@ def open_records(file: TableFile, form: str) -> Records | None:
     separator = cells.find_separator(file.data, with_blanks=file.ending == ".txt")
     if not separator:
         return None
-    first = next(cells.read_records(file.data, separator))
-    if not 2 <= len(first.cells) <= _MOST_COLUMNS:
+    # A file may name its separator and hold nothing else.
+    first = next(cells.read_records(file.data, separator), None)
+    if first is None or not 2 <= len(first.cells) <= _MOST_COLUMNS:
         return None
     return Records(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
 
