@@ -47,7 +47,7 @@ class Proxies:
             The address, or None if all hops are trusted or the header is empty.
         """
         remaining = b",".join(forwarded).decode("latin-1")
-        # Whoever sends the header chooses its length.
+        # The sender of the header chooses its length.
         for _ in range(MAX_HOPS):
             remaining, _, hop = remaining.rpartition(",")
             address = _without_port(hop.strip())
