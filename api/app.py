@@ -252,7 +252,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(require_current, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
-        _tell_first_key(secret, settings)
+        _print_first_key(secret, settings)
     # A client waits for each response, so a silent store is given up sooner than by a worker.
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
@@ -299,7 +299,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(db.close)
 
 
-def _tell_first_key(secret: str, settings: Settings) -> None:
+def _print_first_key(secret: str, settings: Settings) -> None:
     file = settings.data_dir.absolute() / "admin-key"
     # Print the key itself only on a terminal: files and journals are kept for years and read by
     # others.

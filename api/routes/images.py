@@ -74,7 +74,7 @@ class ImagePlace:
     index: int
 
 
-async def _get_image_place(
+async def _get_part_and_index(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
 ) -> ImagePlace:
@@ -129,7 +129,7 @@ async def picture(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[ImagePlace, Depends(_get_image_place)],
+    image: Annotated[ImagePlace, Depends(_get_part_and_index)],
     actor: Read,
     service: Service,
 ) -> Response:

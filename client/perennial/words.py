@@ -167,7 +167,7 @@ def describe_compared(version: Version) -> Iterator[str]:
 
 
 def describe_unmeasured(version: Version) -> Iterator[str]:
-    """Yield the checks that had nothing to compare, and the losses that the others can detect."""
+    """Yield lines on the gate's checks: those not measured, and losses that the others detect."""
     for check in version.gate.checks:
         if check.not_measured is not None:
             yield f"{check.name}: not measured, {check.not_measured}"

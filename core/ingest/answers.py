@@ -59,7 +59,7 @@ class Place:
 
 
 def draw_key() -> str:
-    """Return a new random key for a task."""
+    """Return a new random key that encrypts the predictions on a task."""
     return secrets.token_hex(_KEY_BYTES)
 
 

@@ -117,7 +117,7 @@ def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
 
     targets: int64 [N], the true rows.
     """
-    leaders, counts = find_leaders(logits)
+    leaders, counts = find_running_maxima(logits)
     integers = smallest_integers(logits.shape[1])
     return Answers(
         *pick_rows(logits, temperature),
@@ -162,7 +162,7 @@ def logits_on_task(
     return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
 
 
-def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
+def find_running_maxima(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Find the columns that score higher than all columns before them, ascending, for each row.
 
     `argmax` of the first k columns is the last such column below k: both take the lowest of equal

@@ -95,7 +95,7 @@ EVALUATING = "Measuring the new version on the held-out images of every task tha
 
 
 def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
-    """Return the line with the new version's accuracy, by task."""
+    """Return the log line that states the new version's accuracy on each task."""
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
         return (

@@ -160,7 +160,7 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
 def _small_resnet(
     size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int
 ) -> None:
-    """Add a residual network for small images."""
+    """Add the size of a residual network for small images to `size`."""
     size.parameters += 9 * channels * width + 2 * width
     size.count_output(width * pixels**2, 2)
     inputs = width

@@ -32,7 +32,7 @@ NUMBER_DIGITS = 18
 
 @dataclass(frozen=True)
 class Predictable:
-    """A version that can predict.
+    """A published version as a predictor needs it: its number, manifest and parts.
 
     Attributes:
         id: id of the version.

@@ -434,7 +434,7 @@ class Submission:
         return batch_in_model
 
     def _plan_in_model(self, *, plans_known: bool) -> BatchInModel | None:
-        """Return the batch in its model.
+        """Plan how the model would take in this batch now.
 
         Args:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.

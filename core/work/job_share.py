@@ -71,7 +71,7 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
         # Nothing is known about what comes before or after it, so it counts as the whole job.
         return {phase: 1.0}, False
     phases = list(usual)[list(usual).index(phase) :]
-    last = _read_last(session, job)
+    last = _read_comparable_job(session, job)
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
@@ -98,7 +98,7 @@ def _bounded_ratio(now: float, then: float) -> float:
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 
-def _read_last(
+def _read_comparable_job(
     session: Session, job: Job
 ) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
     """Return costs by phase, recipe and number of images of the newest comparable job that
@@ -162,7 +162,7 @@ def with_share(before: Progress, newest: Progress) -> Progress:
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
-    pace = _compute_pace(newest, past, phase if counted else None, of_phase)
+    pace = _compute_slowdown(newest, past, phase if counted else None, of_phase)
     left = None
     if pace is not None:
         if not counted:
@@ -182,7 +182,7 @@ def _counted_share(progress: Progress) -> float:
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
 
-def _compute_pace(
+def _compute_slowdown(
     newest: Progress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
     """Return actual seconds per expected second of this job; None: not known yet.

@@ -41,7 +41,7 @@ class Dual:
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if function in SAME_ON_BOTH:
-            return _apply_to_both(function, *args, **(kwargs or {}))
+            return _apply_to_value_and_derivative(function, *args, **(kwargs or {}))
         rule = RULES.get(function)
         if rule is None:
             raise NoRule(f"{getattr(function, '__name__', function)} has no rule for dual numbers")
@@ -135,7 +135,7 @@ def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterat
 # Functions that are linear in their only tensor, and the same for value and derivative.
 
 
-def _apply_to_both(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
+def _apply_to_value_and_derivative(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
     """Apply a linear function to value and derivative, or to those of each tensor in a list."""
     if isinstance(first, Dual):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)

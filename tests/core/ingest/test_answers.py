@@ -9,13 +9,13 @@ from safetensors.numpy import save_file
 
 from core.ingest.answers import open_answers, open_ranked_answers
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_leaders, smallest_integers
+from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
 
 
 def write_answers(folder: Path, scores: torch.Tensor) -> Path:
     """Write the file of a version that gives these scores [N, C]."""
     integers = smallest_integers(scores.shape[1])
-    leaders, counts = find_leaders(scores)
+    leaders, counts = find_running_maxima(scores)
     rows = scores.argmax(1).int().clone()
     answers = Answers(
         rows,
@@ -46,7 +46,7 @@ def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
 
 def test_scores_that_are_no_numbers_lead_as_they_win() -> None:
     scores = torch.tensor([[0.0, float("nan"), 5.0], [float("-inf"), float("-inf"), 1.0]])
-    leaders, counts = find_leaders(scores)
+    leaders, counts = find_running_maxima(scores)
     assert counts.tolist() == [2, 2] and leaders.tolist() == [0, 1, 0, 2]
     assert scores.argmax(1).tolist() == [1, 2]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_leaders, smallest_integers
+from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
 from core.protocol.job_result import JobResult
 from core.work.confused_pairs import count_confused, find_confused
 from core.work.result import ResultFolder
@@ -23,7 +23,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
     targets = torch.tensor(np.repeat([truth for truth, _ in pairs], list(pairs.values())))
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
-    leaders, counts = find_leaders(scores)
+    leaders, counts = find_running_maxima(scores)
     kept = (part.to(smallest_integers(width)) for part in (targets, leaders, counts))
     return Answers(rows.int(), torch.ones(len(rows)).half(), *kept)
 

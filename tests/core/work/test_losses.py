@@ -13,7 +13,7 @@ import torch
 from core.db.measurements import LOSSES
 from core.db.tables import Alias, Measurement, Model, Result, Task, Version
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_leaders, smallest_integers
+from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
 from core.line.checks import NEW_GATE
 from core.store import Blobs
 from core.work.publish import publish_result
@@ -74,7 +74,7 @@ class Stream:
         if not ranked:
             return Answers(rows, torch.ones(IMAGES).half())
         integers = smallest_integers(scores.shape[1])
-        leaders, counts = find_leaders(scores)
+        leaders, counts = find_running_maxima(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
         return Answers(rows, torch.ones(IMAGES).half(), *kept)
 

@@ -67,7 +67,7 @@ class NotLabels(Exception):
 def choose_columns(
     records: Records, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
 ) -> Columns:
-    """Return the columns of a table that lists some of `images`.
+    """Choose the columns of image, label and part in a table that lists some of `images`.
 
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
     as the label table, even if it lists no images.
