@@ -4,9 +4,7 @@ import { colours, draw } from "./plot.js";
 function show() {
   const place = document.getElementById("curves");
   const data = document.getElementById("curves-data");
-  // htmx settles more often than the curves change: an existing chart stays.
   if (!place || !data || place.firstChild) return;
-  // Without a script the section would be an empty box, so the template hides it.
   place.closest("[data-needs-script]").hidden = false;
   const told = JSON.parse(data.textContent);
   const palette = colours();
@@ -21,10 +19,8 @@ function show() {
 }
 
 show();
-// An update of the page replaces the section, and the chart in it.
 document.addEventListener("htmx:after:settle", show);
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  // A chart has fixed colours, so the other scheme needs a chart of its own.
   document.getElementById("curves")?.replaceChildren();
   show();
 });

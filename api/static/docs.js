@@ -1,7 +1,6 @@
 // Swagger UI of the document that the page names.
 const place = document.getElementById("swagger-ui");
 SwaggerUIBundle({
-  // The page's policy forbids inline scripts, so the address arrives in an attribute.
   url: place.dataset.document,
   domNode: place,
   presets: [SwaggerUIBundle.presets.apis],

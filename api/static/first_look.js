@@ -1,6 +1,5 @@
 // A batch before it is uploaded: the names and first bytes of some of its files, which the service is asked about.
 const FILES = 64;
-// The service refuses more files and longer heads (api/pages/first_look.py).
 const HEAD = 2048; // bytes of each
 const PACKED = 16 << 10; // of a deflated file, to have so many
 const TABLE = 64 << 20; // bytes of a zip's directory, at most
@@ -17,7 +16,6 @@ async function begin(stream, most) {
   const reader = stream.getReader();
   const parts = [];
   let size = 0;
-  // A decompressor reports the missing end as an error; the bytes before it are what is wanted.
   try {
     while (size < most) {
       const { done, value } = await reader.read();
@@ -26,26 +24,22 @@ async function begin(stream, most) {
       size += value.length;
     }
   } catch {} // cut on purpose
-  // Otherwise the browser would go on reading and unpacking the rest of the file.
   reader.cancel().catch(() => {});
   return new Uint8Array(await new Blob(parts).arrayBuffer()).subarray(0, most);
 }
 
 function spread(all) {
-  // Files of one class usually lie together: files from everywhere show more classes.
   const step = Math.max(1, all.length / FILES);
   return Array.from({ length: Math.min(FILES, all.length) }, (_, i) => all[Math.floor(i * step)]);
 }
 
 async function ofZip(file) {
-  // The record at the end of a zip has 22 bytes, and a comment of up to 65,535 bytes may follow it.
   const tail = await bytes(file, Math.max(0, file.size - 65557), file.size);
   let at = tail.length - 22;
   while (at >= 0 && !(tail[at] === 80 && tail[at + 1] === 75 && tail[at + 2] === 5 && tail[at + 3] === 6)) at--;
   if (at < 0) return null;
   const end = new DataView(tail.buffer, at);
   const [size, offset] = [end.getUint32(12, true), end.getUint32(16, true)];
-  // A zip64 has its true offset elsewhere; the check after the upload reads that.
   if (offset === 0xffffffff || size > TABLE) return null;
   const table = await bytes(file, offset, offset + size);
   const view = new DataView(table.buffer);
@@ -64,7 +58,6 @@ async function ofZip(file) {
   }
   const heads = [];
   for (const one of spread(found)) {
-    // The extra field here may have another length than the one in the directory.
     const head = new DataView((await bytes(file, one.at, one.at + 30)).buffer);
     const data = one.at + 30 + head.getUint16(26, true) + head.getUint16(28, true);
     const part = file.slice(data, data + Math.min(one.packed, PACKED));
@@ -79,17 +72,13 @@ async function ofTar(read, size) {
   const heads = [];
   for (let at = 0, seen = 0; at + 512 <= size && seen < ENTRIES && heads.length < FILES; seen++) {
     const block = await read(at, at + 512);
-    // A block of zeros ends a tar.
     if (block.length < 512 || !block[0]) break;
     const length = parseInt(text.decode(block.subarray(124, 136)).replaceAll("\0", "").trim(), 8);
-    // Written so that NaN ends the loop, too.
     if (!(length >= 0)) break;
     const kind = block[156];
     const name = text.decode(block.subarray(0, 100)).split("\0")[0];
-    // Old tars mark a plain file by a NUL, later ones by the digit 0.
     if ((kind === 0 || kind === 48) && !name.endsWith("/"))
       heads.push({ name, size: length, head: await read(at + 512, at + 512 + Math.min(length, HEAD)) });
-    // A tar fills the last block of each file.
     at += 512 + Math.ceil(length / 512) * 512;
   }
   return { images: 0, heads };
@@ -108,7 +97,6 @@ async function headsOf(file) {
 }
 
 function base64(data) {
-  // `btoa` takes characters, each for one byte; `TextDecoder` would change bytes above 127.
   return btoa(Array.from(data, (byte) => String.fromCharCode(byte)).join(""));
 }
 
@@ -125,6 +113,5 @@ export async function lookAt(file, path) {
   const heads = found.heads.map((one) => ({ ...one, head: base64(one.head) }));
   const body = JSON.stringify({ files: found.images, heads });
   const answer = await fetch(path, { method: "POST", body, headers: { "Content-Type": "application/json" } });
-  // This look is a convenience: an error of it must not keep a batch from being uploaded.
   return answer.ok ? answer.json() : nothing;
 }

@@ -24,7 +24,6 @@ function drawLoss() {
 }
 
 function redraw() {
-  // Events come faster than a screen shows them: one drawing for each frame.
   if (!due) due = requestAnimationFrame(drawLoss);
 }
 
@@ -45,7 +44,6 @@ function progressed(told) {
   if (line) line.textContent = said.filter(Boolean).join(", ");
   if (typeof told.loss === "number") {
     points.push([points.length ? points.at(-1)[0] + 1 : 0, told.loss]);
-    // Every second point goes, so an open page takes bounded memory and the curve keeps its shape.
     if (points.length > MOST) points = points.filter((_, index) => index % 2 === 0);
     redraw();
   }
@@ -65,11 +63,9 @@ function logged(at, told) {
   const text = document.createElement("span");
   line.className = told.level === "warning" || told.level === "error" ? told.level : "info";
   time.textContent = at.slice(11, 19);
-  // As text, never as HTML: a message may quote names of a user's files.
   text.textContent = told.message;
   line.append(time, " ", text);
   document.getElementById("silent")?.remove();
-  // A person who has scrolled up reads there: only a log at its end follows new lines.
   const low = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   log.append(line);
   while (log.children.length > MOST / 10) log.firstElementChild.remove();
@@ -77,7 +73,6 @@ function logged(at, told) {
 }
 
 function heard(event) {
-  // A stream that is opened later goes on after this event.
   after = Number(event.lastEventId) || after;
   const { at, data } = JSON.parse(event.data);
   if (event.type === "progress") progressed(data);
@@ -91,10 +86,7 @@ function heard(event) {
 
 function open() {
   const place = job();
-  // A hidden page holds no connection: browsers allow six for each host over HTTP/1.1.
   if (stream || document.hidden || !place || place.dataset.terminal === "yes") return;
-  // An EventSource cannot begin with a Last-Event-ID, so the place is a cursor of
-  // `core.requests.pages`.
   const cursor = btoa(`[${after}]`).replace(/=+$/, "").replaceAll("+", "-").replaceAll("/", "_");
   stream = new EventSource(`${place.dataset.events}?cursor=${cursor}&type=state,progress,metric,log`);
   for (const type of ["state", "progress", "metric", "log"]) stream.addEventListener(type, heard);
@@ -115,7 +107,6 @@ function close() {
 
 function begin() {
   const place = job();
-  // htmx settles after every update of a part, but only a replaced job has to begin.
   if (!place || place.dataset.begun) return;
   place.dataset.begun = "yes";
   close();

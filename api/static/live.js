@@ -6,13 +6,11 @@ let waiting = 0;
 
 function busy() {
   const at = document.activeElement;
-  // An update replaces these parts, and what a person has typed or opened in them.
   const opened = main.querySelector("details.act[open], #cell > *");
   return opened !== null || (at && main.contains(at) && at.matches("input, select"));
 }
 
 function changed() {
-  // Several events come at once, such as a job's end and its version: one update for all of them.
   clearTimeout(waiting);
   waiting = setTimeout(() => {
     const line = document.getElementById("changed");

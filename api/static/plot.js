@@ -1,6 +1,5 @@
 // uPlot in the page's own colours and width.
 const LIGHT = ["#0072b2", "#b35000", "#00795c", "#a8487f", "#6b5b00", "#3d6fb0", "#8c3b3b"];
-// Both begin with colours of Okabe and Ito, which people with colour blindness can tell apart.
 const DARK = ["#56b4e9", "#e69f00", "#3ecfa5", "#e18fbc", "#f0e442", "#9db8f2", "#f08d8d"];
 
 export function colours() {
@@ -24,11 +23,9 @@ export function draw(place, data, series, xLabel, yText, range) {
   const chart = new uPlot(
     {
       ...size(),
-      // uPlot takes numbers on this axis for times unless it is set otherwise.
       scales: { x: { time: false }, ...(range && { y: { range: (_, low, high) => range(low, high) } }) },
       series: [{ label: xLabel }, ...series],
       axes: [
-        // Whole numbers only: there is no version 2.5.
         { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
         { ...axis, size: 62, values: (_, ticks) => ticks.map(yText) },
       ],
@@ -38,7 +35,6 @@ export function draw(place, data, series, xLabel, yText, range) {
     data,
     place,
   );
-  // uPlot draws at a fixed width and does not follow its place.
   new ResizeObserver(() => chart.setSize(size())).observe(place);
   return chart;
 }

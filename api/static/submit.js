@@ -36,7 +36,6 @@ function say(text) {
 function fields() {
   const body = new URLSearchParams();
   for (const [name, value] of new FormData(form)) if (typeof value === "string" && value) body.append(name, value);
-  // Every batch has a name of its own here, unlike in the plain form.
   body.delete("name");
   body.set("file_names", batches.filter((one) => !one.isFolder).map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
   return body;
@@ -45,7 +44,6 @@ function fields() {
 // A page of this service as a document, or what it says is wrong.
 async function asked(path, body, signal) {
   const answer = await fetch(path, { method: body ? "POST" : "GET", body, signal });
-  // `fetch` follows the redirect of an ended session silently; a reload shows the login.
   if (answer.redirected && new URL(answer.url).pathname.endsWith("/ui/login")) location.reload();
   const found = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (answer.ok) return found;
@@ -66,10 +64,8 @@ function marked(errors) {
 // The recipe as it is filled in, what the service says of it, and the commands that do the same.
 async function plan() {
   clearTimeout(due);
-  // An earlier answer that arrives late would overwrite the marks of newer settings.
   asking?.abort();
   const mine = (asking = new AbortController());
-  // The part is replaced as a whole: what a person has opened stays open.
   const opened = document.querySelector("#plan details").open;
   const found = await asked(`${at.here}/plan`, fields(), mine.signal);
   const fresh = document.importNode(found.getElementById("plan"), true);
@@ -98,7 +94,6 @@ async function choose() {
     document.getElementById("fields").replaceWith(fresh);
     hidePlain();
     for (const field of fresh.querySelectorAll("[name]"))
-      // Settings of another method may have the same names and other meanings.
       if (!field.name.startsWith("method.") && typed.get(field.name)) field.value = typed.get(field.name);
     planSoon();
   } catch (error) {
@@ -167,7 +162,6 @@ function upload(batch) {
   batch.upload = new tus.Upload(file, {
     endpoint: at.uploads,
     chunkSize: PIECE,
-    // About a minute in all, which outlasts a restart of the service.
     retryDelays: [0, 500, 1000, 2000, 4000, 8000, 15000, 30000],
     metadata: { filename: file.name },
     onProgress: (sent, all) => {
@@ -193,7 +187,6 @@ function upload(batch) {
   });
   shown(batch);
   batch.upload.findPreviousUploads().then((known) => {
-    // tus-js-client remembers uploads in localStorage, so a reload continues where it was.
     if (known.length) batch.upload.resumeFromPreviousUpload(known.at(-1));
     batch.upload.start();
   });
@@ -207,7 +200,6 @@ function next() {
 }
 
 function remove(batch) {
-  // With true, the service removes the bytes too, which count towards the owner's room.
   batch.upload?.abort(true).catch(() => {}); // one that is gone already
   batches.splice(batches.indexOf(batch), 1);
   batch.row.remove();
@@ -219,7 +211,6 @@ function remove(batch) {
 
 // As a shell reads it.
 function quoted(name) {
-  // A name that begins with a dash would be taken for an option, hence the `./`.
   return /^[\w.][\w.-]*$/.test(name) ? name : `'./${name.replaceAll("'", `'\\''`)}'`;
 }
 
@@ -271,7 +262,6 @@ async function submitted(batch, recipe) {
   const own = Object.keys(recipe).length ? recipe : undefined; // a form that is left as it is says nothing of the recipe
   const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe: own });
   const query = { ...batch.reading, ...(form.elements.namedItem("again").checked && { again: "true" }) };
-  // A second click, or a retry after a lost answer, must not make a second task of one upload.
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
   if (form.elements.namedItem("conflicts").checked) query.conflicts = "keep";
   const answer = await fetch(`${at.tasks}?${new URLSearchParams(query)}`, { method: "POST", body, headers });
@@ -288,11 +278,9 @@ async function send() {
   try {
     const recipe = await plan();
     if (recipe === null) throw new Error("The recipe cannot be used: see the inputs that are marked.");
-    // A copy, since submitted batches leave the list; in order, since tasks are learned in order.
     for (const batch of [...batches]) {
       job = await submitted(batch, recipe);
       for (const key of Object.keys(localStorage).filter((one) => localStorage[one].includes(batch.id)))
-        // Otherwise the same file, chosen again, would resume an upload that no longer exists.
         localStorage.removeItem(key); // the upload is spent
       batches.splice(batches.indexOf(batch), 1);
       batch.row.className = "sent";
@@ -313,12 +301,10 @@ function hidePlain() {
 hidePlain();
 for (const one of form.querySelectorAll("[data-needs-script]")) one.hidden = false;
 input.multiple = true;
-// The file must not be sent again with the form, as it would be without this script.
 input.removeAttribute("name");
 go.disabled = true;
 input.addEventListener("change", () => {
   addAll(input.files);
-  // Choosing the same file again would otherwise fire no event.
   input.value = "";
 });
 for (const type of ["dragenter", "dragover"])
@@ -326,7 +312,6 @@ for (const type of ["dragenter", "dragover"])
 for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => {
   event.preventDefault();
-  // A dropped folder appears among the files too, and only its entry says so.
   const items = [...event.dataTransfer.items].filter((one) => one.kind === "file");
   addAll(event.dataTransfer.files, items.map((one) => one.webkitGetAsEntry()?.isDirectory));
 });
@@ -340,6 +325,5 @@ form.addEventListener("input", (event) => {
   else planSoon();
 });
 window.addEventListener("beforeunload", (event) => {
-  // Leaving the page cuts the upload; the browser asks first.
   if (!sending && batches.some((one) => one.state === "uploading")) event.preventDefault();
 });
