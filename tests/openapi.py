@@ -103,7 +103,7 @@ def closed(schema: Any) -> Any:
 
 
 def bare_objects(document: Any) -> set[str]:
-    """Where the document says "an object" or nothing at all of a value: name of the shape, and the
+    """Places where the document says "an object" or nothing at all of a value: name of the shape, and the
     way to it.
     """
     found = set()

@@ -1,4 +1,4 @@
-"""What a contributor is told is so: files that are named exist, and the hooks are what `make check`
+"""The statements for contributors are true: files that are named exist, and the hooks are what `make check`
 runs.
 """
 

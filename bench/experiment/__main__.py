@@ -5,7 +5,7 @@
 PLAN is a file, or the name of one in `bench/experiment/plans`. DIR holds the data sets that the
 plan names. Results go to `--out` (default `experiments/<plan>`), one JSON file per run: the same
 command goes on after an interruption, and does nothing but the report when all runs are done. Runs
-are products of the learning code's version: an edit there starts them anew. Runs that find too
+are products of the learning code's version: an edit there makes them start again. Runs that find too
 little memory are tried again with half as many at once. A run that failed in itself is tried again
 when its file in `runs` is deleted. Needs `pip install -e ".[bench]"`.
 

@@ -40,7 +40,7 @@ def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
 
 
 def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int) -> None:
-    """What has no result yet. What was killed or had too little memory comes again, half as many at
+    """The runs without a result. Those that were killed or had too little memory come again, half as many at
     once.
     """
     while True:

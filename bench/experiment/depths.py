@@ -1,4 +1,4 @@
-"""What changes with the depth: the three questions of Iordache and Burceanu 2026 (arXiv
+"""Effects of the depth: the three questions of Iordache and Burceanu 2026 (arXiv
 2604.21927).
 
 Are methods ranked alike at every depth? Do updates grow with depth? Is forgetting tied more closely

@@ -99,7 +99,7 @@ class Run:
 
     @property
     def protocols(self) -> list[str]:
-        """How it is read out: heads per task or one for all tasks one way, one that grows both
+        """The way it is read out: heads per task or one for all tasks one way, one that grows both
         ways.
         """
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
@@ -307,7 +307,7 @@ def _splits(
     time.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
-    training anew on all so far at every stage would take longer than everything else.
+    training from scratch on all so far at every stage would take longer than everything else.
     """
     classes, count = tasks[0], len(tasks)
     names = [files.source(data).names[c] for c in classes]

@@ -1,4 +1,4 @@
-"""What came out of each run: the accuracy matrix of each protocol and the figures that follow from
+"""Outcomes of each run: the accuracy matrix of each protocol and the figures that follow from
 it.
 """
 

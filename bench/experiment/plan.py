@@ -1,4 +1,4 @@
-"""What an experiment does: data sets × scenarios × methods × depths × orders × seeds, read from a
+"""The plan of an experiment: data sets × scenarios × methods × depths × orders × seeds, read from a
 TOML file.
 
 Everything is checked here before the first run starts, and an error names the field. A recipe is a

@@ -1,4 +1,4 @@
-"""How a program that conducts experiments starts and ends: the environment first, errors as
+"""Start and end of a program that conducts experiments: the environment first, errors as
 sentences.
 """
 

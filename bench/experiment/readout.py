@@ -36,7 +36,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Old:
-    """What a base was trained on: its head (a part of a result), its classes and its test
+    """The training of a base: its head (a part of a result), its classes and its test
     images.
     """
 

@@ -62,7 +62,7 @@ class Store:
         return found
 
     def finished(self, key: str) -> bool:
-        """Whether a run need not be started: it is done, or failed in a way that would
+        """True if a run need not be started: it is done, or failed in a way that would
         come again.
         """
         record = self.record(key)

@@ -1,3 +1,3 @@
-"""What learning costs: steps, memory and bytes of each method, beside plain PyTorch and beside
+"""Costs of learning: steps, memory and bytes of each method, beside plain PyTorch and beside
 theory.
 """

@@ -1,4 +1,4 @@
-"""What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a
+"""Costs of an expert: bytes of a version, all versions from one pass, the packed pass, and a
 training step.
 
     python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5]

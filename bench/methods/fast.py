@@ -1,4 +1,4 @@
-"""How good is a model that is deployed at any moment: the preset `fast` against the traditional new
+"""Accuracy of a model that is deployed at any moment: the preset `fast` against the traditional new
 head.
 
     python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001]

@@ -1,4 +1,4 @@
-"""What a step of each method should cost, in steps of plain fine-tuning: formulas to measure
+"""Expected costs of a step of each method, in steps of plain fine-tuning: formulas to measure
 against.
 
 Costs count forward and backward passes over images; one forward pass is a third of a step. Passes

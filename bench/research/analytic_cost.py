@@ -1,4 +1,4 @@
-"""What a classifier in closed form costs beside the pass that it needs, and what a version of it
+"""Costs of a classifier in closed form beside the pass that it needs, and those of a version of it
 stores.
 
     python -m bench.research.analytic_cost [--images 1000] [--classes 10] [--threads 1]
@@ -102,7 +102,7 @@ def large() -> None:
 
 
 def timed(run: Callable[[], Found]) -> tuple[Found, float]:
-    """What `run` returns, and the seconds of the processor that it took: others may be using the
+    """Return the result of `run`, and the seconds of the processor that it took: others may be using the
     machine.
     """
     start = time.process_time()

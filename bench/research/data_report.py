@@ -1,4 +1,4 @@
-"""What the data report finds of faults that are planted, how often it accuses wrongly, and what it
+"""The share of planted faults that the data report finds, its false alarms, and what it
 costs.
 
     python -m bench.research.data_report --data DIR [--cleanlab PYTHON]

@@ -45,7 +45,7 @@ class Terms:
 
 @dataclass
 class Update:
-    """What one update cost and said. `measured`, `held_out`: the earlier tasks' rise and the change
+    """Costs and report of one update. `measured`, `held_out`: the earlier tasks' rise and the change
     of accuracy."""
 
     seconds: float

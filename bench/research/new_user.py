@@ -1,4 +1,4 @@
-"""What a new user gets: three batches of new classes of photos, nothing said but name and scenario,
+"""The results of a new user: three batches of new classes of photos, nothing said but name and scenario,
 through HTTP.
 
     python -m bench.research.new_user --data DIR [--images 60] [--size 64]

@@ -133,7 +133,7 @@ class Terminal:
     environment: dict[str, str]
 
     def run(self, command: str) -> str:
-        """What stands on the screen when a command has ended, and its exit status where that is not
+        """The text on the screen when a command has ended, and its exit status where that is not
         0.
         """
         master, child = pty.openpty()

@@ -1,3 +1,3 @@
-"""What the service costs and bears: requests, uploads, growth, and what all of it does at a million
+"""Costs and limits of the service: requests, uploads, growth, and what all of it does at a million
 rows.
 """

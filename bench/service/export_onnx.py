@@ -1,4 +1,4 @@
-"""What an ONNX export costs, and how far its answers are from the version's: a line for each kind
+"""Costs of an ONNX export, and how far its answers are from the version's: a line for each kind
 of version.
 
     python -m bench.service.export_onnx --out FILE [--only TEXT] [--seconds N]
@@ -34,7 +34,7 @@ from core.learn.torchvision_import import torchvision_models
 
 @dataclass(frozen=True)
 class Line:
-    """What was measured of a version; `refused`: why it cannot be exported, and then the numbers
+    """The measurements of a version; `refused`: why it cannot be exported, and then the numbers
     are 0.
     """
 

@@ -5,7 +5,7 @@
 
 Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training)
 and brought up to date. A service answers four clients, which ask the same again: the whole matrix
-of the first, a window of the second. Then one client, whose answers must be made anew.
+of the first, a window of the second. Then one client, whose answers must be computed again.
 Then versions are published by the worker's own code, in turn on a model with 10 versions and on the
 one with 1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that
 of older code, which has no windows: there the second is asked whole.
@@ -133,7 +133,7 @@ def _ask(running: service.Service, size: int, window: str) -> None:
 
 
 def _anew(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
-    """What one client waits for the same answer in words that were not asked before, so that none
+    """Time that one client waits for the same answer in words that were not asked before, so that none
     is kept.
     """
     times, before = [], cpu_s(running)
@@ -186,7 +186,7 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
 
 
 def _result(folder: Path, task: int, most: int) -> None:
-    """What a job leaves that learned `task` after all before it, and was measured on that many of
+    """Rows of a job that learned `task` after all before it, and was measured on that many of
     them at most."""
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a version adds to the store, over the bytes of what changed: the network's tensors, a
+"""Bytes that a version adds to the store, over the bytes of what changed: the network's tensors, a
 memory's images.
 
     python -m bench.service.new_bytes

@@ -1,4 +1,4 @@
-"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50,
+"""Reads of pages and clients, on a database with many tasks beside a small one: requests/s, p50,
 p99, ratios (goal ≤ 1.2).
 
     python -m bench.service.reads [--tasks 1000000]

@@ -1,4 +1,4 @@
-"""What the processes of a service hold over time: memory, file descriptors, threads; and whether it
+"""Resources of a service's processes over time: memory, file descriptors, threads; and whether it
 grows.
 
 The slope is a least-squares line through the means of equal blocks after a warm-up. Neighbouring

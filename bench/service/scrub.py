@@ -5,7 +5,7 @@
 An embedded service learns the same batch of digits again and again, each time as the first task of
 a new model, in turn with the scrub off and on. The store also holds as many megabytes of bases as
 the scrub needs to work all the time. The order within a pair changes from pair to pair. What the
-scrub takes of a core is told too: on a busy machine it is the surer figure. Goal: a median ratio of
+scrub takes of a core is printed too: on a busy machine it is the surer figure. Goal: a median ratio of
 at most 1.05.
 """
 

@@ -47,7 +47,7 @@ _DIGITS = 100_000_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much to make: models, tasks of each, owners, models with a whole accuracy
+    """The amounts to make: models, tasks of each, owners, models with a whole accuracy
     matrix, keys.
     """
 

@@ -77,7 +77,7 @@ class Traffic:
         ]
 
     def fill(self) -> None:
-        """What fails and breaks off, without a pause, on a model of its own; then many readers at
+        """Requests that fail and break off, without a pause, on a model of its own; then many readers at
         once.
         """
         headers = {"Authorization": f"Bearer {self.key}"}

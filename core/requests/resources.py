@@ -1,4 +1,4 @@
-"""What use cases work with that read or write files and resolve recipes."""
+"""Resources of use cases that read or write files and resolve recipes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What clients read: notes, descriptions and tags, the ACC of each version, the model of an audit
+"""Columns that clients read: notes, descriptions and tags, the ACC of each version, the model of an audit
 row, events by owner.
 
 ACC is computed once of the cells that are there. Rows of the audit trail learn their model from

@@ -42,6 +42,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; what was begun to upload is uploaded anew."""
+    """Take back; unfinished uploads begin again."""
     op.drop_table("upload_chunks")
     op.drop_table("uploads")

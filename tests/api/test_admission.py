@@ -1,4 +1,4 @@
-"""What the API takes and starts: networks and jobs within their bounds, heavy work without holding
+"""Admission by the API: networks and jobs within their bounds, heavy work without holding
 up others.
 """
 

@@ -91,7 +91,7 @@ def compare(before: Path, after: Path) -> Comparison:
 
 
 def _is_size(where: str, before: Any, after: Any) -> bool:
-    """Whether it is a number of bytes, or one of several, which another encoding of the memory
+    """True if it is a number of bytes, or one of several, which another encoding of the memory
     changes.
     """
     return isinstance(before, int) and isinstance(after, int) and _SIZE.search(where) is not None

@@ -1,4 +1,4 @@
-"""What receivers verify with, compared with the reference library; and the commands against a real
+"""Verification by receivers, compared with the reference library; and the commands against a real
 service.
 """
 

@@ -1,4 +1,4 @@
-"""What the service keeps is its user's alone, and nothing that is somebody else's is
+"""Files of the service are its user's alone, and nothing that is somebody else's is
 closed by it.
 """
 

@@ -197,7 +197,7 @@ def save_checkpoint(path: Path) -> None:
 
 
 def shown(document: str) -> list[str]:
-    """What a document shows as printed by its commands, line by line; `…` stands for what is left
+    """The lines that a document shows as printed by its commands, line by line; `…` stands for what is left
     out.
     """
     text = (ROOT / document).read_text()

@@ -26,7 +26,7 @@ def photo(digit: int, orientation: int) -> bytes:
 
 
 def answer_of_the_card(folder: Path, image: bytes) -> tuple[str, dict[str, float]]:
-    """What both code blocks of an unpacked README.md say of an image, run by an interpreter of
+    """The output of both code blocks of an unpacked README.md for an image, run by an interpreter of
     their own.
     """
     (folder / "cat.png").write_bytes(image)

@@ -199,7 +199,7 @@ def test_workers_notice_within_a_minute_when_the_broker_is_cut_off(
 
 
 def _probed(worker: psutil.Popen, port: int) -> int:
-    """How many connections to a port have a keepalive timer of a minute (`/proc/net/tcp`:
+    """The number of connections to a port have a keepalive timer of a minute (`/proc/net/tcp`:
     kind 2).
     """
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""What a running service tells those who watch it: figures of all its processes, and lines that can
+"""Metrics and logs of a running service: figures of all its processes, and lines that can
 be followed.
 """
 

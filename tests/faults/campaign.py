@@ -57,7 +57,7 @@ DEADLINE_S = 180.0
 
 @dataclass
 class Report:
-    """What happened. `retried`: the models of jobs that were killed three times without progress,
+    """The outcome. `retried`: the models of jobs that were killed three times without progress,
     and retried.
     """
 

@@ -1,4 +1,4 @@
-"""What the outage campaign does to a service: its servers behind relays, their disks, its workers'
+"""Faults of the outage campaign: a service's servers behind relays, their disks, its workers'
 clocks.
 """
 

@@ -72,7 +72,7 @@ READY_S, GO_ON_S = 60.0, 120.0
 
 @dataclass
 class Row:
-    """What a fault did. `first_s` and `all_s`: after its end, until a job had finished, and all
+    """The effect of a fault. `first_s` and `all_s`: after its end, until a job had finished, and all
     that were open.
     """
 

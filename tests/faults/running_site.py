@@ -314,7 +314,7 @@ def check(
     retried: Collection[str] = (),
     mended: Sequence[str] = (),
 ) -> int:
-    """What must be so afterwards, of a site that has ended; how many versions were compared bit for
+    """Assert the invariants of a site that has ended; how many versions were compared bit for
     bit.
 
     Args:

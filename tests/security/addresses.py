@@ -40,7 +40,7 @@ SPELLINGS = (
     "https://example.org/#fragment", "https://example.org/<>", "https://example.org/\"", "https://example.org/\x00",
     "https://example.org?url=x", "https://0x7f.1/", "https://1.1.1.0x1/",
 )  # fmt: skip
-"""What no URL of a webhook is: another way to write an address, or one that two readers read in two
+"""Addresses that no webhook may have: another way to write an address, or one that two readers read in two
 ways.
 """
 

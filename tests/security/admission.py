@@ -35,7 +35,7 @@ TINY_BASE = (2).to_bytes(8, "little") + b"{}"
 
 @dataclass
 class Cost:
-    """What an attack cost: answers by status, seconds, MiB, and the seconds of a
+    """Costs of an attack: answers by status, seconds, MiB, and the seconds of a
     neighbour's lists.
     """
 

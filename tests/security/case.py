@@ -36,7 +36,7 @@ class Case:
     row: str = ""
 
     def right(self, status: int | None, code: str) -> bool:
-        """Whether an answer of this status and problem code is one of the right ones; None: it was
+        """True if an answer of this status and problem code is one of the right ones; None: it was
         cut.
         """
         said = ("closed",) if status is None else (str(status), f"{status} {code}")

@@ -44,7 +44,7 @@ MB = 1 << 20
 
 @dataclass
 class Answers:
-    """How somebody was answered: each status with the seconds that it took, as the client
+    """The answers that somebody got: each status with the seconds that it took, as the client
     saw it.
     """
 

@@ -55,7 +55,7 @@ class Place:
 
 
 def ask(place: Place, seconds: float) -> dict[str, Answers]:
-    """How the neighbour's requests of each kind are answered for so many seconds; kinds side by
+    """The answers to the neighbour's requests of each kind for so many seconds; kinds side by
     side.
     """
     asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {

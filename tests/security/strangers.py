@@ -1,4 +1,4 @@
-"""What somebody without a key does to the server's connections, with bounded load on the loopback
+"""Connections of somebody without a key, with bounded load on the loopback
 interface.
 
     python -m tests.security.strangers

@@ -12,7 +12,7 @@ from tools import service
 
 
 def housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
-    """What `python -m tools.housekeeping WORDS` prints; raises AssertionError when it does not end
+    """The output of `python -m tools.housekeeping WORDS`; raises AssertionError when it does not end
     with 0.
     """
     done = subprocess.run(

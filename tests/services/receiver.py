@@ -34,7 +34,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What came, in order. `status`: the answer to a request, from its number of the path, 0 on;
+    """The requests received, in order. `status`: the answer to a request, from its number of the path, 0 on;
     `delay_s`: before it."""
 
     url: str = ""

@@ -1,4 +1,4 @@
-"""When a child is asked for a state and when it is ended, mostly by a clock that only the test
+"""The moments at which a child is asked for a state or ended, mostly by a clock that only the test
 moves.
 """
 

@@ -1,4 +1,4 @@
-"""What the pages of a model, a task and a list say, and that they ask the database equally often
+"""The content of the pages of a model, a task and a list, and that they ask the database equally often
 for few and for many."""
 
 import re

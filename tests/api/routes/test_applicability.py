@@ -1,4 +1,4 @@
-"""What a model's next task may be learned with: architectures, network families, and memory that is
+"""Methods that may learn a model's next task: architectures, network families, and memory that is
 lost.
 """
 

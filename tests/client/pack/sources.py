@@ -106,7 +106,7 @@ def member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def parquet(at: Path) -> Path:
-    """What `datasets` pushes to the Hub: bytes and path, ClassLabel, several row groups
+    """The files that `datasets` pushes to the Hub: bytes and path, ClassLabel, several row groups
     and files.
     """
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -1,4 +1,4 @@
-"""How a job process reports: its last event says how it ended, and a sentence for a person stays
+"""Reports of a job process: its last event says how it ended, and a sentence for a person stays
 one.
 """
 

@@ -1,4 +1,4 @@
-"""What one task changed: answers image by image, weights and features, as the job's result tells
+"""The changes by one task: answers image by image, weights and features, as the job's result tells
 it.
 """
 

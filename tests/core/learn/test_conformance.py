@@ -11,7 +11,7 @@ import pytest
 from core.learn.methods import registry
 
 IN_ONE_SCENARIO = (conformance.gives_the_same_bits_in_processes_of_its_own,)
-"""Whether the bits are the same in another process depends on what is stored, which is the same in
+"""Equal bits in another process depend on what is stored, which is the same in
 all scenarios.
 """
 

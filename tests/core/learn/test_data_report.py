@@ -1,4 +1,4 @@
-"""What a job tells of its images before it learns them, and that it learns the same with and
+"""A job's report on its images before it learns them, and that it learns the same with and
 without telling.
 """
 

@@ -1,4 +1,4 @@
-"""What was decided about the line of a model, each by a test; `docs/lifecycle.md` says the same in
+"""Decisions about the lineage of a model, each by a test; `docs/lifecycle.md` says the same in
 words.
 """
 

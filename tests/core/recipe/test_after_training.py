@@ -1,4 +1,4 @@
-"""What a recipe may ask for beside and after training: cached features, `merge`, `rebalance`; and
+"""Options of a recipe beside and after training: cached features, `merge`, `rebalance`; and
 what is refused.
 """
 

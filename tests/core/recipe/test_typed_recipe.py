@@ -1,4 +1,4 @@
-"""What the resolver completes without torch, by JSON Schemas alone, the job process takes
+"""A recipe that the resolver completes without torch, by JSON Schemas alone, the job process takes
 as it is.
 """
 

@@ -1,4 +1,4 @@
-"""What the tests of accepting batches send: small batches, to a service that knows one method and
+"""Batches for the tests of accepting them: small batches, to a service that knows one method and
 one architecture.
 """
 

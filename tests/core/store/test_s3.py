@@ -1,4 +1,4 @@
-"""What only the S3 store does: retries, resumed downloads, signed URLs, and outages that end in
+"""Behaviour of the S3 store alone: retries, resumed downloads, signed URLs, and outages that end in
 time.
 """
 

@@ -403,7 +403,7 @@ class Line(RuleBasedStateMachine):
         ]
 
     def must_cover(self, own: int) -> set[int]:
-        """What a version that learns task `own` must know; of one learned again not what is learned
+        """The tasks that a version that learns task `own` must know; of one learned again not what is learned
         again after it.
         """
         tasks = {task.number: task.standing for task in self.rows(Task)}

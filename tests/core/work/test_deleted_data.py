@@ -1,4 +1,4 @@
-"""What the sweep does for a task whose data was deleted: memories of older versions, snapshots of
+"""The sweep for a task whose data was deleted: memories of older versions, snapshots of
 failed jobs.
 """
 

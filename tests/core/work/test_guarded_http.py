@@ -1,4 +1,4 @@
-"""What is sent to an address of somebody else's: it goes where it was checked to go, and ends in
+"""Requests to an address of somebody else's: each goes where it was checked to go, and ends in
 time.
 """
 

@@ -65,7 +65,7 @@ class Expected:
 
 @dataclass
 class Line:
-    """What a model must be: its versions' jobs in order, the highest fence, and where production
+    """Assert the invariants of a model: its versions' jobs in order, the highest fence, and where production
     stood.
     """
 

@@ -23,7 +23,7 @@ def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
 
 
 def claims_until(desk: Any, job: str, *, workers: int) -> int:
-    """How many claims come before that of a job, while each worker ends what it has before it
+    """The number of claims that come before that of a job, while each worker ends what it has before it
     claims again.
     """
     busy: list[Any] = []

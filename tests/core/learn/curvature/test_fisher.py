@@ -61,7 +61,7 @@ def test_a_mean_over_three_examples_in_two_batches_is_the_mean_over_three() -> N
 
 
 def of_batch_means(network, x):
-    """What the Fisher is not: squared gradients of a batch's mean, whose examples have equal
+    """Not the Fisher: squared gradients of a batch's mean, whose examples have equal
     probabilities.
     """
     log_p = network(x).log_softmax(1).mean(0)

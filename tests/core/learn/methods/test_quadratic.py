@@ -1,4 +1,4 @@
-"""What all quadratic penalties share: value, gradient, growth, and steps that stay stable
+"""Properties of all quadratic penalties: value, gradient, growth, and steps that stay stable
 with SGD.
 """
 

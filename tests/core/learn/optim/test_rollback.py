@@ -20,7 +20,7 @@ def recipe(olor: dict[str, object], **optimizer: object) -> Recipe:
 
 
 def rolled_back(of: Recipe, iota: float, steps: int) -> float:
-    """What is left of a weight's way from its anchor after these steps without any gradient to
+    """The remainder of a weight's way from its anchor after these steps without any gradient to
     speak of.
     """
     parameter = nn.Parameter(torch.ones(1, dtype=torch.float64))
