@@ -89,15 +89,14 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
     inputs = await forms.read_form(request)
 
     def create_from_form() -> NewKey:
-        return keys.create(
-            db,
-            actor,
-            name=_parse_name(inputs.get("name", "")),
-            owner=inputs.get("owner") or None,
-            scope=inputs.get("scope", ""),
-            expires_at=_parse_expiry(inputs.get("days", "")),
-            wanted=_parse_restrictions(inputs),
+        requested = keys.RequestedKey(
+            _parse_name(inputs.get("name", "")),
+            inputs.get("scope", ""),
+            inputs.get("owner") or None,
+            _parse_expiry(inputs.get("days", "")),
+            _parse_restrictions(inputs),
         )
+        return keys.create(db, actor, requested)
 
     try:
         form = _KeyForm(new=await to_thread.run_sync(create_from_form))

@@ -171,16 +171,11 @@ async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell
     """Move production to a version."""
     inputs = await forms.read_form(request)
     # The version on the page: if production has moved since, the change is refused.
-    version, reason, expected_version = (
-        forms.number_of(inputs, "version"),
-        forms.reason_of(inputs),
-        _parse_production(inputs),
-    )
+    version = forms.number_of(inputs, "version")
+    decision = aliases.Decision(forms.reason_of(inputs), _parse_production(inputs))
 
     def move_production() -> str | None:
-        return aliases.set_alias(
-            db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
-        )[1]
+        return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
 
     return await apply_change(request, model, move_production, bell)
 
@@ -192,12 +187,10 @@ async def rollback(
     """Move production back to an earlier version."""
     inputs = await forms.read_form(request)
     version = forms.number_of(inputs, "version") if inputs.get("version") else None
-    reason, expected_version = forms.reason_of(inputs), _parse_production(inputs)
+    decision = aliases.Decision(forms.reason_of(inputs), _parse_production(inputs))
 
     def roll_back() -> str | None:
-        return aliases.rollback(
-            db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
-        )[1]
+        return aliases.rollback(db, actor, model, PRODUCTION, decision, version)[1]
 
     return await apply_change(request, model, roll_back, bell)
 

@@ -115,8 +115,7 @@ async def settle(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
         job_response, fresh = settling.relearn_task(
-            db,
-            service.catalogue(),
+            service.load_resources(),
             actor,
             model,
             n,

@@ -57,15 +57,8 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
 
     def create_from_form() -> Response:
         try:
-            hook = webhooks.create(
-                db,
-                settings,
-                actor,
-                url=url,
-                events=chosen_events,
-                model=model or None,
-                format=chosen,
-            )
+            requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
+            hook = webhooks.create(db, settings, actor, requested)
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
             filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
             return _render_list(request, db, actor, filled=filled, wrong=error)

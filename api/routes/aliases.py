@@ -23,7 +23,8 @@ def set_alias(
     """Point an alias at a version. `production` stays on an older version until `…/follow` is
     called.
     """
-    moved = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
+    decision = aliases.Decision(body.reason)
+    moved = aliases.set_alias(db, actor, model, alias, body.version, decision)
     return _answer_move(moved, bell)
 
 
@@ -56,9 +57,8 @@ def rollback(
 ) -> Response:
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
-    moved = aliases.rollback(
-        db, actor, model, alias, version=request.version, reason=request.reason
-    )
+    decision = aliases.Decision(request.reason)
+    moved = aliases.rollback(db, actor, model, alias, decision, request.version)
     return _answer_move(moved, bell)
 
 

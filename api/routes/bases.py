@@ -8,7 +8,17 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import BlobStore, CatalogueOf, Config, Db, Page, Read, ShapeWork, Write
+from api.dependencies import (
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Db,
+    Page,
+    Read,
+    Service,
+    ShapeWork,
+    Write,
+)
 from api.described import make_router
 from api.problems import problem_responses
 from api.uploads.body import Received
@@ -104,8 +114,7 @@ async def create(
     asked: Annotated[Asked, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(upload_by(WEIGHTS))],
-    blobs: BlobStore,
-    catalogue: CatalogueOf,
+    service: Service,
     work: ShapeWork,
 ) -> Response:
     """Upload a base; its header is checked before anything else.
@@ -113,7 +122,7 @@ async def create(
     A file whose stem, patch size or channels differ from the architecture is refused with `fits`:
     the query, architecture and image that it fits.
     """
-    db, settings = upload.db, upload.settings
+    db, settings, catalogue = service.db, service.settings, service.catalogue
     head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
 
     def require_room(length: int | None) -> None:
@@ -128,8 +137,9 @@ async def create(
 
         async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
             network = bases.Network(**vars(expected_use), expected=expected)
+            resources = await to_thread.run_sync(service.load_resources)
             base_response = await to_thread.run_sync(
-                bases.create, db, blobs, settings, actor, network, file.path, repeat
+                bases.create, resources, settings, actor, network, file.path, repeat
             )
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 

@@ -24,16 +24,14 @@ NO_STORE = {"Cache-Control": "no-store"}
 @router.post("/v1/keys", status_code=201, response_model=NewKey, responses=problem_responses(409))
 def create(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Create a key; its secret is only in this response."""
-    key_response = keys.create(
-        db,
-        actor,
-        name=body.name,
-        owner=body.owner,
-        scope=body.scope,
-        expires_at=body.expires_at,
-        wanted=Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
+    requested = keys.RequestedKey(
+        body.name,
+        body.scope,
+        body.owner,
+        body.expires_at,
+        Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
-    return json_answer(key_response, 201, NO_STORE)
+    return json_answer(keys.create(db, actor, requested), 201, NO_STORE)
 
 
 @router.get("/v1/keys", response_model=KeyPage)

@@ -345,8 +345,7 @@ def relearn(
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
     job_response, fresh = settling.relearn_task(
-        service.db,
-        service.catalogue(),
+        service.load_resources(),
         actor,
         model,
         n,

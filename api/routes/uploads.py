@@ -53,26 +53,8 @@ _piece: dict[str, JsonValue] = {
 }
 
 
-@router.options("/v1/uploads", status_code=204)
-def discover(actor: Read, settings: Config) -> Response:
-    """Return the supported versions, extensions and limits of uploads."""
-    return Response(
-        status_code=204,
-        headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours),
-    )
-
-
-@router.post(
-    "/v1/uploads",
-    status_code=201,
-    response_model=UploadOut,
-    responses=problem_responses(409, 412, 413, 415),
-)
-def create(
-    request: Request,
-    actor: Write,
-    db: Db,
-    settings: Config,
+# Declared for the documentation: handlers read these headers by `tus`, which refuses repeated ones.
+async def _declare_upload_headers(
     upload_length: Annotated[
         str | None, Header(alias="Upload-Length", description="Bytes of the whole file; required")
     ] = None,
@@ -89,6 +71,47 @@ def create(
             description="sha-256=:BASE64: of the whole file; verified when it is submitted",
         ),
     ] = None,
+) -> None:
+    pass
+
+
+async def _declare_piece_headers(
+    upload_offset: Annotated[
+        str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
+    ] = None,
+    upload_checksum: Annotated[
+        str | None,
+        Header(alias="Upload-Checksum", description="sha256 BASE64 of this piece; verified"),
+    ] = None,
+    upload_complete: Annotated[
+        str | None,
+        Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)"),
+    ] = None,
+) -> None:
+    pass
+
+
+@router.options("/v1/uploads", status_code=204)
+def discover(actor: Read, settings: Config) -> Response:
+    """Return the supported versions, extensions and limits of uploads."""
+    return Response(
+        status_code=204,
+        headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours),
+    )
+
+
+@router.post(
+    "/v1/uploads",
+    status_code=201,
+    response_model=UploadOut,
+    responses=problem_responses(409, 412, 413, 415),
+    dependencies=[Depends(_declare_upload_headers)],
+)
+def create(
+    request: Request,
+    actor: Write,
+    db: Db,
+    settings: Config,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Begin a resumable upload; its bytes are sent by PATCH to the `Location`."""
@@ -104,7 +127,6 @@ def create(
         raise BodyTooLarge(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
-    # Declared headers only document the route: `tus` also refuses repeated ones.
     details, sha256 = (
         tus.get_metadata(headers),
         sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
@@ -148,23 +170,13 @@ def read(upload: UploadPath, actor: Read, db: Db) -> Response:
     status_code=204,
     responses=problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
+    dependencies=[Depends(_declare_piece_headers)],
 )
 async def append(
     upload: UploadPath,
     actor: Write,
     sent: Annotated[Upload, Depends(upload_by(PIECE))],
     store: ObjectStore,
-    upload_offset: Annotated[
-        str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
-    ] = None,
-    upload_checksum: Annotated[
-        str | None,
-        Header(alias="Upload-Checksum", description="sha256 BASE64 of this piece; verified"),
-    ] = None,
-    upload_complete: Annotated[
-        str | None,
-        Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)"),
-    ] = None,
 ) -> Response:
     """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to
     resume.

@@ -34,9 +34,8 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 )
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
-    hook = webhooks.create(
-        db, settings, actor, url=body.url, events=body.events, model=body.model, format=body.format
-    )
+    requested = webhooks.RequestedWebhook(body.url, body.events, body.model, body.format)
+    hook = webhooks.create(db, settings, actor, requested)
     return json_answer(hook, 201, {"Location": f"/v1/webhooks/{hook['id']}", **NO_STORE})
 
 

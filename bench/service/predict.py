@@ -94,8 +94,7 @@ class Bare:
             pixels,
             normalise=manifest.normalise,
             batch=BARE_BATCH,
-            scores=self.method.predict_logits,
-            temperature=manifest.divisor,
+            scoring=predicting.Scoring(self.method.predict_logits, manifest.divisor),
         )
 
 

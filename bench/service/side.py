@@ -90,7 +90,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
             nobody = Actor(
                 keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin"
             )
-        made = keys.create(db, nobody, name="bench", owner=owner, scope=scope, expires_at=None)
+        made = keys.create(db, nobody, keys.RequestedKey("bench", scope, owner))
         side.keys[who] = str(made["secret"])
     db.close()
     return side

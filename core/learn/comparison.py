@@ -7,6 +7,7 @@ The probe also covers images of tasks that the version had not learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,15 +26,27 @@ Report = Callable[[str, dict[str, Any], float | None], None]
 """Called for each compared task with metric name, counts and value, since a pass may take long."""
 
 
+@dataclass(frozen=True)
+class Parent:
+    """The version that a new one is compared with.
+
+    Attributes:
+        predict: the `predict_logits` of its method.
+        known: task → its correct predictions, bool [N], where they are stored.
+    """
+
+    network: Network
+    predict: Predict
+    temperature: float = 1.0
+    known: Mapping[int, Tensor] = field(default_factory=dict)
+
+
 def changed_predictions(
-    parent: Network,
-    predict: Predict,
+    parent: Parent,
     parts: Mapping[int, Dataset],
     right: Mapping[int, Tensor],
     inputs: Inputs,
     report: Report,
-    temperature: float = 1.0,
-    known: Mapping[int, Tensor] | None = None,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
     """Compare predictions of parent and new version on the held-out parts of tasks both can
     predict.
@@ -42,22 +55,19 @@ def changed_predictions(
     were not known.
 
     Args:
-        predict: the parent's `predict_logits`.
         right: task → the new version's `correct_on_task`.
-        temperature: the parent's.
-        known: task → which of the parent's answers are right, bool [N]; None: of no task.
     """
     changes: dict[str, dict[str, int]] = {}
     predictions: dict[int, Answers] = {}
     for task, after in right.items():
         data = parts[task]
         # A task with a class that the parent lacks has no prediction to compare with.
-        if not can_answer(parent, task, classes_present(data)):
+        if not can_answer(parent.network, task, classes_present(data)):
             continue
-        before = (known or {}).get(task)
+        before = parent.known.get(task)
         if before is None:
             predictions[task], before = answers_on_task(
-                parent, data, task, predict, inputs, temperature
+                parent.network, data, task, parent.predict, inputs, parent.temperature
             )
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
@@ -76,26 +86,19 @@ def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
     }
 
 
-def knn_probe(
+def probe_new_version(
     probe: Probe,
-    older: Mapping[str, Network],
     parts: Mapping[int, Dataset],
-    task: int,
-    own: Dataset | None,
-    inputs: Inputs,
-    report: Report,
     hashes: Mapping[int, Hashes | None],
+    report: Report,
 ) -> dict[str, Any]:
-    """Run the k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}.
+    """Run the k-NN probe of the new version on every task: {"all", "tasks": {task: …}}.
 
-    `probe` must not have measured a task yet.
-
-    Counts are [correct, total]. `before` has the older networks on the new task alone.
+    Counts are [correct, total].
 
     Args:
+        probe: that of the new version, before it has measured a task.
         parts: held-out images of each task, or their features by the new version.
-        task: number of the new task.
-        own: its held-out images, for the older networks; None: it has none.
         hashes: of the held-out images of each task, which identify near duplicates.
     """
     tasks: dict[str, list[int]] = {}
@@ -103,13 +106,7 @@ def knn_probe(
         correct, total = tasks[str(number)] = probe.measure_task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
-    before = {}
-    if own is not None:
-        before = {
-            name: Probe(net, 1, inputs).measure_task(task, own, hashes.get(task))
-            for name, net in older.items()
-        }
-    return {"all": probe.measure_all(), "tasks": tasks, "before": before}
+    return {"all": probe.measure_all(), "tasks": tasks}
 
 
 def classes_present(data: Dataset) -> list[str]:

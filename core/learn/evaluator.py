@@ -16,7 +16,13 @@ from core.learn.baselines import Baselines, evaluate_baselines
 from core.learn.calibration.error import measure_calibration
 from core.learn.calibration.held_out import Logits, concatenate_tasks, stride_of
 from core.learn.calibration.temperature import choose_temperature
-from core.learn.comparison import changed_predictions, classes_present, knn_probe, measure_drift
+from core.learn.comparison import (
+    Parent,
+    changed_predictions,
+    classes_present,
+    measure_drift,
+    probe_new_version,
+)
 from core.learn.context import Context
 from core.learn.dataset import Dataset
 from core.learn.duplicates import read_hashes
@@ -123,32 +129,22 @@ class Evaluator:
         for ancestor in older.values():
             place_network(ancestor, self._inputs.device)
         base = dict(older.get("base", older["parent"]).named_parameters())
-        predict = self._ancestors.answers_of("parent")
-        changes, parent_predictions = changed_predictions(
+        parent = Parent(
             older["parent"],
-            predict,
-            parts,
-            right,
-            self._inputs,
-            self._emit_metric,
+            self._ancestors.answers_of("parent"),
             self._ancestors.temperature_of("parent"),
             self._read_answers(older["parent"], parts),
+        )
+        changes, parent_predictions = changed_predictions(
+            parent, parts, right, self._inputs, self._emit_metric
         )
         for task, predictions in parent_predictions.items():
             # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), predictions)
         probe = Probe(network, len(parts), self._inputs)
-        new_part = parts.get(self._number)
-        neighbours = knn_probe(
-            probe,
-            older,
-            measured_parts,
-            self._number,
-            new_part,
-            self._inputs,
-            self._emit_metric,
-            self._collect_hashes(parts),
-        )
+        hashes = self._collect_hashes(parts)
+        neighbours = probe_new_version(probe, measured_parts, hashes, self._emit_metric)
+        neighbours["before"] = self._probe_ancestors(older, parts, hashes)
         baselines = self._evaluate_baselines(network, probe, right)
         return Figures(
             drift=measure_drift(network, base),
@@ -163,6 +159,21 @@ class Evaluator:
     def to_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
+
+    def _probe_ancestors(
+        self,
+        older: Mapping[str, Network],
+        parts: Mapping[int, Dataset],
+        hashes: Mapping[int, Hashes | None],
+    ) -> dict[str, list[int]]:
+        """Run the k-NN probe of older networks on the new task: name → [correct, total]."""
+        number, data = self._number, parts.get(self._number)
+        if data is None:
+            return {}
+        return {
+            name: Probe(network, 1, self._inputs).measure_task(number, data, hashes.get(number))
+            for name, network in older.items()
+        }
 
     def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
         """Return the hashes of the held-out images of each task."""

@@ -9,6 +9,7 @@ another version's backbone. A version predicts through its method, exactly as it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,14 +101,29 @@ def method_of(
     return method
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Probabilities from a version's scores: the softmax of `predict` over `temperature`.
+
+    Attributes:
+        predict: the `predict_logits` of the version's method: logits, or other scores such as
+            negative squared distances to class means.
+    """
+
+    predict: Predict = Network.forward
+    temperature: float = 1.0
+
+
+PLAIN = Scoring()
+
+
 def predict_images(
     network: Network,
     images: NDArray[np.uint8],
     task: int | None = None,
     normalise: Normalisation | None = None,
     batch: int = 256,
-    scores: Predict = Network.forward,
-    temperature: float = 1.0,
+    scoring: Scoring = PLAIN,
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Return labels and class probabilities [N, C] of images; rows sum to 1.
 
@@ -120,10 +136,7 @@ def predict_images(
         task: the head in the task scenario.
         normalise: None for mean 0.5 and standard deviation 0.25.
         batch: images per pass.
-        scores: the `predict_logits` of the version's method. Probabilities are the softmax of its
-            scores over `temperature`, for any scores (logits, or negative squared distances to
-            class means).
-        temperature: divides the scores.
+        scoring: that of the version.
 
     Raises:
         ValueError: for a wrong shape or dtype, a network without classes (an unlearned version), an
@@ -146,7 +159,8 @@ def predict_images(
             # In batches, so that a large request does not multiply the memory for activations.
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))
-                outputs.append((scores(network, x, task).float() / temperature).softmax(1).cpu())
+                scores = scoring.predict(network, x, task).float()
+                outputs.append((scores / scoring.temperature).softmax(1).cpu())
     finally:
         network.train(mode)
     probabilities = (

@@ -27,6 +27,8 @@ APPLIED = 0.5
 GREY = 128.0
 LUMA = (0.299, 0.587, 0.114)
 
+Row = tuple[Tensor, Tensor, Tensor]
+"""A row of an affine map: two factors and a shift, each [n]."""
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 """An operation (x, level, sign) → new x of any values.
 
@@ -130,29 +132,30 @@ def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Rotate by up to 30 degrees."""
-    angle = level * sign * math.radians(30)
-    return _warp_affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
+    angle, zero = level * sign * math.radians(30), torch.zeros_like(level)
+    cos, sin = angle.cos(), angle.sin()
+    return _warp_affine(x, (cos, -sin, zero), (sin, cos, zero))
 
 
 def _shear_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    one = torch.ones_like(level)
-    return _warp_affine(x, one, 0.3 * level * sign, 0 * one, one)
+    zero, one = torch.zeros_like(level), torch.ones_like(level)
+    return _warp_affine(x, (one, 0.3 * level * sign, zero), (zero, one, zero))
 
 
 def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    one = torch.ones_like(level)
-    return _warp_affine(x, one, 0 * one, 0.3 * level * sign, one)
+    zero, one = torch.zeros_like(level), torch.ones_like(level)
+    return _warp_affine(x, (one, zero, zero), (0.3 * level * sign, one, zero))
 
 
 def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Translate by up to 0.45 of the image."""
-    one = torch.ones_like(level)
-    return _warp_affine(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
+    zero, one = torch.zeros_like(level), torch.ones_like(level)
+    return _warp_affine(x, (one, zero, 0.45 * level * sign), (zero, one, zero))
 
 
 def _translate_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    one = torch.ones_like(level)
-    return _warp_affine(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
+    zero, one = torch.zeros_like(level), torch.ones_like(level)
+    return _warp_affine(x, (one, zero, zero), (zero, one, 0.45 * level * sign))
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -188,25 +191,17 @@ def _blend_images(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tens
     return factor * x + (1 - factor) * other
 
 
-def _warp_affine(
-    x: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor,
-    dx: Tensor | None = None,
-    dy: Tensor | None = None,
-) -> Tensor:
+def _warp_affine(x: Tensor, columns: Row, rows: Row) -> Tensor:
     """Take pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, about the centre.
 
-    dx, dy: in shares of the image.
+    Args:
+        columns: a, b and dx, the last in shares of the image, each [n].
+        rows: c, d and dy.
     """
-    zero = torch.zeros_like(a)
     # The grid reaches from -1 to 1: a share of the image counts twice.
-    rows = [
-        torch.stack([a, b, zero if dx is None else 2 * dx], 1),
-        torch.stack([c, d, zero if dy is None else 2 * dy], 1),
+    matrix = [
+        torch.stack([along, across, 2 * shift], 1) for along, across, shift in (columns, rows)
     ]
     # Around grey: what comes in from outside is 0 here, and grey after the shift back.
-    grid = functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
+    grid = functional.affine_grid(torch.stack(matrix, 1), list(x.shape), align_corners=False)
     return functional.grid_sample(x - GREY, grid, align_corners=False) + GREY

@@ -55,22 +55,24 @@ class _Moved:
     lost_tasks: list[int] | None = None
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A person's reason for moving an alias, and the version that the alias was on at that time.
+
+    Attributes:
+        seen: None if the version is not known.
+    """
+
+    reason: str | None = None
+    seen: int | None = None
+
+
 def set_alias(
-    db: Database,
-    actor: Actor,
-    model: str,
-    alias: str,
-    *,
-    version: int,
-    reason: str | None,
-    seen: int | None = None,
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: Decision
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at a version, and create the alias if it does not exist.
 
     Setting the same target again changes nothing.
-
-    Args:
-        seen: version that the alias was on when the caller decided to move it; None if unknown.
 
     Returns:
         The alias, and the id of a job of the model that may run next.
@@ -92,16 +94,16 @@ def set_alias(
             )
         current = session.get(Alias, (row.id, alias))
         # Checked under the lock of the model's row, so that no other move comes in between.
-        _require_seen(row, current, seen, version)
+        _require_seen(row, current, decision.seen, version)
         if alias == PRODUCTION:
-            return _set_production(session, db, actor, row, target, reason)
+            return _set_production(session, db, actor, row, target, decision.reason)
         if current is not None and current.version == version:
             return _to_json(current), None
         if current is None:
             count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
-        mover = Mover("set", actor.key_id, reason)
+        mover = Mover("set", actor.key_id, decision.reason)
         moved = line.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
         _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
@@ -113,17 +115,12 @@ def rollback(
     actor: Actor,
     model: str,
     alias: str,
-    *,
+    decision: Decision,
     version: int | None = None,
-    reason: str | None,
-    seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier version: the given one, or the last that passed the gate.
 
     Production stays there until it is moved or set to follow its lineage again.
-
-    Args:
-        seen: see `set_alias`.
 
     Returns:
         The alias, and the id of a job of the model that may run next.
@@ -141,13 +138,13 @@ def rollback(
         current = session.get(Alias, (row.id, alias))
         if current is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
-        _require_seen(row, current, seen, version)
+        _require_seen(row, current, decision.seen, version)
         target = (
             _find_rollback_target(session, row, current)
             if version is None
             else _find_given_target(session, row, current, version)
         )
-        mover = Mover("rollback", actor.key_id, reason)
+        mover = Mover("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, mover)
         previous = current.version

@@ -35,6 +35,7 @@ from core.requests.actor import Actor
 from core.requests.audit import Entry, record_action
 from core.requests.base_advice import architecture_of, find_advice, refuse_pickle
 from core.requests.pages import Page, read_page
+from core.requests.resources import Resources
 from core.requests.times import format_rfc3339
 from core.requests.unused import delete_unused
 from core.safetensors_header import Tensor, check_expected, check_finite, read_header
@@ -104,8 +105,7 @@ def parse_architecture(
 
 
 def create(
-    db: Database,
-    blobs: Blobs,
+    resources: Resources,
     settings: Settings,
     actor: Actor,
     network: Network,
@@ -120,6 +120,7 @@ def create(
         StorageFull: the owner has no room for it.
         Unavailable: the sweep removed the file before it was registered.
     """
+    db, blobs = resources.db, resources.blobs
     tensors = _read_tensors(path, network)
     _check_fit(tensors, network)
     limit = settings.max_owner_bytes

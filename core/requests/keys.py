@@ -10,6 +10,7 @@ import hmac
 import os
 import re
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +61,28 @@ def new_secret() -> tuple[str, str]:
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
 
 
-def create(
-    db: Database,
-    actor: Actor,
-    *,
-    name: str,
-    owner: str | None,
-    scope: str,
-    expires_at: str | None,
-    wanted: predict_keys.Wanted = predict_keys.NOTHING,
-) -> NewKey:
+@dataclass(frozen=True)
+class RequestedKey:
+    """A key as its creation asks for it.
+
+    Attributes:
+        owner: name of the owner; None for the caller's own.
+        expires_at: time in RFC 3339; None for a key that does not expire.
+        wanted: model and alias that a key of scope predict may ask.
+    """
+
+    name: str
+    scope: str
+    owner: str | None = None
+    expires_at: str | None = None
+    wanted: predict_keys.Wanted = predict_keys.NOTHING
+
+
+def create(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
     """Create a key for the owner of that name.
 
     A name that is new creates its owner. A key of scope predict always belongs to the owner of its
     model.
-
-    Args:
-        owner: name of the owner; None for the caller's own.
-        expires_at: time in RFC 3339; None for a key that does not expire.
-        wanted: model and alias that a key of scope predict may ask.
 
     Returns:
         The key with its `secret`, which is never shown again.
@@ -88,6 +92,8 @@ def create(
             past; see also `predict_keys.check_settings`.
         NameAmbiguous: see `predict_keys.find_bound`.
     """
+    name, scope, owner = requested.name, requested.scope, requested.owner
+    wanted = requested.wanted
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
     if owner is not None and not is_plain_name(owner):
@@ -97,7 +103,7 @@ def create(
         )
     with db.write() as session:
         now = db.now(session)
-        expires = parse_rfc3339(expires_at) if expires_at is not None else None
+        expires = None if requested.expires_at is None else parse_rfc3339(requested.expires_at)
         if expires is not None and expires <= now:
             raise Invalid(
                 "The key would be expired from the start: expires_at must be in the future.",

@@ -19,7 +19,6 @@ from core.line.standing import DISCARDABLE, LACKED, Standing, derive_standing, o
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.task import TaskOut
-from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
@@ -27,6 +26,7 @@ from core.requests.actor import Actor, Transaction, find_model
 from core.requests.admission import NO_LIMITS, JobLimits
 from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
+from core.requests.resources import Resources
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,7 @@ def discard_task(
 
 
 def relearn_task(
-    db: Database,
-    catalogue: Catalogue,
+    resources: Resources,
     actor: Actor,
     model: str,
     number: int,
@@ -111,6 +110,7 @@ def relearn_task(
         JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner has no room for another open job.
     """
+    db, catalogue = resources.db, resources.catalogue
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_task(session, actor, model, number)

@@ -5,6 +5,7 @@ delivery.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import delete, func, select
@@ -37,23 +38,27 @@ BOTH_S = 86_400.0
 _LISTED = 20
 
 
-def create(
-    db: Database,
-    settings: Settings,
-    actor: Actor,
-    *,
-    url: str,
-    events: Sequence[str],
-    model: str | None,
-    format: WebhookFormat = "standard",
-) -> NewWebhook:
-    """Create a webhook; the response has its `secret`, which is never shown again.
+@dataclass(frozen=True)
+class RequestedWebhook:
+    """A webhook as its creation asks for it.
 
-    Args:
+    Attributes:
         events: some of `core.protocol.webhook.EVENTS`.
         model: id or name of the only model it is notified of; None for all models of the caller's
             owner.
         format: payloads as they are, or messages for Slack or Teams.
+    """
+
+    url: str
+    events: Sequence[str]
+    model: str | None = None
+    format: WebhookFormat = "standard"
+
+
+def create(
+    db: Database, settings: Settings, actor: Actor, requested: RequestedWebhook
+) -> NewWebhook:
+    """Create a webhook; the response has its `secret`, which is never shown again.
 
     Raises:
         Invalid: the address is not allowed, or an event is unknown.
@@ -62,17 +67,18 @@ def create(
         WebhooksUnavailable: the service has no key for secrets.
     """
     # Before the transaction, since resolving a name may take long.
-    key, target = webhook_secret.load_key(settings), _check_url(settings, url)
+    key, target = webhook_secret.load_key(settings), _check_url(settings, requested.url)
     with db.write() as session:
         now, row_id = db.now(session), new_id("whk")
-        model_row = None if model is None else find_model(session, actor, model)
+        name = requested.model
+        model_row = None if name is None else find_model(session, actor, name)
         secret = webhook_secret.derive_secret(key, row_id, 1)
         row = Webhook(
             id=row_id,
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
-            url=url,
-            format=format,
-            events=_check_events(events),
+            url=requested.url,
+            format=requested.format,
+            events=_check_events(requested.events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
             secret_sha256=webhook_secret.hash_secret(secret),

@@ -6,7 +6,7 @@ crash after it finds the dataset there. The raw archive is deleted once its data
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,8 +46,6 @@ from core.work import batch_lines
 from core.work.batch_traces import compare_with_earlier
 from core.work.fence import Claim, lock_claimed_job
 
-Progress = Callable[[int, int], None]
-
 _SMALL_SHARE = 0.5
 """Share of small images above which a batch counts as one of small images."""
 
@@ -58,15 +56,12 @@ def validate_archive(
     claim: Claim,
     settings: Settings,
     folder: Path,
-    progress: Progress,
-    stop: Callable[[], bool],
+    monitor: Monitor,
 ) -> None:
     """Decode the claimed job's archive and move the job on to running.
 
     Args:
         folder: an empty folder for the dataset files; the caller deletes it.
-        progress: called with (images done, images in all).
-        stop: called often; True ends decoding as in `core.ingest.ingest_archive`.
 
     Raises:
         StoreCorrupt: the stored archive is damaged.
@@ -86,7 +81,7 @@ def validate_archive(
     )
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
-    made = decode_batch(path, archive, model, settings, folder, Monitor(progress, stop))
+    made = decode_batch(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     # A contradiction with an earlier task shows only now that the pixels are known.

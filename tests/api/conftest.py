@@ -150,7 +150,7 @@ def new_key(
     with db.read() as session:
         admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
     actor = Actor(admin, None, "admin")
-    made = keys.create(db, actor, name="test", owner=owner, scope=scope, expires_at=expires_at)
+    made = keys.create(db, actor, keys.RequestedKey("test", scope, owner, expires_at))
     return {"Authorization": f"Bearer {made['secret']}"}
 
 

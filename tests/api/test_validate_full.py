@@ -114,13 +114,13 @@ def _decoding_only(learn: Any, validate: Any) -> Any:
     from dataclasses import replace
 
     from core.errors import Invalid
+    from core.ingest.ingest import Monitor
 
     def run(work: Any) -> None:
         folder = work.folder / "ingest"
         folder.mkdir()
-        validate(
-            work.db, work.store, work.claim, work.settings, folder, lambda *_: None, work.must_stop
-        )
+        monitor = Monitor(stop=work.must_stop)
+        validate(work.db, work.store, work.claim, work.settings, folder, monitor)
         raise Invalid("far enough")
 
     return replace(learn, run=run)

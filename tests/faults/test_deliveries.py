@@ -20,13 +20,12 @@ pytestmark = pytest.mark.slow
 def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/") -> Any:
     """Have a receiver told of a model, and return the webhook with its secret."""
     url = f"{receiver.url}{path}"
-    return webhooks.create(
-        shared.db, shared.settings, shared.actor, url=url, events=events, model=model
-    )
+    requested = webhooks.RequestedWebhook(url, events, model)
+    return webhooks.create(shared.db, shared.settings, shared.actor, requested)
 
 
 def move_alias(shared: Backend, model: str) -> None:
-    aliases.set_alias(shared.db, shared.actor, model, "mine", version=0, reason=None)
+    aliases.set_alias(shared.db, shared.actor, model, "mine", 0, aliases.Decision(None))
 
 
 def until_delivered(shared: Backend, hook: Any) -> None:

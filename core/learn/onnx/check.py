@@ -139,13 +139,9 @@ def _predict_expected(
         moved.append(answers.method.rounding_bound(network, x, head).cpu() / answers.temperature)
         return answers.method.predict_logits(network, x, head)
 
+    scoring = predicting.Scoring(compute_scores, answers.temperature)
     _, ours = predicting.predict_images(
-        answers.network,
-        batch,
-        task,
-        answers.normalise,
-        scores=compute_scores,
-        temperature=answers.temperature,
+        answers.network, batch, task, answers.normalise, scoring=scoring
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
     return ours, allowed_differences(ours, torch.cat(moved).numpy(), minimum)

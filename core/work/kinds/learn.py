@@ -7,7 +7,7 @@ import shutil
 from core.db.kinds import Kind as Name
 from core.db.states import State
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import Monitor, Stopped
 from core.work.kinds.kind import Kind, Work
 from core.work.prepare import prepare_job
 from core.work.validate import validate_archive
@@ -35,9 +35,8 @@ def _decode_archive(work: Work) -> None:
         work.progress("validate", done, total)
 
     try:
-        validate_archive(
-            work.db, work.store, work.claim, work.settings, folder, report_progress, work.must_stop
-        )
+        monitor = Monitor(report_progress, work.must_stop)
+        validate_archive(work.db, work.store, work.claim, work.settings, folder, monitor)
     finally:
         # Before training, which may need the room on the disk.
         shutil.rmtree(folder, ignore_errors=True)

@@ -127,13 +127,9 @@ def _predict_probabilities(
     """
 
     def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        scoring = predicting.Scoring(version.method.predict_logits, version.temperature)
         return predicting.predict_images(
-            version.network,
-            images,
-            task,
-            version.normalise,
-            scores=version.method.predict_logits,
-            temperature=version.temperature,
+            version.network, images, task, version.normalise, scoring=scoring
         )[1]
 
     if version.graph.engine is not None:

@@ -149,9 +149,7 @@ def _build_fused_run(
         return None
 
     def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
-        scores, divisor = method.predict_logits, manifest.divisor
-        return predicting.predict_images(
-            fused, images, task, normalise, scores=scores, temperature=divisor
-        )[1]
+        scoring = predicting.Scoring(method.predict_logits, manifest.divisor)
+        return predicting.predict_images(fused, images, task, normalise, scoring=scoring)[1]
 
     return predict_fused

@@ -14,6 +14,7 @@ from core.errors import WrongState
 from core.line import line
 from core.requests import aliases, attention, jobs, model_deletion, retries, settling
 from core.requests.actor import Actor
+from core.requests.resources import Resources
 from core.work import claim as claims
 from core.work.publish import Published, publish_result
 from tests.core.requests.batches import CATALOGUE
@@ -54,8 +55,14 @@ def submit(desk: Desk, model: str, labels: str = "") -> str:
     return job
 
 
+def relearn(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
+    """Learn a task again with the recipe it had."""
+    resources = Resources(desk.db, desk.blobs, CATALOGUE)
+    return settling.relearn_task(resources, actor(desk), model, number, None)
+
+
 def roll_back(desk: Desk, model: str) -> None:
-    aliases.rollback(desk.db, actor(desk), model, "production", reason="worse")
+    aliases.rollback(desk.db, actor(desk), model, "production", aliases.Decision("worse"))
 
 
 def standings(desk: Desk, model: str) -> list[str | None]:
@@ -125,7 +132,7 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
 def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
-    again, _ = settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    again, _ = relearn(desk, model, 2)
     jobs.apply_action(desk.db, actor(desk), again["id"], Action.CANCEL)
     assert standings(desk, model) == ["learned", "rolled_back"]
     submit(desk, model)
@@ -141,7 +148,7 @@ def test_a_version_that_was_held_for_a_lost_task_says_when_that_was_learned_agai
     submit(desk, model)
     assert work(desk)[1].status == "held"
     assert "Learn task 2 again first" in waiting_for_a_person(desk, model)[3]
-    settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    relearn(desk, model, 2)
     assert work(desk)[1].status == "published"
     (detail,) = waiting_for_a_person(desk, model).values()
     assert "Task 2 was learned again since: learn task 3 again" in detail
@@ -287,7 +294,7 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
     submit(desk, model)
     assert work(desk)[1].status == "held"
     answer, _ = aliases.set_alias(
-        desk.db, actor(desk), model, "production", version=3, reason="seen and accepted"
+        desk.db, actor(desk), model, "production", 3, aliases.Decision("seen and accepted")
     )
     assert answer["lost_tasks"][0]["lost_classes"] == ["2a", "2b"]
     assert standings(desk, model) == ["learned", "skipped", "learned"]
@@ -317,7 +324,7 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
     task, held = work(desk)
     assert (task, held.status) == (3, "held")
     submit(desk, model)
-    settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    relearn(desk, model, 2)
     assert standings(desk, model) == ["learned", "rolled_back", "held", None]
     assert work(desk)[0] == 2
     assert standings(desk, model) == ["learned", "learned", "held", None]
@@ -328,9 +335,9 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
 
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
-    aliases.rollback(desk.db, actor(desk), model, "production", version=1, reason="worse")
+    aliases.rollback(desk.db, actor(desk), model, "production", aliases.Decision("worse"), 1)
     for number in (3, 2):
-        settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, number, None)
+        relearn(desk, model, number)
     assert [(task, made.status) for task, made in (work(desk), work(desk))] == [
         (2, "published"),
         (3, "published"),
@@ -354,7 +361,7 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
     retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
-    aliases.set_alias(desk.db, actor(desk), model, "production", version=2, reason="seen")
+    aliases.set_alias(desk.db, actor(desk), model, "production", 2, aliases.Decision("seen"))
     assert work(desk, BAD)[1].status == "held"
     assert standings(desk, model) == ["learned", "learned"]
     assert not desk.all(Task, model_id=model)[1].stops
@@ -368,7 +375,7 @@ def test_a_task_whose_images_are_gone_is_not_learned_again_and_the_refusal_has_t
     with pytest.raises(
         WrongState, match=r"went on \d{4}-\d\d-\d\d: upload the batch again"
     ) as refused:
-        settling.relearn_task(desk.db, CATALOGUE, actor(desk), model, 2, None)
+        relearn(desk, model, 2)
     assert refused.value.extra["training_data_deleted_at"] is not None
 
 

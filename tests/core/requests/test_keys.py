@@ -62,14 +62,7 @@ def holder(database) -> Actor:
     """Somebody with a key."""
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))
-    made = keys.create(
-        database,
-        Actor("own_1", None, "admin"),
-        name="k",
-        owner=None,
-        scope="write",
-        expires_at=None,
-    )
+    made = keys.create(database, Actor("own_1", None, "admin"), keys.RequestedKey("k", "write"))
     return Actor("own_1", made["id"], "write")
 
 

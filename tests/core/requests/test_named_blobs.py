@@ -83,7 +83,8 @@ class House:
 
     def base(self, kind: type[Blobs]) -> None:
         network = bases.Network(MLP, Images(IMAGE, None), "mlp", EXPECTED)
-        bases.create(self.db, self.blobs(kind), self.settings, self.actor, network, self.file())
+        resources = Resources(self.db, self.blobs(kind), CATALOGUE)
+        bases.create(resources, self.settings, self.actor, network, self.file())
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""

@@ -156,7 +156,7 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.rollback(
-            self.db, self.actor, model_id, "production", version=to, reason="worse"
+            self.db, self.actor, model_id, "production", aliases.Decision("worse"), to
         )[0]
 
     def blob(self, text: str) -> str:

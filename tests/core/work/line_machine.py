@@ -156,7 +156,12 @@ class Line(RuleBasedStateMachine):
         version = None if pick is None else pick % (len(self.rows(Version)) + 1)
         self.move(
             lambda: aliases.rollback(
-                self.desk.db, self.actor, self.model, "production", version=version, reason="worse"
+                self.desk.db,
+                self.actor,
+                self.model,
+                "production",
+                aliases.Decision("worse"),
+                version,
             )
         )
 
@@ -453,16 +458,20 @@ class Line(RuleBasedStateMachine):
 
     def settling(self, how: str, number: int) -> object:
         if how == "relearn":
-            return settling.relearn_task(
-                self.desk.db, CATALOGUE, self.actor, self.model, number, None
-            )
+            resources = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+            return settling.relearn_task(resources, self.actor, self.model, number, None)
         do = settling.go_on if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
 
     def put(self, version: int, *, reason: str | None = "seen", granted: bool = False) -> None:
         self.move(
             lambda: aliases.set_alias(
-                self.desk.db, self.actor, self.model, "production", version=version, reason=reason
+                self.desk.db,
+                self.actor,
+                self.model,
+                "production",
+                version,
+                aliases.Decision(reason),
             ),
             granted=granted,
         )

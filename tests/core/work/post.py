@@ -41,8 +41,8 @@ class Post:
 
     def hook(self, url: str, *, owner: str | None = None, **given: Any) -> tuple[str, str]:
         """Make a webhook; its id and secret."""
-        given = {"events": EVENTS, "model": None, **given}
-        made = webhooks.create(self.db, self.settings, self.actor(owner), url=url, **given)
+        requested = webhooks.RequestedWebhook(url, **{"events": EVENTS, **given})
+        made = webhooks.create(self.db, self.settings, self.actor(owner), requested)
         return made["id"], made["secret"]
 
     def happen(

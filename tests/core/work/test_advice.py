@@ -13,6 +13,7 @@ from core.catalogue import load_catalogue
 from core.db.tables import Job, Model, Task, Version
 from core.learn import kept_answers
 from core.requests import settling
+from core.requests.resources import Resources
 from core.work.advice import Accuracy, LargerBase, is_falling, is_far_below
 from core.work.publish import publish_result
 from tests.core.work.conftest import Desk
@@ -124,8 +125,8 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     model = desk.model()
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
-    catalogue = load_catalogue(desk.settings)
-    settling.relearn_task(desk.db, catalogue, desk.actor, model, 3, None)
+    resources = Resources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    settling.relearn_task(resources, desk.actor, model, 3, None)
     claim = desk.claim()
     assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))
 

@@ -16,6 +16,7 @@ from core.db.tables import Alias, Event, Job, Model, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.requests import aliases, jobs, retries, settling
 from core.requests.actor import Actor
+from core.requests.resources import Resources
 from core.work import claim as claims
 from core.work.publish import publish_result
 from tests.core.requests.batches import CATALOGUE
@@ -131,6 +132,9 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             except (PerennialError, LeaseLost):
                 claims.complete_stop(desk.db, claim)
 
+    resources = Resources(desk.db, desk.blobs, CATALOGUE)
+    given = aliases.Decision("seen")
+
     def person(seed: int) -> None:
         draw = random.Random(seed)
         for _ in range(25):
@@ -142,18 +146,18 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             asks: list[Callable[[], object]] = [
                 lambda: settling.go_on(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
-                lambda: settling.relearn_task(desk.db, CATALOGUE, actor, model, number, None),  # noqa: B023
+                lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
                 lambda: jobs.apply_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
-                lambda: aliases.rollback(desk.db, actor, model, "production", reason=None),  # noqa: B023
+                lambda: aliases.rollback(desk.db, actor, model, "production", given),  # noqa: B023
                 lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(
                     desk.db,
                     actor,
-                    model,  # noqa: B023
+                    model,
                     "production",
-                    version=version,  # noqa: B023
-                    reason="seen",
+                    version,
+                    given,  # noqa: B023
                 ),
             ]
             with contextlib.suppress(PerennialError):

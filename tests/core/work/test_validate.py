@@ -13,7 +13,7 @@ from core.db.states import Action, State
 from core.db.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.ingest.batch_data import near_duplicates
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import Ingested, Monitor
 from core.ingest.traces import Traces, write_traces
 from core.work import claim as claims
 from core.work import validate as validating
@@ -58,8 +58,7 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             claim,
             desk.settings,
             folder,
-            lambda done, total: None,
-            lambda: False,
+            Monitor(),
         )
 
     return validate

@@ -56,8 +56,8 @@ def right_answers(learned, spec, *, head=False):
     net, method = learned.deployed()
     task = spec["task"]["number"] if spec["scenario"] == "task" else None
     held_out = load_tensors(Path(spec["task"]["held_out"]))
-    scores = {} if head else {"scores": method.predict_logits}
-    labels, _ = predicting.predict_images(net, held_out["images"].numpy(), task, **scores)
+    scoring = {} if head else {"scoring": predicting.Scoring(method.predict_logits)}
+    labels, _ = predicting.predict_images(net, held_out["images"].numpy(), task, **scoring)
     wanted = [spec["task"]["classes"][i] for i in held_out["labels"].tolist()]
     return sum(a == b for a, b in zip(labels, wanted, strict=True))
 

@@ -288,6 +288,10 @@ def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
     with torch.inference_mode():
         (ours,) = answers(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
     _, theirs = predicting.predict_images(
-        answers.network, images, None, NORMALISE, temperature=temperature
+        answers.network,
+        images,
+        None,
+        NORMALISE,
+        scoring=predicting.Scoring(temperature=temperature),
     )
     assert np.array_equal(ours.numpy(), theirs)
