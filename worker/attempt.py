@@ -43,7 +43,7 @@ from core.settings import Settings
 from core.steps import Step
 from core.store import Store
 from core.work import claim as claims
-from core.work import duration, progress, uploads
+from core.work import progress, uploads
 from core.work.claim import Claim
 from core.work.kinds import KINDS, Done, Work
 from core.work.publish import publish_result
@@ -246,7 +246,7 @@ class Attempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - duration.count_seconds(
+            return max_seconds - progress.count_seconds(
                 session, self._claim.job_id, db.now(session), max_seconds
             )
 

@@ -1,13 +1,16 @@
-"""Stage 2 of predict: the body, with limits on its size, rate and idle time.
+"""Bodies of predict: the request's (stage 2) and the response's (stage 5), with limits.
 
-The limits on idle time and rate are those of uploads. Its bytes count at the request's place, so a
-slow client uses up its own places and bytes.
+The limits on a request's idle time and rate are those of uploads. Its bytes count at the request's
+place, so a slow client uses up its own places and bytes. The client must read the response within
+the same limits.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from starlette.types import Receive
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from api.predict.line import Place
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
@@ -77,3 +80,46 @@ def _require_few(announced: int | None, max_bytes: int) -> None:
     """Raise BodyTooLarge for more bytes than a body may have."""
     if announced is not None and announced > max_bytes:
         raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")
+
+
+PIECE_BYTES = 64 << 10
+"""Bytes per piece of a response; at most this many are in the server's buffers."""
+
+
+class HeldResponse(Response):
+    """A JSON response that keeps its request's place until the client has read it or gives up.
+
+    Args:
+        place: released at the end, also after an error.
+    """
+
+    media_type = "application/json"
+
+    def __init__(self, content: bytes, place: Place, settings: Settings) -> None:
+        super().__init__(content)
+        self._place = place
+        self._piece_s = settings.upload_idle_s + PIECE_BYTES / settings.upload_min_rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(self._piece_s) as timer:
+                now = asyncio.get_running_loop().time
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
+                )
+                # The last piece is empty: the server accepts it only when it can send more, so all
+                # earlier pieces are on their way.
+                for at in range(0, len(self.body) + PIECE_BYTES, PIECE_BYTES):
+                    timer.reschedule(now() + self._piece_s)
+                    piece = self.body[at : at + PIECE_BYTES]
+                    await send(
+                        {"type": "http.response.body", "body": piece, "more_body": bool(piece)}
+                    )
+        except TimeoutError:
+            raise ClientDisconnect from None
+        finally:
+            self._place.leave()

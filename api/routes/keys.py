@@ -9,11 +9,11 @@ from api.answers import json_answer
 from api.dependencies import Admin, Config, Db, Page, Read
 from api.described import make_router
 from api.problems import problem_responses
-from api.schemas.keys import KeyIn
+from api.schemas.owners import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
 from core.protocol.answers.me import MeOut
 from core.requests import keys
-from core.requests.me import describe_caller
+from core.requests.keys import describe_caller
 from core.requests.predict_keys import Wanted
 
 router = make_router("keys")

@@ -1,4 +1,4 @@
-"""Routes for models."""
+"""Routes for models, and for a model's stored training images: their amount, and their deletion."""
 
 from typing import Annotated, Literal, cast
 
@@ -21,9 +21,10 @@ from api.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
+from core.protocol.answers.memory import MemoryOut
 from core.protocol.answers.model import ModelOut, ModelPage
 from core.protocol.answers.model_change import ModelChange, NewModel
-from core.requests import idempotency, model_deletion, models, pretrained
+from core.requests import idempotency, memory, model_deletion, models, pretrained
 from core.requests.admission import Admission
 from core.requests.new_model import Limits
 
@@ -115,4 +116,25 @@ def delete(
 ) -> Response:
     """Cancel the model's jobs, hide it, and remove its data."""
     model_deletion.delete(db, store, blobs, actor, model)
+    return Response(status_code=204)
+
+
+@router.get("/v1/models/{model}/memory", response_model=MemoryOut)
+def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
+    """Return bytes and counts of the production version's replay buffer and exemplars, never
+    images.
+    """
+    return json_answer(memory.read(db, blobs, actor, model))
+
+
+@router.delete("/v1/models/{model}/memory", status_code=204)
+def delete_memory(
+    model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+) -> Response:
+    """Delete the stored images of all versions now.
+
+    Versions stay: they can be downloaded and used for predictions as before. A running job restarts
+    without these images, and the next version starts with an empty replay buffer.
+    """
+    memory.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
 from api.described import make_router
-from api.predict.answer import HeldResponse
 from api.predict.asking import Asked, predict_images
+from api.predict.body import HeldResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
 from api.problems import problem_responses

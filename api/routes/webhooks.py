@@ -9,7 +9,7 @@ from api.dependencies import Config, Db, Page, Read, Write
 from api.described import make_router
 from api.problems import problem_responses
 from api.routes.keys import NO_STORE
-from api.schemas.webhooks import WebhookIn, WebhookPatch
+from api.schemas.owners import WebhookIn, WebhookPatch
 from core.protocol.answers.webhook import (
     DeliveryDetail,
     DeliveryPage,

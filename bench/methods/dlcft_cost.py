@@ -23,8 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.methods.optimizer_step import timed
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator, Kind
+from core.learn.curvature.fisher import rademacher_cotangents
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import rademacher_cotangents
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import autocast, place_network

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from core.learn.analytic import ridge
-from core.learn.analytic.projection import append_ones, draw_matrix, project_features
+from core.learn.analytic.linear import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.requests.admission import SOLVING

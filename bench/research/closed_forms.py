@@ -27,7 +27,7 @@ from core import helper_process, imagenet_base, packaged_base
 from core.ingest.images import decode_image
 from core.ingest.resizing import Resizing
 from core.learn.analytic import balance, choice, discriminant, ridge
-from core.learn.analytic.projection import append_ones, draw_matrix, project_features
+from core.learn.analytic.linear import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.networks import ImageSpec, build_backbone
 from core.learn.networks.timm_names import find_pretrained

@@ -30,8 +30,8 @@ from PIL import Image
 from bench.experiment.data import read_idx
 from tools import digits
 from tools.compare_methods.comparison import Options, compare_methods, count_cores
+from tools.compare_methods.outcome import WORDS, render_markdown
 from tools.compare_methods.split import Sample
-from tools.compare_methods.table import WORDS, render_markdown
 
 CIFAR_FILE = "classes_60-69.zip"
 """Classes that `perennial/resnet20-cifar100` was not trained on."""

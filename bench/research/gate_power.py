@@ -35,7 +35,7 @@ from core import imagenet_base, packaged_base
 from core.flips import mcnemar_worse
 from core.ingest.dataset import open_dataset
 from core.learn.analytic import discriminant, ridge
-from core.learn.analytic.projection import append_ones
+from core.learn.analytic.linear import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.networks import ImageSpec, empty_network
 from core.learn.networks.network import HeadSpec

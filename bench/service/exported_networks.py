@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.analytic import discriminant, ridge
-from core.learn.analytic.linear import Linear
-from core.learn.analytic.projection import append_ones, draw_matrix, project_features
+from core.learn.analytic.linear import Linear, append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums
 from core.learn.calibration.temperature import fit_temperature
 from core.learn.method import Method

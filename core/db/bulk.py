@@ -1,12 +1,29 @@
-"""Insertion of many rows at once."""
+"""Many rows at once: inserted as one document, and read as one row.
+
+One row for each of ten thousand cells would dominate the time of a read. The database joins each
+column to a text, and the text is read as one JSON list. Only whole numbers are possible, since
+SQLite writes others with fifteen digits.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from pydantic_core import to_json
-from sqlalchemy import JSON, Insert, String, bindparam, cast, column, func, insert, select
-from sqlalchemy.orm import Session
+from pydantic_core import from_json, to_json
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Insert,
+    Row,
+    String,
+    bindparam,
+    cast,
+    column,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.tables.table import Table
 
@@ -34,3 +51,16 @@ def _of_document(table: type[Table], names: tuple[str, ...]) -> Insert:
     # PostgreSQL wants the column types of a record set in the statement.
     json_rows = document.table_valued(*columns).render_derived(name="told", with_types=True)
     return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))
+
+
+def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
+    """Return expressions that select each of these columns as a text, in one order.
+
+    No value may be null.
+    """
+    return [func.aggregate_strings(cast(column, String), ",") for column in columns]
+
+
+def parse_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
+    """Return the lists of a row of such texts; a list is empty if there were no values."""
+    return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

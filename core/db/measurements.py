@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from core.db.lists import aggregate_columns, parse_lists
+from core.db.bulk import aggregate_columns, parse_lists
 from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
@@ -141,7 +141,7 @@ def of_versions(
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(Measured(*row))
-    # Parts by task come as one text: a row for each would dominate the time (`core.db.lists`).
+    # Parts by task come as one text: a row for each would dominate the time (`core.db.bulk`).
     by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):

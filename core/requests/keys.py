@@ -12,7 +12,7 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -21,14 +21,18 @@ from sqlalchemy.orm import Session
 from core.db.session import Database
 from core.db.tables import Key, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
+from core.export.registry import FORMATS
 from core.ids import NAME_PATTERN, is_plain_name, new_id
+from core.ingest.readers.registry import UPLOAD_TYPES
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.key import KeyBound, KeyOut, KeyPage, NewKey
+from core.protocol.answers.me import MeOut, OwnerLimits, ServiceOut
 from core.requests import predict_keys
 from core.requests.actor import COVERS, Actor
 from core.requests.audit import Entry, record_action
 from core.requests.pages import read_page
 from core.requests.times import format_rfc3339, parse_rfc3339
+from core.settings import Settings
 
 SCOPES = tuple(COVERS)
 ADMIN_OWNER = "admin"
@@ -266,4 +270,42 @@ def _to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
         "last_used_at": format_rfc3339(key.last_used_at),
         "created_at": format_rfc3339(key.created_at),
         "bound": bound,
+    }
+
+
+def describe_caller(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
+    """Return the caller's key, owner, scope and limits, and the facts about the service.
+
+    Args:
+        version: version of the service.
+    """
+    with db.read() as session:
+        # An outer join, since there is no key while authentication is off.
+        query = select(Owner.name, Key.expires_at).outerjoin(Key, Key.id == actor.key_id)
+        owner, expires_at = session.execute(query.where(Owner.id == actor.owner_id)).one()
+    return {
+        "key": actor.key_id,
+        "owner": owner,
+        "scope": cast(Any, actor.scope),
+        "expires_at": format_rfc3339(expires_at),
+        "limits": _list_limits(settings),
+        "service": _describe_service(settings, version),
+    }
+
+
+def _list_limits(settings: Settings) -> OwnerLimits:
+    return {
+        "max_body_bytes": settings.max_body_bytes,
+        "max_uploads": settings.max_uploads,
+        "max_open_jobs": settings.max_open_jobs,
+        "max_owner_bytes": settings.max_owner_bytes or None,
+        "max_requests_per_s": settings.max_requests_per_s or None,
+    }
+
+
+def _describe_service(settings: Settings, version: str) -> ServiceOut:
+    return {
+        "version": version,
+        "formats": {"uploads": list(UPLOAD_TYPES), "downloads": list(FORMATS)},
+        "auth": settings.auth,
     }

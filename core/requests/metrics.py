@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from core import matrix
-from core.db.lists import aggregate_columns, parse_lists
+from core.db.bulk import aggregate_columns, parse_lists
 from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound

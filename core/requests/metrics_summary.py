@@ -13,7 +13,7 @@ from sqlalchemy import BindParameter, and_, bindparam, literal_column, or_, sele
 from sqlalchemy.orm import Session
 
 from core import matrix
-from core.db.lists import aggregate_columns, parse_lists
+from core.db.bulk import aggregate_columns, parse_lists
 from core.db.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of

@@ -6,11 +6,13 @@ heavy work.
 """
 
 import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 from sqlalchemy import select
 
 from core import damage
@@ -18,7 +20,6 @@ from core.db.session import Database
 from core.db.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.picture import render_image, render_sheet
 from core.protocol.answers.task_image import Split, TaskImagePage
 from core.requests.actor import Actor, files_of, find_model
 from core.requests.pages import decode_cursor, encode_cursor
@@ -125,7 +126,7 @@ def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
 
 
 def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
-    """Return these images side by side as one PNG, in the given order; see `core.ingest.picture`.
+    """Return these images side by side as one PNG, in the given order.
 
     Raises:
         Invalid: the part has fewer images.
@@ -194,3 +195,42 @@ def _find_digest(model: Model, task: Task, split: Split) -> str:
 def _list_labels(model: Model, task: Task) -> list[str]:
     """Return the labels that numbers in a task's datasets stand for, see `core.ingest.ingest`."""
     return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+
+
+COLUMNS = 8
+"""Tiles in a row of a sheet."""
+TILE_PIXELS = 128
+"""Largest side of a tile in pixels; larger images are reduced."""
+
+
+def render_image(image: Images) -> bytes:
+    """Return an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
+    return _encode_png(_convert_image(image))
+
+
+def render_sheet(images: Images) -> bytes:
+    """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
+    tiles = [_make_tile(image) for image in images]
+    # All images of a dataset have one size.
+    side, columns = tiles[0].width, min(len(tiles), COLUMNS)
+    whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
+    for place, tile in enumerate(tiles):
+        whole.paste(tile, (place % columns * side, place // columns * side))
+    return _encode_png(whole)
+
+
+def _make_tile(image: Images) -> Image.Image:
+    picture = _convert_image(image)
+    if picture.width <= TILE_PIXELS:
+        return picture
+    return picture.resize((TILE_PIXELS, TILE_PIXELS), Image.Resampling.BOX)
+
+
+def _convert_image(image: Images) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
+
+
+def _encode_png(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()

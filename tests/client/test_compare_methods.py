@@ -12,8 +12,8 @@ from perennial import Perennial
 from tools.compare_methods import comparison
 from tools.compare_methods.comparison import Options, compare_methods
 from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.outcome import WORDS
 from tools.compare_methods.split import Sample
-from tools.compare_methods.table import WORDS
 
 COLOURS = {
     "blue": (30, 40, 200),

@@ -9,7 +9,7 @@ import sample_answers
 import stub
 
 from api.schemas.models import ModelIn, ModelPatch
-from api.schemas.webhooks import WebhookIn, WebhookPatch
+from api.schemas.owners import WebhookIn, WebhookPatch
 from perennial import Perennial
 from perennial._sync.resources.models import Models
 from perennial._sync.resources.webhooks import Webhooks

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -25,12 +25,10 @@ from tools import service
 from tools.compare_methods.base import Base, load_base
 from tools.compare_methods.by_service import ROW, learn_by_service
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.estimate import Rates, Work, estimate_seconds, say_estimate
 from tools.compare_methods.folder import Photos, open_folder
-from tools.compare_methods.outcome import Outcome
+from tools.compare_methods.outcome import COLUMNS, WORDS, Outcome, row_document, table_rows
 from tools.compare_methods.pixels import Data, decode_split
 from tools.compare_methods.split import Sample, split_images
-from tools.compare_methods.table import COLUMNS, WORDS, row_document, table_rows
 from tools.compare_methods.today import Today
 from tools.compare_methods.training import time_features, time_training
 
@@ -40,6 +38,28 @@ EXTRA = "perennial-service[compare]"
 PROGRESS_IMAGES = 200
 """Number of images between lines of progress while images are read."""
 SHOWN_SKIPPED = 3
+
+
+LONG_S = 20 * 60.0
+"""Seconds above which the estimate says how to shorten the comparison."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Measured seconds for one image: decoding, features, and a training step."""
+
+    decode: float
+    features: float
+    training: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Numbers of images to learn and to measure on, and of epochs of each training."""
+
+    learned: int
+    held_out: int
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -239,3 +259,35 @@ def _describe_comparison(data: Data, options: Options) -> dict[str, Any]:
         "model": dict(options.model),
         "sample": asdict(options.sample),
     }
+
+
+def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
+    """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
+    images = work.learned + work.held_out
+    training = work.epochs * work.learned * rates.training + work.held_out * rates.features
+    each = {
+        "finetune": training,
+        "full": training,
+        # The service gets files and decodes them itself, while the other rows share the pixels.
+        "perennial": images * (rates.decode + rates.features),
+    }
+    shared = images * rates.features if {"lda", "logistic"} & set(rows) else 0.0
+    return shared + sum(seconds for row, seconds in each.items() if row in rows)
+
+
+def say_estimate(rates: Rates, work: Work, rows: Collection[str], cores: int) -> str:
+    """Return the estimate as a sentence."""
+    whole = estimate_seconds(rates, work, rows)
+    text = f"This takes about {_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
+    if "full" in rows:
+        without_full = estimate_seconds(rates, work, [row for row in rows if row != "full"])
+        text += f"; --without full about {_in_words(without_full)}"
+    if whole > LONG_S:
+        text += ". Fewer images (--images) or epochs (--epochs) make it shorter"
+    return f"{text}."
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} seconds"
+    return f"{round(seconds / 60)} minutes"

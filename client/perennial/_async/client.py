@@ -13,14 +13,11 @@ from perennial._async.http import AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.resources.accounts import AsyncAudit, AsyncKeys, AsyncUsage
 from perennial._async.resources.aliases import AsyncAliases
-from perennial._async.resources.bases import AsyncBases
-from perennial._async.resources.catalogue import AsyncArchitectures, AsyncMethods
+from perennial._async.resources.bases import AsyncArchitectures, AsyncBases, AsyncMethods
 from perennial._async.resources.jobs import AsyncJobs
-from perennial._async.resources.metrics import AsyncMetrics
 from perennial._async.resources.models import AsyncMemory, AsyncModels
-from perennial._async.resources.tasks import AsyncTasks, Name
-from perennial._async.resources.uploads import AsyncUploads
-from perennial._async.resources.versions import AsyncVersions, Images
+from perennial._async.resources.tasks import AsyncTasks, AsyncUploads, Name
+from perennial._async.resources.versions import AsyncMetrics, AsyncVersions, Images
 from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import follow_events
 from perennial.config import find_connection

@@ -13,14 +13,11 @@ from perennial._sync.http import Http
 from perennial._sync.job import JobHandle
 from perennial._sync.resources.accounts import Audit, Keys, Usage
 from perennial._sync.resources.aliases import Aliases
-from perennial._sync.resources.bases import Bases
-from perennial._sync.resources.catalogue import Architectures, Methods
+from perennial._sync.resources.bases import Architectures, Bases, Methods
 from perennial._sync.resources.jobs import Jobs
-from perennial._sync.resources.metrics import Metrics
 from perennial._sync.resources.models import Memory, Models
-from perennial._sync.resources.tasks import Tasks, Name
-from perennial._sync.resources.uploads import Uploads
-from perennial._sync.resources.versions import Versions, Images
+from perennial._sync.resources.tasks import Tasks, Uploads, Name
+from perennial._sync.resources.versions import Metrics, Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
 from perennial.config import find_connection

@@ -5,17 +5,14 @@ compare them. JSON columns hold values that are only read and written as a whole
 the queue.
 """
 
-from core.db.tables.job import Event, Job, OwnerEvent
+from core.db.tables.job import Event, Job, OwnerEvent, WorkerReport
 from core.db.tables.model import Alias, AliasMove, Base, Model, Weights
-from core.db.tables.owner import Key, Owner, PredictKey, UserSession
-from core.db.tables.request import Audit, Idempotency
-from core.db.tables.stored_object import Damage, Scrub
+from core.db.tables.owner import Audit, Idempotency, Key, Owner, PredictKey, UserSession
+from core.db.tables.store import Chunk, Damage, Scrub, Upload
 from core.db.tables.table import Table
 from core.db.tables.task import Task
-from core.db.tables.upload import Chunk, Upload
 from core.db.tables.version import Export, Exporter, ExportJob, Measurement, Part, Result, Version
 from core.db.tables.webhook import Delivery, Webhook
-from core.db.tables.worker import WorkerReport
 
 __all__ = [
     "Alias",

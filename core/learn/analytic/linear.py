@@ -1,9 +1,14 @@
-"""A classifier that is linear in its features."""
+"""A classifier that is linear in its features, and random features that bring more within its reach.
+
+The random features are h = relu(R φ), with R drawn once from a standard normal distribution. R
+comes from a seed and is fixed for a model's life (RanPAC, McDonnell et al. 2023, arXiv 2307.02251).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -22,3 +27,20 @@ class Linear:
     def __call__(self, h: Tensor) -> Tensor:
         """Return the scores [B, C] of features [B, K]."""
         return h @ self.weight.T.to(h.dtype) + self.bias.to(h.dtype)
+
+
+def draw_matrix(columns: int, width: int, seed: int) -> Tensor:
+    """Return R, float32 [M, D], the same for the same seed."""
+    # On the CPU and from a generator of its own: the same matrix on every device, whatever was
+    # drawn before.
+    return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
+
+
+def project_features(features: Tensor, projection: Tensor) -> Tensor:
+    """Return the random features h, float32 [B, M], of features φ [B, D]."""
+    return (features.float() @ projection.T.to(features.device)).relu()
+
+
+def append_ones(features: Tensor) -> Tensor:
+    """Append a column of ones to features, [B, D + 1], so that the last weight is a bias."""
+    return torch.cat([features, features.new_ones(len(features), 1)], dim=1)

@@ -1,6 +1,6 @@
 """Curvature measured in passes over data: per layer, mean products of inputs and gradients.
 
-The cotangents v of the outputs have as Σ v vᵀ the Hessian of the loss by the outputs (`probes.py`).
+The cotangents v of the outputs have as Σ v vᵀ the Hessian of the loss by the outputs (`fisher.py`).
 A layer's block of the generalised Gauss-Newton matrix is then E_x Σ_v vec(M) vec(M)ᵀ, M [o, w] the
 gradient of vᵀ outputs for one example (`layers.py`). Only sums over examples are stored: they do
 not depend on the batches, can be stored in mid pass, and add up over data sets.

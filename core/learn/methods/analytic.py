@@ -30,9 +30,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.analytic import balance, choice, discriminant, ridge
-from core.learn.analytic.linear import Linear
+from core.learn.analytic.linear import Linear, append_ones, draw_matrix, project_features
 from core.learn.analytic.offsets import fit_offsets
-from core.learn.analytic.projection import append_ones, draw_matrix, project_features
 from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
 from core.learn.analytic.sums import Sums, sum_tasks
 from core.learn.context import Batch, Context

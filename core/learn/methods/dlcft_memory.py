@@ -26,8 +26,8 @@ from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator, Kind
 from core.learn.curvature.factor import compress_matrix
+from core.learn.curvature.fisher import basis_cotangents, rademacher_cotangents
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis_cotangents, rademacher_cotangents
 from core.learn.networks.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learn.precision import full_precision
 from core.learn.squared_loss import append_ones, target_residuals

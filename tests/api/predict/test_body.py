@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.predict.answer import PIECE_BYTES, HeldResponse
-from api.predict.body import read_body
+from api.predict.body import PIECE_BYTES, HeldResponse, read_body
 from api.predict.line import PredictLine
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings

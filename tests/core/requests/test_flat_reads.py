@@ -18,8 +18,8 @@ from bench.service.fill import fill
 from bench.service.series import PINNED, STOPPED, Size, id_of
 from core.db import archives, polling, references
 from core.db.kinds import Kind
+from core.db.polling import SqliteReader
 from core.db.polling_postgresql import PostgresqlReader
-from core.db.polling_sqlite import SqliteReader
 from core.db.session import Database
 from core.db.usage import measure_owner
 from core.line import line as model_line

@@ -154,10 +154,10 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 lambda: aliases.set_alias(
                     desk.db,
                     actor,
-                    model,
+                    model,  # noqa: B023
                     "production",
-                    version,
-                    given,  # noqa: B023
+                    version,  # noqa: B023
+                    given,
                 ),
             ]
             with contextlib.suppress(PerennialError):

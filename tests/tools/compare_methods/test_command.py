@@ -13,7 +13,7 @@ from PIL import Image
 
 from core import imagenet_base, packaged_base
 from tools.commands import ROWS, compare_methods
-from tools.compare_methods.table import WORDS
+from tools.compare_methods.outcome import WORDS
 
 
 def run(*arguments: str) -> Result:

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from tools.compare_methods.estimate import Rates, Work, estimate_seconds, say_estimate
-from tools.compare_methods.outcome import Outcome, count_right
-from tools.compare_methods.table import COLUMNS, WORDS, render_markdown, row_document, table_rows
+from tools.compare_methods.comparison import Rates, Work, estimate_seconds, say_estimate
+from tools.compare_methods.outcome import (
+    COLUMNS,
+    WORDS,
+    Outcome,
+    count_right,
+    render_markdown,
+    row_document,
+    table_rows,
+)
 
 OUTCOME = Outcome("full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"])
 RATES = Rates(decode=0.01, features=0.1, training=0.5)

@@ -1,4 +1,4 @@
-"""Bases: weights that models may start from."""
+"""Bases, which are weights that models may start from, and the catalogue of methods."""
 
 from __future__ import annotations
 
@@ -84,3 +84,30 @@ class Bases:
     def retrieve(self, base: str) -> types.Base:
         """Return one base."""
         return self._http.get(types.Base, api_path("bases", base))
+
+
+class Methods:
+    """Continual-learning methods, optimizers and presets."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self) -> types.MethodList:
+        """List all methods, with the JSON Schemas of their hyper-parameters."""
+        # The largest page, which has room for every method: the response is returned as it is.
+        return self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
+
+    def retrieve(self, name: str) -> types.Method:
+        """Return one method."""
+        return self._http.get(types.Method, api_path("methods", name))
+
+
+class Architectures:
+    """Network architectures."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self, *, limit: int | None = None) -> Pages[types.Architecture]:
+        """List all architectures, with the JSON Schemas of their hyper-parameters."""
+        return self._http.pages(types.Architecture, "/v1/architectures", {"limit": limit})

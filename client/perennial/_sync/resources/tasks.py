@@ -1,4 +1,4 @@
-"""Tasks: the batches of a model."""
+"""Tasks, the batches of a model, and unfinished uploads of batches."""
 
 from __future__ import annotations
 
@@ -214,3 +214,21 @@ class Tasks:
                 raise ArchiveRejected(
                     error.status, error.problem, request_id=error.request_id
                 ) from error
+
+
+class Uploads:
+    """Open uploads of `tasks.submit` for large batches, or of other tus clients.
+
+    Their received bytes count towards the quota.
+    """
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self, *, limit: int | None = None) -> Pages[types.Upload]:
+        """List open uploads, newest first, with received bytes (`offset`) and expiry."""
+        return self._http.pages(types.Upload, "/v1/uploads", {"limit": limit})
+
+    def delete(self, upload: str) -> None:
+        """Remove an upload and its received bytes."""
+        self._http.send(Ask("DELETE", api_path("uploads", upload)))

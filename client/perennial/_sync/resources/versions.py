@@ -1,7 +1,8 @@
-"""Versions: list, predict, compare and download."""
+"""Versions: list, predict, compare and download; and their accuracy on each task."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import types
@@ -212,3 +213,30 @@ class Versions:
         body = {"images": as_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
         return self._http.send_and_read(types.Predict, ask)
+
+
+class Metrics:
+    """Accuracy of each version on each task."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def retrieve(
+        self,
+        model: str,
+        version: int | str = "latest",
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        tasks: Iterable[int] | None = None,
+    ) -> types.Metrics:
+        """Return the accuracy matrix and its summary.
+
+        Args:
+            version: version whose ancestors the summary covers.
+            first, last: first and last version with a row.
+            tasks: first and last task with a column.
+        """
+        task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
+        params = {"version": version, "from": first, "to": last, "tasks": task_range}
+        return self._http.get(types.Metrics, api_path("models", model, "metrics"), params)

@@ -6,14 +6,11 @@ from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.names import CSV_NAME, is_junk, is_no_image, quote
 from core.ingest.rules.sentences import format_names
 from core.ingest.rules.tables import (
-    edge_impulse,
     fiftyone,
     file_names,
     label_studio,
-    make_sense,
-    manifest,
+    labelling_tools,
     plain,
-    roboflow,
     synsets,
     vertex,
 )
@@ -42,12 +39,12 @@ _MOST_TOO_LARGE = 4
 _SHOWN = 60
 _KINDS: tuple[Callable[[Source], bool], ...] = (
     label_studio.read,
-    roboflow.read,
+    labelling_tools.read_roboflow,
     vertex.read,
-    manifest.read,
+    labelling_tools.read_sagemaker,
     fiftyone.read,
-    edge_impulse.read,
-    make_sense.read,
+    labelling_tools.read_edge_impulse,
+    labelling_tools.read_make_sense,
     plain.read,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""

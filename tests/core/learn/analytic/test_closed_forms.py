@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from core.learn.analytic import balance, discriminant, ridge
-from core.learn.analytic.projection import append_ones, draw_matrix, project_features
+from core.learn.analytic.linear import append_ones, draw_matrix, project_features
 from core.learn.analytic.sums import Sums, sum_tasks
 from core.learn.calibration.temperature import fit_temperature
 

@@ -10,7 +10,7 @@ from torch import nn
 from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator
-from core.learn.curvature.probes import basis_cotangents
+from core.learn.curvature.fisher import basis_cotangents
 from core.learn.state import load_tensors, save_tensors
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")

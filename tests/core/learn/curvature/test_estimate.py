@@ -7,9 +7,8 @@ from torch import nn
 
 from core.learn.curvature.block import Channels, Diagonal
 from core.learn.curvature.estimate import CurvatureEstimator, trace_factors
-from core.learn.curvature.fisher import diagonal_fisher
+from core.learn.curvature.fisher import basis_cotangents, diagonal_fisher, rademacher_cotangents
 from core.learn.curvature.layers import find_layer
-from core.learn.curvature.probes import basis_cotangents, rademacher_cotangents
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.heads import Head
 from core.learn.torchvision_import import torchvision_models

@@ -11,7 +11,7 @@ from recipes import complete
 from streams import Bench, Learned, Script, watched
 
 from core.learn.analytic import balance, discriminant, ridge
-from core.learn.analytic.projection import append_ones
+from core.learn.analytic.linear import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.dataset import Dataset
 from core.learn.evaluate import correct_predictions

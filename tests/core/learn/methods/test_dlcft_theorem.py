@@ -16,8 +16,8 @@ from torch import nn
 from core.learn.curvature.block import Exact
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator
+from core.learn.curvature.fisher import basis_cotangents
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis_cotangents
 from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, Network
 from core.learn.networks.backbone import Backbone

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from core.learn.curvature.estimate import CurvatureEstimator
+from core.learn.curvature.fisher import basis_cotangents
 from core.learn.curvature.layers import layers_of
-from core.learn.curvature.probes import basis_cotangents
 
 
 def cnn(seed=0):

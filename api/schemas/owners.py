@@ -1,12 +1,41 @@
-"""Request bodies about webhooks."""
+"""Request bodies about an owner's keys and webhooks."""
 
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from api.schemas.common import Body
+from api.schemas.common import Body, FreeName
+from core.ids import NAME_PATTERN
 from core.protocol.webhook import EVENTS, WebhookEvent, WebhookFormat
 from core.public_address import MAX_URL_CHARS
+from core.requests.actor import Scope
+from core.requests.predict_keys import (
+    LEAST_REQUESTS_PER_S,
+    MOST_IMAGES_PER_DAY,
+    MOST_REQUESTS_PER_S,
+)
+
+
+class KeyIn(Body):
+    """A new key. Without `owner` it belongs to the caller's owner; an unknown name creates an
+    owner.
+
+    `scope`: write covers read, and admin covers all. `scrape` allows only `/metrics`. `predict`
+    allows only predictions by `alias` of `model`; `expires_at`, `requests_per_s` (on average) and
+    `images_per_day` limit such a key, which belongs to the model's owner.
+    """
+
+    name: FreeName
+    owner: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
+    scope: Scope = "write"
+    expires_at: Annotated[str, StringConstraints(max_length=40)] | None = None
+    model: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
+    alias: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
+    requests_per_s: (
+        Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=MOST_REQUESTS_PER_S)] | None
+    ) = None
+    images_per_day: Annotated[int, Field(ge=1, le=MOST_IMAGES_PER_DAY)] | None = None
+
 
 Url = Annotated[
     str,

@@ -1,0 +1,187 @@
+"""Small exports of labelling tools: Roboflow, Edge Impulse, make-sense and SageMaker.
+
+- Roboflow's `_classes.csv`: a column for each class, with 1 in the image's class.
+- Edge Impulse's `info.labels`: `{"version": 1, "files": [{"path": …, "category": …, "label":
+  {"label": …}}]}`.
+- make-sense exports of labels for whole images: `x.jpg,"[cat]"` without a header, or JSON.
+- Manifests of SageMaker Ground Truth and Rekognition Custom Labels: JSONL with `source-ref`.
+"""
+
+from collections.abc import Sequence
+
+from perennial.pack.rules.entries import Part
+from perennial.pack.rules.tables.documents import JsonText, NotJson
+from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.records import (
+    CELLS,
+    LINES,
+    LIST,
+    Records,
+    objects_of,
+    text_of,
+    without_header,
+)
+from perennial.pack.rules.tables.source import Source
+from perennial.pack.rules.tables.values import part_of
+
+ROBOFLOW_TITLE = "Roboflow export"
+_ROBOFLOW_NAME = "_classes.csv"
+_ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
+_MOST_LISTED = 5
+
+
+def read_roboflow(source: Source) -> bool:
+    """Read a table of classes; return False if the file is not one."""
+    records = source.records
+    if (
+        source.file.name.rpartition("/")[2] != _ROBOFLOW_NAME
+        or records is None
+        or records.form != CELLS
+    ):
+        return False
+    # A table of other contents may have this name.
+    if not all(_flags_of(row) for row in records.sample()):
+        return False
+    _read_rows(source, records)
+    return True
+
+
+def _flags_of(row: Sequence[object]) -> bool:
+    return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
+
+
+def _read_rows(source: Source, records: Records) -> None:
+    rows = source.begin_rows(ROBOFLOW_TITLE)
+    for entry in records:
+        if entry.problem:
+            # Each line that a broken quote swallowed is a lost entry, as in `plain`.
+            for _ in range(entry.line_count):
+                rows.add_bad(entry.where, entry.problem)
+        elif not _flags_of(entry.values):
+            rows.add_bad(entry.where, "has something else than 0 and 1 for a class")
+        else:
+            flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
+            classes = [
+                name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one
+            ]
+            # One label is read for each image, so more names only lengthen the message.
+            rows.add(entry.values[0], classes[:_MOST_LISTED], entry.where)
+
+
+EDGE_IMPULSE_TITLE = "Edge Impulse export"
+
+
+def read_edge_impulse(source: Source) -> bool:
+    """Read an export; return False if the file is not one."""
+    if source.file.ending != ".labels" or source.form not in ("object", "lines"):
+        return False
+    rows: Rows | None = None
+    text = JsonText(text_of(source.file))
+    try:
+        for key in text.iterate_members():
+            if key == "files" and text.peek() == "[":
+                rows = source.begin_rows(EDGE_IMPULSE_TITLE)
+                for number in text.iterate_items():
+                    _read_file(text.read_value(), f"entry {number} of {source.file.name}", rows)
+            else:
+                text.skip_value()
+    except NotJson as error:
+        # Nothing was read yet, so that another kind of table may still fit.
+        if rows is None:
+            return False
+        rows.add_bad(f"the rest of {source.file.name}", str(error))
+    return rows is not None
+
+
+def _read_file(value: object, where: str, rows: Rows) -> None:
+    label = value.get("label") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        rows.add_bad(where, "is no JSON object")
+    elif not isinstance(label, dict):
+        rows.add(value.get("path"), label, where, _read_part(value))
+    elif label.get("type") == "unlabeled":
+        rows.add(value.get("path"), None, where)
+    elif label.get("type", "label") == "label":
+        rows.add(value.get("path"), label.get("label"), where, _read_part(value))
+    else:
+        rows.add_bad(
+            where,
+            f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is "
+            f"read",
+        )
+
+
+def _read_part(value: dict[object, object]) -> Part:
+    return part_of(str(value.get("category", ""))) or ""
+
+
+MAKE_SENSE_TITLE = "make-sense export"
+
+
+def read_make_sense(source: Source) -> bool:
+    """Read an export; return False if the file is not one."""
+    records = source.records
+    if records is None:
+        return False
+    if source.form == LIST:
+        first = source.first
+        if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
+            return False
+        rows = source.begin_rows(MAKE_SENSE_TITLE)
+        for where, value in source.read_objects(rows, LIST):
+            rows.add(value.get("image"), value.get("annotations"), where)
+        return True
+    # The file has no header, so that its first row was taken as the names of columns.
+    if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
+        return False
+    rows = source.begin_rows(MAKE_SENSE_TITLE)
+    for entry in without_header(records):
+        if entry.problem or not _is_list(str(entry.values[1])):
+            rows.add_bad(entry.where, entry.problem or "has labels without brackets")
+        else:
+            names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
+            rows.add(entry.values[0], [name for name in names if name], entry.where)
+    return True
+
+
+def _is_list(cell: str) -> bool:
+    return cell.strip().startswith("[") and cell.strip().endswith("]")
+
+
+SAGEMAKER_TITLE = "SageMaker manifest"
+_REF, _ABOUT = "source-ref", "-metadata"
+
+
+def read_sagemaker(source: Source) -> bool:
+    """Read a manifest; return False if the file is not one."""
+    if source.form not in (LINES, LIST, "object"):
+        return False
+    # A manifest of one line has the form of one object.
+    form = LINES if source.form == "object" else source.form
+    first = next((value for _, value in objects_of(source.file, form)), None)
+    if not isinstance(first, dict) or _REF not in first:
+        return False
+    rows = source.begin_rows(SAGEMAKER_TITLE)
+    for where, value in source.read_objects(rows, form):
+        names = _class_names(value)
+        if names is None:
+            rows.add_bad(where, "has annotations that are no classes of whole images")
+        else:
+            rows.add(value.get(_REF), names, where)
+    return True
+
+
+def _class_names(entry: dict[str, object]) -> list[object] | None:
+    """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
+    classes: list[object] = []
+    other_annotations = 0
+    for key, about in entry.items():
+        if not key.endswith(_ABOUT) or not isinstance(about, dict):
+            continue
+        if "class-name" in about:
+            classes.append(about["class-name"])
+        elif isinstance(about.get("class-map"), dict) and "multilabel" in str(about.get("type")):
+            classes += about["class-map"].values()
+        else:
+            other_annotations += 1
+    return None if other_annotations and not classes else classes
