@@ -127,12 +127,12 @@ def _ask(running: service.Service, size: int, window: str) -> None:
         cpu_ms = (cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
-            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_anew(running, url, key, size)}"
+            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_time_fresh(running, url, key, size)}"
         )
     print(told, flush=True)
 
 
-def _anew(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
+def _time_fresh(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
     """Time that one client waits for the same answer in words that were not asked before, so that none
     is kept.
     """
@@ -144,7 +144,7 @@ def _anew(running: service.Service, url: str, key: dict[str, str], size: int) ->
         httpx2.get(other, headers=key, timeout=300).raise_for_status()
         times.append((time.perf_counter() - began) * 1e3)
     cpu_ms = (cpu_s(running) - before) * 1e3 / ANEW
-    return f"made anew {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
+    return f"computed again {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
 def cpu_s(running: service.Service) -> float:

@@ -76,7 +76,7 @@ def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) 
 
 
 def _memory(client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]) -> str:
-    """Markdown: images that each version remembers anew, and bytes that its memory adds."""
+    """Markdown: images that each version remembers again, and bytes that its memory adds."""
     image = {"size": SIDE, "channels": 3}
     recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
     client.models.create(

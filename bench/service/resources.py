@@ -71,7 +71,7 @@ class Watch:
     """Samples every known process under a launcher while the block runs.
 
     Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A
-    process that was replaced starts anew under `restarts`.
+    process that was replaced starts again under `restarts`.
     """
 
     def __init__(self, launcher: int, period_s: float = 2.0) -> None:

@@ -93,7 +93,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
     ended = {
         State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot."
         if job.task_id is not None
-        else "A pause was asked for: the work stops, and begins anew when it is resumed.",
+        else "A pause was asked for: the work stops, and begins again when it is resumed.",
         State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
         State.CANCELLING: f"A cancel was asked for{because}.",
         State.CANCELLED: f"Cancelled{because}.",

@@ -147,7 +147,7 @@ def find_obstacle(ctx: Context, method: Method) -> str:
         )
     if ctx.augment.active:
         return (
-            f'images are augmented anew in every epoch (augment "{ctx.recipe.augment}"); send '
+            f'images are augmented again in every epoch (augment "{ctx.recipe.augment}"); send '
             f'augment "none"'
         )
     needed = table_bytes(ctx.num_images, ctx.network.backbone.width)

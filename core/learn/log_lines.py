@@ -80,7 +80,7 @@ def unfit_snapshot(error: Exception) -> str:
     # torch's messages list all tensors that do not fit, one a line.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return (
-        f"This version of the code cannot go on from the snapshot, so the task is learned anew: "
+        f"This version of the code cannot go on from the snapshot, so the task is learned again: "
         f"{reason[:300]}"
     )
 

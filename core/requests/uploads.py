@@ -389,7 +389,7 @@ def _require_few_pieces(session: Session, row: Upload) -> None:
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
     if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
         raise Invalid(
-            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin anew "
+            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin again "
             f"with pieces of {LEAST_BYTES} bytes or more."
         )
 

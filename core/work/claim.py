@@ -284,7 +284,7 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
         job.strikes = 0
         text = (
             f"The line goes on from version {model.head} now: "
-            f"the job starts anew from it, not from version {former_parent}."
+            f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_line(session, job.id, ("warning", text), now)
     tasks = with_task(line.head_of(session, model).manifest, task.number)

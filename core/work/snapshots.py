@@ -205,5 +205,5 @@ def _leave_out(db: Database, claim: Claim, why: str) -> None:
         job = lock_claimed_job(session, claim)
         # Without a snapshot, nothing ties the job to the kind of device that it began on.
         job.resume_on = None
-        text = f"The snapshot is unusable, the task is learned anew: {why}"
+        text = f"The snapshot is unusable, the task is learned again: {why}"
         job_log.add_line(session, job.id, ("warning", text), db.now(session))

@@ -90,7 +90,7 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     assert tus.received == large.stat().st_size, "nothing was sent twice"
 
 
-def test_an_upload_that_expired_is_begun_anew(large: Path) -> None:
+def test_an_upload_that_expired_is_begun_again(large: Path) -> None:
     tus = Tus()
     with client_of(tus) as (_, client):
         with pytest.raises(KeyboardInterrupt):

@@ -243,7 +243,7 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
             "PERENNIAL_DATA_DIR": str(tmp_path / "operator"),
         }
         # The job's snapshot was replaced while the bucket was mirrored: it is forgotten, the job
-        # starts anew.
+        # starts again.
         subprocess.run(
             [sys.executable, "-m", "tools.housekeeping", "check", "--repair"],
             cwd=service.ROOT, env={**os.environ, **operator}, check=False,

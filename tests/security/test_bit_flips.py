@@ -53,7 +53,7 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     assert marked(client) == set(flipped) - exports
     assert not still_damaged(client, kept, exports & offered(client)), (
-        "it is neither forgotten nor made anew"
+        "it is neither forgotten nor made again"
     )
     assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
     for url, sound in files.items():

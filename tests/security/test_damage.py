@@ -55,7 +55,7 @@ def test_a_damaged_part_is_not_given_out_whole_nor_in_ranges(client, model, publ
     assert is_refused(client, got(client, HEAD))
 
 
-def test_a_damaged_download_is_never_whole_and_the_next_one_is_made_anew(client, model, publish):
+def test_a_damaged_download_is_never_whole_and_the_next_one_is_made_again(client, model, publish):
     publish("birds")
     _, sound = got(client, DOWNLOAD)
     flip(store_of(client), Blobs.make_key(hashlib.sha256(sound).hexdigest()), at=len(sound) // 2)

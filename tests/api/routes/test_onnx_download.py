@@ -125,7 +125,7 @@ def test_after_a_failure_the_reason_is_given_and_a_retry_exports_again(
 
 
 @pytest.mark.usefixtures("learned", "exporter")
-def test_a_cancelled_export_says_so_and_begins_anew_when_retried(client: TestClient) -> None:
+def test_a_cancelled_export_says_so_and_begins_again_when_retried(client: TestClient) -> None:
     job = client.get(URL).json()["id"]
     assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
     assert f"was cancelled (job {job})" in client.get(URL).json()["detail"]

@@ -55,7 +55,7 @@ def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
         plan(some + '[[methods]]\nname = "finetune"\n')
 
 
-def test_an_order_shares_them_out_anew(runs):
+def test_an_order_shares_them_out_again(runs):
     first, second = runs("orders = 2\n" + SPLITS + '[[methods]]\nname = "finetune"\n')
     assert first.key != second.key
     assert images(first.stages[0])[0] != images(second.stages[0])[0]

@@ -32,7 +32,7 @@ def examples(n: int = 60, width: int = 8, classes: int = 3) -> tuple[torch.Tenso
 def slowly(
     features: torch.Tensor, labels: torch.Tensor, fold: list[int]
 ) -> tuple[list[int], list[int]]:
-    """The answers of both classifiers: all is summed anew for each image, in float64."""
+    """The answers of both classifiers: all is summed again for each image, in float64."""
     x, y = features.double().numpy(), labels.numpy()
     n, width = x.shape
     classes = sorted(set(y.tolist()))
@@ -57,7 +57,7 @@ def slowly(
     return by_mean, by_discriminant
 
 
-def test_both_classifiers_answer_as_when_all_is_summed_anew_for_each_image() -> None:
+def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() -> None:
     features, labels = examples()
     by_mean, by_discriminant = slowly(features, labels, assign_folds(labels).tolist())
     found = five_fold(features, labels)

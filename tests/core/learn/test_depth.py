@@ -148,7 +148,7 @@ def test_a_head_of_its_own_rate_moves_at_it(bench) -> None:
     assert float(slow.tensors("head")["head.weight"].abs().max()) < 1e-6
 
 
-def test_a_linear_probe_moves_the_head_and_no_stage_is_stored_anew(bench) -> None:
+def test_a_linear_probe_moves_the_head_and_no_stage_is_stored_again(bench) -> None:
     first, second = bench.learn_tasks(2, preset="linear-probe")
     changed = {n for n, d in second.network_digests.items() if first.digests[n] != d}
     assert changed == {"head"}

@@ -64,7 +64,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(tmp_path) -> None:
     ("recipe", "words"),
     [
         ({}, "are computed once and cached"),
-        ({"augment": "shift", "batch_size": 8}, "augmented anew in every epoch"),
+        ({"augment": "shift", "batch_size": 8}, "augmented again in every epoch"),
         ({"depth": 2}, "the backbone moves"),
         ({"features": "computed"}, "one pass is enough"),
     ],

@@ -112,7 +112,9 @@ def test_images_that_a_pack_lacks_are_never_taken_for_others(versions) -> None:
 
 
 @pytest.mark.parametrize(("brought", "written"), [(21, {}), (22, {"1": 1})])
-def test_a_pack_of_which_almost_nothing_is_left_is_written_anew(versions, brought, written) -> None:
+def test_a_pack_of_which_almost_nothing_is_left_is_written_again(
+    versions, brought, written
+) -> None:
     versions.store(memory(list(range(brought)), [1] * brought))
     assert versions.store(memory([4], [1])) == written
     assert_same(versions.load(), memory([4], [1]))

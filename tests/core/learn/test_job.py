@@ -133,23 +133,26 @@ def test_a_second_kill_after_a_resume_changes_no_bit(bench) -> None:
     assert bench.learn(again).digests == undisturbed.digests
 
 
-def anew(learned) -> list[str]:
-    """The warnings of the log that a task is learned anew."""
-    return [message for message in learned.logged("warning") if "learned anew" in message]
+def warnings_of_learning_again(learned) -> list[str]:
+    """The warnings of the log that a task is learned again."""
+    return [message for message in learned.logged("warning") if "learned again" in message]
 
 
-def test_a_task_is_learned_anew_where_the_snapshot_is_of_another_recipe(bench) -> None:
+def test_a_task_is_learned_again_where_the_snapshot_is_of_another_recipe(bench) -> None:
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     again["recipe"]["epochs"] = 7
     learned = bench.learn(again)
-    assert len(anew(learned)) == 1 and "another task or recipe" in anew(learned)[0]
+    assert (
+        len(warnings_of_learning_again(learned)) == 1
+        and "another task or recipe" in warnings_of_learning_again(learned)[0]
+    )
     assert learned.network_digests == bench.learn_task(1, epochs=7).network_digests
 
 
 @pytest.mark.parametrize(
     "damage", ["missing tensor", "other shape", "no field", "unknown part of state"]
 )
-def test_a_task_is_learned_anew_where_the_snapshot_does_not_fit_the_code(bench, damage) -> None:
+def test_a_task_is_learned_again_where_the_snapshot_does_not_fit_the_code(bench, damage) -> None:
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     tensors_path = Path(again["snapshot"]) / "tensors.safetensors"
     json_path = Path(again["snapshot"]) / "snapshot.json"
@@ -167,7 +170,7 @@ def test_a_task_is_learned_anew_where_the_snapshot_does_not_fit_the_code(bench, 
     save_tensors(tensors, tensors_path)
     json_path.write_text(json.dumps(document))
     learned = bench.learn(again)
-    assert len(anew(learned)) == 1
+    assert len(warnings_of_learning_again(learned)) == 1
     assert learned.digests == bench.learn_task(1).digests
 
 
@@ -178,7 +181,7 @@ def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> 
     del document["recipe"]["train_ce"]
     path.write_text(json.dumps(document))
     learned = bench.learn(again)
-    assert anew(learned) == []
+    assert warnings_of_learning_again(learned) == []
     assert learned.digests == bench.learn_task(1).digests
 
 

@@ -71,7 +71,7 @@ def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
     assert asked == ["stat", "put_file"]
 
 
-def test_a_blob_of_another_size_is_written_anew(blobs: Blobs, store: Store, source: Path) -> None:
+def test_a_blob_of_another_size_is_written_again(blobs: Blobs, store: Store, source: Path) -> None:
     store.put_bytes(blobs.make_key(SHA256), DATA[:1000])
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256)) == DATA

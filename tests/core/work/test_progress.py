@@ -52,7 +52,7 @@ def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
     assert progress["eta_s"] == pytest.approx(16, rel=0.2)  # 80 steps of 100 images
 
 
-def test_a_new_phase_starts_its_counts_anew(desk: Any) -> None:
+def test_a_new_phase_starts_its_counts_again(desk: Any) -> None:
     job_id, claim = desk.begin()
     record_events(desk.db, claim, [step(10, 1000)])
     record_events(desk.db, claim, [PhaseEvent(phase="evaluate")])

@@ -172,7 +172,7 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     blobs.put_file(path)
     assert marks(desk) == {}
     assert desk.store.local_path(Blobs.make_key(sha256)).stat().st_ino != inode, (
-        "it was not written anew"
+        "it was not written again"
     )
 
 

@@ -125,7 +125,7 @@ def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
     monkeypatch.setattr(snapshots, "SNAPSHOT_FORMAT", snapshots.SNAPSHOT_FORMAT + 1)
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
     said = desk.messages(job_id)
-    assert "the task is learned anew: it was made by another recipe, parent or format" in said[-1]
+    assert "the task is learned again: it was made by another recipe, parent or format" in said[-1]
     assert desk.job(job_id).strikes == 0
 
 

@@ -76,14 +76,14 @@ def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:
 
 
 def plan_file(path: Path, extra: str) -> Path:
-    """A file with `PLAN` and more; what `extra` sets anew replaces PLAN's line."""
+    """A file with `PLAN` and more; what `extra` sets replaces PLAN's line."""
     extra = textwrap.dedent(extra)
-    anew = {
+    changed = {
         line.partition("=")[0].strip()
         for line in extra.partition("[[")[0].splitlines()
         if "=" in line
     }
-    kept = [line for line in PLAN.splitlines() if line.partition("=")[0].strip() not in anew]
+    kept = [line for line in PLAN.splitlines() if line.partition("=")[0].strip() not in changed]
     path.write_text("\n".join([*kept, extra]))
     return path
 
