@@ -177,7 +177,7 @@ def _answer_error(
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
-        return problems.of_error(error)
+        return problems.describe_error(error)
     if isinstance(error, SQLAlchemyError) and session.is_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
         status, headers, _ = problems.of_status(503)

@@ -318,7 +318,7 @@ class Connection(HttpToolsProtocol):
         self.flow.pause_reading()
 
     def _encode_problem(self, error: PerennialError) -> bytes:
-        status, named, body = problems.of_error(error)
+        status, named, body = problems.describe_error(error)
         headers = [
             (name.lower().encode(), value.encode("latin-1")) for name, value in named.items()
         ]

@@ -61,7 +61,7 @@ def encode_problem(
     )
 
 
-def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
+def describe_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for a typed error."""
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
     # Every 401 must name a scheme (RFC 9110 §11.6.1).

@@ -269,7 +269,8 @@ ENTRIES = (
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
-    Entry("near-duplicates", ("core/learn/data_findings.py:_find_leak", "core/learn/data_findings.py:_held_out_before",
+    Entry("near-duplicates", ("core/learn/data_findings.py:_find_leak",
+                              "core/learn/data_findings.py:_find_earlier_held_out",
                               "core/learn/data_findings.py:_find_repeats"), "images are nearly the "
                                   "same as others",
           "Put images of one scene into one part.",

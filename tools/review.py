@@ -126,8 +126,10 @@ def build(version: Version) -> Network:
     return network.eval()
 
 
-def far_end(old: Version, new: Version) -> dict[str, Tensor]:
-    """Return the end of the line, by the names of `new` that are on it.
+def find_line_end(old: Version, new: Version) -> dict[str, Tensor]:
+    """Return the tensors of the older version at which the line from the new one ends.
+
+    Names are those of `new`; parameters that are not on the line are left out.
 
     Raises:
         ValueError: the two versions share no backbone.
@@ -273,7 +275,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_version(chosen.old), read_version(chosen.new)
         network = build(new)
-        end = far_end(old, new)
+        end = find_line_end(old, new)
         image = ImageSpec.from_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [

@@ -248,15 +248,15 @@ class Child:
         ]
 
     def snapshot(self) -> None:
-        """Ask for a snapshot at the next step; training goes on."""
+        """Ask the process for a snapshot at the next step; training goes on."""
         self._send_control(ControlRequest.SNAPSHOT)
 
     def anytime(self) -> None:
-        """Ask for the best validated state at the next step; training goes on."""
+        """Ask the process for its best validated state at the next step; training goes on."""
         self._send_control(ControlRequest.ANYTIME)
 
     def stop(self) -> None:
-        """Ask for a snapshot at the next step and an orderly end."""
+        """Ask the process for a snapshot at the next step and an orderly end."""
         self._send_control(ControlRequest.STOP)
 
     def kill(self) -> None:

@@ -78,7 +78,7 @@ class Heartbeat:
         return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
 
     def wake(self) -> None:
-        """Look at the state now, because of a notification."""
+        """Read the job's state at once instead of at the next heartbeat."""
         self._wake.set()
 
     def _run(self) -> None:

@@ -348,7 +348,7 @@ async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
     device = None
     if row.wants_gpus is not None:
         device = job_answer.missing_device(row, row.wants_gpus, row.device_seen, time.time())
-    base = job_answer.base_of(row)
+    base = job_answer.find_base_job(row)
     if row.stop_task is None or base is not None:
         return job_answer.Aside(row.outcome, base=base, device=device)
     stop_fields = await _get_polling(request).find_stop(row.model_id, row.stop_task)

@@ -244,7 +244,7 @@ async def _from_upload(order: Order, head: Head) -> Response:
     )
     order = replace(order, request=batch_request, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
-        request = repeat.of_body(sha256, sha256)
+        request = repeat.add_body(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
             return repeat.answer_to(request)

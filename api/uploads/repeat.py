@@ -38,7 +38,7 @@ class Repeat:
         self._request: idempotency.Request | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
-            # The body is not known yet: `of_body` adds it.
+            # The body is not known yet: `add_body` adds it.
             fingerprint = idempotency.fingerprint(
                 *request.path_params.values(), request.url.query, *headers
             )
@@ -101,14 +101,17 @@ class Repeat:
             raise idempotency.make_mismatch_error()
         return _answer_again(self.earlier)
 
-    def of_file(self, file: Received) -> idempotency.Request | None:
-        """Return this request with its body; None without a key."""
+    def add_file(self, file: Received) -> idempotency.Request | None:
+        """Return the repeatable request with the fingerprint of its file; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
-        return self.of_body(file.body_sha256, *fields, file.sha256)
+        return self.add_body(file.body_sha256, *fields, file.sha256)
 
-    def of_body(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
-        """Return this request with a body's digest and other parts to compare; None without
-        a key.
+    def add_body(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
+        """Return the repeatable request with its body's digest and fingerprint; None without a key.
+
+        Args:
+            sha256: digest of the body.
+            parts: other parts that a repetition must have in common.
         """
         if self._request is None:
             return None

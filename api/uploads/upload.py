@@ -92,8 +92,8 @@ class Upload:
                 return repeated
             async with receive_body(self.request, head, self.terms, self.settings) as file:
                 if repeat.earlier is not None:
-                    return repeat.answer_to(repeat.of_file(file))
-                response = await commit(file, repeat.of_file(file))
+                    return repeat.answer_to(repeat.add_file(file))
+                response = await commit(file, repeat.add_file(file))
                 # The key has this response now, and must not be released for another request.
                 repeat.is_done = True
                 return response

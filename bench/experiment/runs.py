@@ -24,7 +24,7 @@ from bench.job_run import run_job
 from core import packaged_base
 from core.learn import image_packs
 from core.learn.control import Control, PipeControl
-from core.learn.failures import kind_of
+from core.learn.failures import classify_error
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs
@@ -104,7 +104,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
         record = execute(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
-        record = failure(kind_of(error), reason, "".join(traceback.format_exception(error)))
+        record = failure(classify_error(error), reason, "".join(traceback.format_exception(error)))
         record["stages"] = stages.done
     store.write(run.key, {**record, "name": run.name, "config": run.config})
     shutil.rmtree(store.unfinished(run.key))

@@ -239,7 +239,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         document = json.loads(body)
         problem = document if isinstance(document, dict) else {}
     except (ValueError, RecursionError):  # for example, a proxy's HTML page
-        problem = {"detail": _said_otherwise(status, headers, body)}
+        problem = {"detail": _describe_other_response(status, headers, body)}
     # By range, because proxies have statuses of their own above 500, such as 520.
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
     # By the code, because such refusals come with several statuses (413, 422).
@@ -253,7 +253,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     )
 
 
-def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str:
+def _describe_other_response(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """Return a sentence for a response that is no JSON problem.
 
     HTML pages are not repeated in it.

@@ -77,7 +77,7 @@ def of_job(
     record_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
-def of_export(session: Session, job: Job, now: float) -> None:
+def record_export(session: Session, job: Job, now: float) -> None:
     """Record that a download made by a job is ready; the job's report names the version."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}

@@ -121,7 +121,7 @@ def without_figures(manifest: Manifest) -> Manifest:
 
 
 def insert_rows(session: Session, model_id: str, version: int, rows: Iterable[Measured]) -> None:
-    """Write the rows of a version."""
+    """Write the measurement rows of a version."""
     of = {"model_id": model_id, "version": version}
     values = [
         {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}

@@ -51,7 +51,7 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
-        deliveries.of_export(session, job, now)
+        deliveries.record_export(session, job, now)
 
 
 def of_version(session: Session, model: Model, version: Version, now: float) -> None:

@@ -28,7 +28,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     reader = _find_reader(first_bytes)
     if reader is None:
-        kind = foreign.what_is(first=first_bytes)
+        kind = foreign.find_foreign_kind(first=first_bytes)
         description = (
             f"those of {kind.description}. {kind.advice}"
             if kind

@@ -106,7 +106,7 @@ class Ancestors:
         return {part.name: part.path for part in self._get_version(which).parts}
 
 
-def check_fit(network: Network, method: Method, spec: JobSpec) -> None:
+def check_trainable(network: Network, method: Method, spec: JobSpec) -> None:
     """Raise DataError when the method cannot train a network of this architecture or family."""
     name, version = spec.architecture.name, spec.parent.version
     accepted = method.accepts.architectures

@@ -112,7 +112,7 @@ def evaluate_baselines(
         right_parts.append(
             torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
         )
-        results = five_fold(
+        results = classify_in_five_folds(
             phi[usable_images.to(phi.device)],
             labels[usable_images],
             rows,
@@ -194,7 +194,7 @@ def _deal_folds(labels: Tensor) -> Tensor:
     return (turn_of - first[labels] + labels) % FOLDS
 
 
-def five_fold(
+def classify_in_five_folds(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
 ) -> Answers:
     """Classify each image by classifiers that were fitted without its fold.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from core.learn.control import EXIT_ORPHANED
 from core.learn.data_report import DataHeld
-from core.learn.failures import kind_of, measure_memory
+from core.learn.failures import classify_error, measure_memory
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.job_event import AliveEvent, ErrorEvent, JobEvent
 
@@ -26,7 +26,7 @@ PULSE_PERIOD_S = 5.0
 def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run `work` with events to `out_fd`, and return the exit status.
 
-    Every failure becomes an `error` event, see `failures.kind_of`. `before` receives each event
+    Every failure becomes an `error` event, see `failures.classify_error`. `before` receives each event
     first.
     """
     # Line by line: the worker reads each event while the job runs.
@@ -51,7 +51,7 @@ def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> 
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
-            emit(_build_error_event(kind_of(error), message, trace))
+            emit(_build_error_event(classify_error(error), message, trace))
             return EXIT_ERROR
     return 0
 

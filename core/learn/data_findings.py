@@ -47,7 +47,7 @@ def build_findings(
     if near is not None:
         candidates += [
             _find_leak(near, held_out),
-            _held_out_before(near, train),
+            _find_earlier_held_out(near, train),
             _find_repeats(near, train + held_out),
         ]
     findings: list[Finding] = [
@@ -118,7 +118,7 @@ def _find_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _held_out_before(near: NearDuplicates, train: int) -> Finding | None:
+def _find_earlier_held_out(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:

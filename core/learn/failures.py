@@ -39,8 +39,12 @@ class MemoryFigures(NamedTuple):
     free: int
 
 
-def kind_of(error: Exception) -> str:
-    """Return "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code"."""
+def classify_error(error: Exception) -> str:
+    """Classify an error of a job by its cause.
+
+    Returns:
+        "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code".
+    """
     # First: DataError is a ValueError, and would pass for others below.
     if isinstance(error, DataError):
         return "data"

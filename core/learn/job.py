@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn import image_packs, kept_answers, log_lines
-from core.learn.ancestors import Ancestors, check_fit, inherit_state
+from core.learn.ancestors import Ancestors, check_trainable, inherit_state
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.child import Emit, Pulse, run_with_events
 from core.learn.comparison import update_norm
@@ -34,7 +34,7 @@ from core.learn.data_report import Looker, announce_findings
 from core.learn.dataset import DataError, Dataset
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
-from core.learn.failures import kind_of
+from core.learn.failures import classify_error
 from core.learn.held_out_features import HeldOutFeatures
 from core.learn.known_features import KnownFeatures
 from core.learn.loop import Callbacks, Loop, NonFinite, Stopped
@@ -222,7 +222,7 @@ class Job:
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_network("parent"), self._build_method()
-        check_fit(network, method, self._spec)
+        check_trainable(network, method, self._spec)
         self._emit_phase("measure")
         self._remember_features(network, method, data)
         if self._spec.task.held_out:
@@ -295,14 +295,14 @@ class Job:
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
-            check_fit(network, method, self._spec)
+            check_trainable(network, method, self._spec)
             self._remember_features(network, method, data)
             run = self._build_run(network, method, data)
             if method.frozen_until_end_task:
                 self._inherit_state(method)
             run.loop.resume(Snapshot(tensors, document))
         except _UNFIT as error:
-            if isinstance(error, DataError) or kind_of(error) != "code":
+            if isinstance(error, DataError) or classify_error(error) != "code":
                 raise
             # The run that begins instead gives its own warnings.
             self._warnings.clear()

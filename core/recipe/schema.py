@@ -71,7 +71,7 @@ def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
 
 
 def describe_errors(errors: Sequence[FieldError], what: str) -> str:
-    """Return a sentence of `what`, the first error, and the number of further errors."""
+    """Describe errors of a recipe in a sentence: `what`, the first, and the number of others."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
     return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"

@@ -122,7 +122,7 @@ def create(
     """
     db, blobs = resources.db, resources.blobs
     tensors = _read_tensors(path, network)
-    _check_fit(tensors, network)
+    _check_fits_architecture(tensors, network)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
@@ -260,7 +260,7 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fit(tensors: Sequence[Tensor], network: Network) -> None:
+def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
     """Check that the tensors fit the architecture.
 
     Raises:

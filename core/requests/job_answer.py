@@ -160,7 +160,7 @@ class BaseJob:
     error: JobError | None
 
 
-def base_of(row: JobRow) -> BaseJob | None:
+def find_base_job(row: JobRow) -> BaseJob | None:
     """Return the job that fetches the base for which a polled job waits; None: it waits for
     none."""
     if row.base is None or row.base_job is None:

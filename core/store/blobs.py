@@ -223,8 +223,8 @@ class Blobs:
         """Return the digests of the cached blobs: none if the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
-    def sound_copy(self, sha256: str) -> Path | None:
-        """Return the cached copy, or None if it is missing or damaged. The whole file is read."""
+    def find_sound_copy(self, sha256: str) -> Path | None:
+        """Return the cached copy of a blob, or None if it is missing or damaged. It is read whole."""
         cached = self._locate_cached(sha256)
         return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
 

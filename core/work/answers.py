@@ -110,8 +110,8 @@ def filter_retained(session: Session, model: Model, cells: StoredCells) -> Store
     return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 
 
-def write_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
-    """Store the new keys of those tasks whose predictions cells refer to."""
+def store_object_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
+    """Store the new object keys of the tasks whose predictions the cells refer to."""
     for task in sorted({task for _, task in cells} & sealed.keys.keys()):
         session.execute(
             update(Task)

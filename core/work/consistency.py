@@ -306,7 +306,7 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
     key = Blobs.make_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
-    copy = blobs.sound_copy(sha256)
+    copy = blobs.find_sound_copy(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_exclusive(session)

@@ -136,7 +136,7 @@ def publish_result(
         totals = store_totals(blobs, result_folder)
         made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _former_totals(db, claim)
+        former = _find_former_totals(db, claim)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _try_publish(
@@ -241,7 +241,7 @@ def _store_measurements(
     size = answers.new_bytes(session, model, cells)
     measured = Measurements(document.results, document, cells)
     write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
-    answers.write_keys(session, model, made.predictions, cells)
+    answers.store_object_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
     answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
@@ -370,7 +370,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
     return set(session.execute(of_model).scalars())
 
 
-def _former_totals(db: Database, claim: Claim) -> set[str]:
+def _find_former_totals(db: Database, claim: Claim) -> set[str]:
     """Return the digest of the totals that this publish may replace."""
     with db.read() as session:
         digest = session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id))

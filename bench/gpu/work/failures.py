@@ -13,17 +13,17 @@ import torch
 
 from bench.gpu.kit import SMALL, new_bench, open_device
 from bench.gpu.step_run import StepRun
-from core.learn.failures import kind_of
+from core.learn.failures import classify_error
 
 ASK = """
 import json, sys
-from core.learn.failures import kind_of
+from core.learn.failures import classify_error
 from core.learn.precision import choose_device
 said = {"auto": str(choose_device("auto"))}
 try:
     choose_device("cuda")
 except Exception as error:
-    said |= {"kind": kind_of(error), "message": str(error)}
+    said |= {"kind": classify_error(error), "message": str(error)}
 print(json.dumps(said))
 """
 ASK_S = 60
@@ -85,5 +85,5 @@ def _attempt(work: Callable[[], object]) -> dict[str, Any]:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question
-        return {"kind": kind_of(error), "message": f"{type(error).__name__}: {error}"[:400]}
+        return {"kind": classify_error(error), "message": f"{type(error).__name__}: {error}"[:400]}
     return {"kind": "none", "message": ""}

@@ -196,7 +196,7 @@ def _take_lock(lock: int) -> bool:
     try:
         import fcntl
     except ImportError:  # Windows
-        return _take_on_windows(lock)
+        return _take_lock_on_windows(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -209,7 +209,7 @@ def _take_lock(lock: int) -> bool:
     return True
 
 
-def _take_on_windows(lock: int) -> bool:
+def _take_lock_on_windows(lock: int) -> bool:
     import msvcrt
 
     try:

@@ -137,7 +137,7 @@ def disable(shell: Shell, webhook: str) -> None:
 @command("enable", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable(shell: Shell, webhook: str) -> None:
-    """Send again, pending deliveries first."""
+    """Resume sending to a webhook, pending deliveries first."""
     client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
     shell.print_result(

@@ -101,14 +101,14 @@ class BoxOptions(NamedTuple):
         return self
 
 
-def from_boxes(
+def open_boxed_images(
     pictures: Iterable[Picture],
     origin: str,
     options: BoxOptions,
     bad: BadEntries,
     notices: Sequence[str] = (),
 ) -> Images:
-    """Return crops, or whole images of one class.
+    """Open pictures with boxes: as crops, or as whole images where the boxes are of one class.
 
     Args:
         bad: bad entries found so far.

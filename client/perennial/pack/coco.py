@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
-from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, from_boxes
+from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
@@ -73,7 +73,7 @@ def open_coco(
             _Document(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
     notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
-    return from_boxes(pictures, origin, options, bad, notices)
+    return open_boxed_images(pictures, origin, options, bad, notices)
 
 
 def _find_top_folder(file: Path) -> Path:

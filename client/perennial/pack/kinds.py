@@ -18,7 +18,7 @@ from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
 from perennial.pack.parquet import ParquetImages, parquet_among
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
-from perennial.pack.rules.foreign import kinds_among, what_is
+from perennial.pack.rules.foreign import find_foreign_kind, kinds_among
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.text import format_count, format_names, quote_name
 from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
@@ -117,7 +117,7 @@ def _of_file(file: Path) -> str:
     # Before the archives: a shard is a tar, which the service cannot read as a batch.
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
-    kind = what_is(file.name, first)
+    kind = find_foreign_kind(file.name, first)
     if kind is not None:
         raise PackError(
             f"The file {quote_name(file)} is {kind.description}. {kind.advice_for(str(file))}."

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from perennial.pack import parts, plain_yaml
 from perennial.pack.bad import MAX_BAD, BadEntries
-from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, from_boxes
+from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
@@ -67,7 +67,7 @@ def open_yolo(
         if unlabelled
         else []
     )
-    return from_boxes(pictures, origin, options, bad, notices)
+    return open_boxed_images(pictures, origin, options, bad, notices)
 
 
 def _find_part_images(

@@ -218,7 +218,7 @@ def turn_of(image: Image.Image) -> Image.Transpose | None:
 def _plain(image: Image.Image) -> Image.Image:
     """The image in mode L, RGB, CMYK or, where it is transparent, RGBA."""
     if image.mode.startswith("I;16"):
-        return _in_8_bits(image)
+        return _convert_to_8_bits(image)
     if image.has_transparency_data:
         return image.convert("RGBA")
     if image.mode in ("L", "RGB", "CMYK"):
@@ -228,7 +228,7 @@ def _plain(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def _in_8_bits(image: Image.Image) -> Image.Image:
+def _convert_to_8_bits(image: Image.Image) -> Image.Image:
     """A 16-bit grey image scaled to 8 bits, and the grey value that its file calls transparent, if any."""
     import numpy as np
 

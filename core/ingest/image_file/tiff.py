@@ -126,12 +126,12 @@ def open_tiff(data: bytes, max_pixels: int) -> Page:
     Raises Unreadable: the kind is not read here, with its name; there are too many pixels; or it is damaged.
     """
     directory = _checked(data, max_pixels)
-    if directory.one(Tag.PACKING, _STORED) in _BY_PILLOW:
+    if directory.first_number(Tag.PACKING, _STORED) in _BY_PILLOW:
         return _by_pillow(data, directory, max_pixels)
-    size = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
+    size = directory.first_number(Tag.WIDTH, 0), directory.first_number(Tag.HEIGHT, 0)
     image = _Pixels(data, directory, max_pixels).image()
     return Page(
-        image, directory.has_more, directory.bytes(Tag.PROFILE), directory.one(Tag.ORIENTATION, 1), size
+        image, directory.has_more, directory.bytes(Tag.PROFILE), directory.first_number(Tag.ORIENTATION, 1), size
     )
 
 
@@ -148,7 +148,7 @@ def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
         return
     if not is_whole:
         return
-    if directory.one(Tag.PACKING, _STORED) not in _BY_PILLOW:
+    if directory.first_number(Tag.PACKING, _STORED) not in _BY_PILLOW:
         _Pixels(data, directory, max_pixels)
 
 
@@ -157,12 +157,12 @@ def _checked(data: bytes, max_pixels: int) -> "_Directory":
     directory = _Directory(data)
     if directory.is_raw:
         raise Unreadable(f"{RAW.partition('; ')[0]}, not a {FORMATS} image; export it as JPEG")
-    width, height = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
+    width, height = directory.first_number(Tag.WIDTH, 0), directory.first_number(Tag.HEIGHT, 0)
     if not width or not height:
         raise Unreadable(CUT)
     if width * height > max_pixels:
         raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
-    packing = directory.one(Tag.PACKING, _STORED)
+    packing = directory.first_number(Tag.PACKING, _STORED)
     if packing not in _BY_PILLOW and packing not in _OF_BYTES:
         raise _kind(f"packed as {_PACK_NAMES.get(packing, f'number {packing}')}")
     return directory
@@ -173,7 +173,7 @@ def _kind(what: str) -> Unreadable:
 
 
 def _by_pillow(data: bytes, directory: "_Directory", max_pixels: int) -> Page:
-    bits = directory.one(Tag.BITS, 1)
+    bits = directory.first_number(Tag.BITS, 1)
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=("TIFF",))
     except UnidentifiedImageError as error:
@@ -209,9 +209,9 @@ class _Directory:
         """True where the file holds what the sensor of a camera saw."""
         if Tag.DNG in self._tags or Tag.CFA_PATTERN in self._tags or self._data[8:10] == b"CR":
             return True
-        if self.one(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:
+        if self.first_number(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:
             return True
-        for at in self.values(Tag.SUB_PAGES)[:16]:
+        for at in self.numbers(Tag.SUB_PAGES)[:16]:
             try:
                 tags, _ = self._read(at)
             except struct.error:
@@ -221,8 +221,8 @@ class _Directory:
                 return True
         return False
 
-    def values(self, tag: int) -> list[int]:
-        """Its whole numbers; none where it is missing or of another type."""
+    def numbers(self, tag: int) -> list[int]:
+        """Return the whole numbers of a tag; none where it is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
         code = _CODES.get(kind)
         if code is None or not count:
@@ -231,19 +231,19 @@ class _Directory:
             raise Unreadable(CUT)
         return list(struct.unpack_from(f"{self.order}{count}{code}", self._data, at))
 
-    def one(self, tag: int, default: int) -> int:
-        """Its first number."""
-        found = self.values(tag)
+    def first_number(self, tag: int, default: int) -> int:
+        """Return the first number of a tag, or the default."""
+        found = self.numbers(tag)
         return found[0] if found else default
 
     def bytes(self, tag: int) -> bytes | None:
-        """Its bytes; None where it is missing or cut off."""
+        """Return the bytes of a tag; None where it is missing or cut off."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
         found = self._data[at : at + count]
         return found if count and kind in (1, 7) and len(found) == count else None
 
     def _read(self, at: int) -> tuple[dict[int, tuple[int, int, int]], int]:
-        """Tag → type, number of values, and where they are; and where the next page begins."""
+        """Read a page's tags: tag → type, number of values and their position; and the next page's."""
         head, step, value = ("Q", 20, 8) if self._big else ("H", 12, 4)
         count = self._unpack(head, at)
         if count > _MAX_ENTRIES:
@@ -274,20 +274,20 @@ class _Pixels:
 
     def __init__(self, data: bytes, directory: _Directory, max_pixels: int) -> None:
         self._data, self._order = data, directory.order
-        self._width, self._height = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
-        self._photometric = directory.one(Tag.PHOTOMETRIC, _BLACK_IS_ZERO)
-        self._packing = directory.one(Tag.PACKING, _STORED)
-        self._predictor = directory.one(Tag.PREDICTOR, 1)
-        self._fill_order = directory.one(Tag.FILL_ORDER, 1)
-        self._samples = directory.one(Tag.SAMPLES, 1)
-        self._format = directory.one(Tag.FORMAT, _UINT)
-        bits = directory.values(Tag.BITS) or [1]
-        self._extra = directory.values(Tag.EXTRA)
+        self._width, self._height = directory.first_number(Tag.WIDTH, 0), directory.first_number(Tag.HEIGHT, 0)
+        self._photometric = directory.first_number(Tag.PHOTOMETRIC, _BLACK_IS_ZERO)
+        self._packing = directory.first_number(Tag.PACKING, _STORED)
+        self._predictor = directory.first_number(Tag.PREDICTOR, 1)
+        self._fill_order = directory.first_number(Tag.FILL_ORDER, 1)
+        self._samples = directory.first_number(Tag.SAMPLES, 1)
+        self._format = directory.first_number(Tag.FORMAT, _UINT)
+        bits = directory.numbers(Tag.BITS) or [1]
+        self._extra = directory.numbers(Tag.EXTRA)
         self._has_extra_tag = bool(self._extra)
         self._refuse_kinds(directory, bits)
         self._bits = bits[0]
-        self._planes = self._samples if directory.one(Tag.PLANAR, 1) == 2 and self._samples > 1 else 1
-        self._palette = directory.values(Tag.COLOURS)
+        self._planes = self._samples if directory.first_number(Tag.PLANAR, 1) == 2 and self._samples > 1 else 1
+        self._palette = directory.numbers(Tag.COLOURS)
         if self._photometric == _PALETTE and len(self._palette) < 3 << self._bits:
             raise Unreadable("a TIFF whose palette is missing; save it as PNG")
         self._lay_out(directory, max_pixels)
@@ -313,26 +313,26 @@ class _Pixels:
             raise _kind(f"of {bits[0]}-bit integers")
         if self._photometric == _PALETTE and (self._format == _FLOAT or bits[0] > 8):
             raise _kind(f"with a palette of {bits[0]} bits")
-        if self._photometric == _YCBCR and directory.values(Tag.YCBCR_SUBSAMPLING) != [1, 1]:
+        if self._photometric == _YCBCR and directory.numbers(Tag.YCBCR_SUBSAMPLING) != [1, 1]:
             raise _kind("in YCbCr with colours at a lower resolution")
         if self._photometric in (_YCBCR, _CMYK) and (self._format == _FLOAT or bits[0] < 8):
             raise _kind(f"in {'CMYK' if self._photometric == _CMYK else 'YCbCr'} of {bits[0]} bits")
-        if self._photometric == _CMYK and directory.one(Tag.INKS, 1) != 1:
+        if self._photometric == _CMYK and directory.first_number(Tag.INKS, 1) != 1:
             raise _kind("in other inks than CMYK")
         if self._predictor not in (1, 2) and not (self._predictor == 3 and self._format == _FLOAT):
             raise _kind(f"with the predictor {self._predictor}")
 
     def _lay_out(self, directory: _Directory, max_pixels: int) -> None:
         """Find strips or tiles; all are chunks of `_wide` × `_high` pixels here."""
-        is_tiled = bool(directory.values(Tag.TILE_OFFSETS)) or bool(directory.values(Tag.TILE_WIDTH))
+        is_tiled = bool(directory.numbers(Tag.TILE_OFFSETS)) or bool(directory.numbers(Tag.TILE_WIDTH))
         if is_tiled:
-            self._wide, self._high = directory.one(Tag.TILE_WIDTH, 0), directory.one(Tag.TILE_HEIGHT, 0)
-            self._offsets = directory.values(Tag.TILE_OFFSETS) or directory.values(Tag.OFFSETS)
-            self._counts = directory.values(Tag.TILE_COUNTS) or directory.values(Tag.COUNTS)
+            self._wide, self._high = directory.first_number(Tag.TILE_WIDTH, 0), directory.first_number(Tag.TILE_HEIGHT, 0)
+            self._offsets = directory.numbers(Tag.TILE_OFFSETS) or directory.numbers(Tag.OFFSETS)
+            self._counts = directory.numbers(Tag.TILE_COUNTS) or directory.numbers(Tag.COUNTS)
         else:
             self._wide = self._width
-            self._high = min(directory.one(Tag.ROWS, self._height) or self._height, self._height)
-            self._offsets, self._counts = directory.values(Tag.OFFSETS), directory.values(Tag.COUNTS)
+            self._high = min(directory.first_number(Tag.ROWS, self._height) or self._height, self._height)
+            self._offsets, self._counts = directory.numbers(Tag.OFFSETS), directory.numbers(Tag.COUNTS)
         if not self._wide or not self._high:
             raise Unreadable(CUT)
         self._is_tiled = is_tiled
@@ -376,7 +376,7 @@ class _Pixels:
                     raise _kind(
                         f"of floats from {low:g} to {high:g}, and only those from 0 to 1 have a meaning"
                     )
-            out[first : first + rows] = self._in_8_bits(samples[..., :taken])
+            out[first : first + rows] = self._convert_to_8_bits(samples[..., :taken])
         return self._as_image(out, alpha)
 
     def _alpha(self, channels: int) -> int | None:
@@ -387,7 +387,7 @@ class _Pixels:
             return 2
         return self._extra[0] if self._extra[0] in (1, 2) else None
 
-    def _in_8_bits(self, samples: "Samples") -> "Bytes":
+    def _convert_to_8_bits(self, samples: "Samples") -> "Bytes":
         import numpy as np
 
         if self._photometric == _PALETTE:

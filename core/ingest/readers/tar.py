@@ -19,7 +19,7 @@ from core.ingest.limits import MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, small_file
-from core.ingest.rules.foreign import FIRST_BYTES, what_is
+from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
 
 BLOCK = 512
 _READ = 1 << 18
@@ -327,7 +327,7 @@ class _Scan:
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
             after = f" after the entry {quote(names[-1])}" if names else ""
-            kind = None if names else what_is(first=block[:FIRST_BYTES])
+            kind = None if names else find_foreign_kind(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
                     f"What the gzip holds is no tar but {kind.description}. {kind.advice}."
@@ -361,8 +361,8 @@ class _Scan:
         if kind == b"L":
             self._long_name = _decode_text(body.split(b"\0", 1)[0])
         elif kind == b"x":
-            self._pax = _parse_pax(body)
-        elif kind == b"g" and _parse_pax(body).keys() & {"path", "size", "linkpath"}:
+            self._pax = _parse_pax_header(body)
+        elif kind == b"g" and _parse_pax_header(body).keys() & {"path", "size", "linkpath"}:
             raise ArchiveHostile(
                 "A global header of the tar names a path or a size for all entries."
             )
@@ -477,8 +477,10 @@ def _parse_pax_size(text: str, name: str) -> int:
     return int(text)
 
 
-def _parse_pax(body: bytes) -> dict[str, str]:
-    """Return the records `LENGTH KEY=VALUE\\n` of a pax header.
+def _parse_pax_header(body: bytes) -> dict[str, str]:
+    """Parse a pax extended header of a tar entry: key → value.
+
+    Its records are `LENGTH KEY=VALUE\\n`.
 
     Only keys that are used or rejected here are included.
     """

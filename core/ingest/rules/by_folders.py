@@ -155,7 +155,7 @@ class _LeftOut:
 
     def add_foreign(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason."""
-        kind = foreign.what_is(path)
+        kind = foreign.find_foreign_kind(path)
         if kind is None:
             return NO_IMAGE
         self._foreign[kind] += 1

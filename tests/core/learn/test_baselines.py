@@ -10,10 +10,10 @@ from streams import Bench, Learned
 from core.learn.baselines import (
     FOLDS,
     assign_folds,
+    classify_in_five_folds,
     evaluate_baselines,
     find_usable,
     first_better,
-    five_fold,
 )
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.probe import Sample
@@ -60,7 +60,7 @@ def slowly(
 def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() -> None:
     features, labels = examples()
     by_mean, by_discriminant = slowly(features, labels, assign_folds(labels).tolist())
-    found = five_fold(features, labels)
+    found = classify_in_five_folds(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
     assert found.lda.tolist() == [
@@ -80,7 +80,7 @@ def test_the_images_of_a_class_are_dealt_to_the_folds_in_their_order() -> None:
 
 def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     features, labels = examples(30, 2049)
-    found = five_fold(features, labels)
+    found = classify_in_five_folds(features, labels)
     assert found.lda is None and len(found.ncm) == 30
 
 
@@ -120,11 +120,14 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
     together = evaluate_baselines(network, samples, right).ncm
     apart = evaluate_baselines(sampled("task")[0], samples, right).ncm
     assert together is not None and apart is not None
-    pooled = five_fold(
+    pooled = classify_in_five_folds(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
     )
     assert together.all == (int(pooled.ncm.sum()), 60) and together.own == (20, 60)
-    single = {str(t): int(five_fold(s.features, s.labels).ncm.sum()) for t, s in samples.items()}
+    single = {
+        str(t): int(classify_in_five_folds(s.features, s.labels).ncm.sum())
+        for t, s in samples.items()
+    }
     assert apart.tasks == {task: (count, 30) for task, count in single.items()}
 
 
@@ -160,7 +163,7 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
     assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
     every = torch.cat([samples[task].features for task in (1, 2)])
     labels = torch.cat([samples[task].labels for task in (1, 2)])
-    first = five_fold(every, labels).first
+    first = classify_in_five_folds(every, labels).first
     assert first is not None
     alone = int((first[:30] >= 2).sum())
     assert (

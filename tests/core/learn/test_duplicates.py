@@ -13,7 +13,7 @@ from PIL import Image
 from core import near
 from core.ingest.traces import Traces, write_traces
 from core.learn.analytic import discriminant
-from core.learn.baselines import FOLDS, assign_folds, find_usable, five_fold, sums_of
+from core.learn.baselines import FOLDS, assign_folds, classify_in_five_folds, find_usable, sums_of
 from core.learn.dataset import Dataset
 from core.learn.duplicates import group_alike, read_hashes
 from core.learn.held_out_features import FeatureDataset
@@ -74,8 +74,8 @@ def truth(bursts: Bursts) -> float:
 def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
     bursts: Bursts, truth: float
 ) -> None:
-    leaking = five_fold(bursts.features, bursts.labels).lda
-    grouped = five_fold(bursts.features, bursts.labels, groups=bursts.groups()).lda
+    leaking = classify_in_five_folds(bursts.features, bursts.labels).lda
+    grouped = classify_in_five_folds(bursts.features, bursts.labels, groups=bursts.groups()).lda
     assert leaking is not None and grouped is not None
     assert leaking.float().mean() > 0.95
     assert truth < 0.5 and float(grouped.float().mean()) < truth + 0.1

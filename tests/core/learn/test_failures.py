@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from core.learn.failures import kind_of, measure_memory
+from core.learn.failures import classify_error, measure_memory
 from core.learn.precision import open_device
 
 
@@ -61,13 +61,13 @@ from core.learn.precision import open_device
     ],
 )
 def test_an_error_for_want_of_memory_disk_or_device_is_one_whatever_its_type(error, kind) -> None:
-    assert kind_of(error) == kind
+    assert classify_error(error) == kind
 
 
 def test_a_device_that_is_asked_for_and_missing_is_no_fault_of_the_code() -> None:
     with pytest.raises(ValueError) as raised:
         open_device("cuda")
-    assert kind_of(raised.value) == "device"
+    assert classify_error(raised.value) == "device"
 
 
 def test_a_run_out_of_memory_reports_its_peak_and_what_was_free() -> None:

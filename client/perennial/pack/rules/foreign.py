@@ -8,7 +8,7 @@ from perennial.pack.rules.names import RAW_SUFFIXES, VIDEO_SUFFIXES
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
 FIRST_BYTES = 8
-"""Number of first bytes of a file that suffice for `what_is`."""
+"""Number of first bytes of a file that suffice for `find_foreign_kind`."""
 
 
 class Foreign(NamedTuple):
@@ -163,7 +163,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
 )
 
 
-def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
+def find_foreign_kind(name: str = "", first: bytes = b"") -> Foreign | None:
     """Return the kind of an unsupported file with images, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
@@ -191,7 +191,7 @@ def kinds_among(names: Sequence[str]) -> dict[Foreign, list[int]]:
     """Return kind → numbers of its files."""
     files_by_kind: dict[Foreign, list[int]] = {}
     for index, name in enumerate(names):
-        kind = what_is(name)
+        kind = find_foreign_kind(name)
         if kind is not None:
             files_by_kind.setdefault(kind, []).append(index)
     return files_by_kind

@@ -15,7 +15,7 @@ from streams import Bench, Learned, run
 
 from core.errors import InvalidRecipe
 from core.learn.dataset import DataError
-from core.learn.failures import kind_of
+from core.learn.failures import classify_error
 from core.learn.methods.vpt import Vpt
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.predicting import load_network
@@ -212,4 +212,4 @@ def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(
 def test_an_architecture_without_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="vpt works on architectures of vit, not on mlp") as caught:
         Bench(tmp_path).stream(1, method="vpt")
-    assert kind_of(caught.value) == "data"
+    assert classify_error(caught.value) == "data"
