@@ -15,7 +15,7 @@ from core import machine, telemetry
 from core.db.workers import Device
 from core.protocol.device_errors import is_suspect
 from core.settings import Settings
-from core.work.claim import Offer
+from core.work.eligible import Offer
 from worker.device_check import DeviceReport, check_device, is_check_needed, without_cuda
 
 log = structlog.get_logger(__name__)

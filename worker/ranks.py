@@ -107,7 +107,8 @@ def _run_follower(spec_path: str) -> int:
 def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
     """Run this rank's share of the job, on the device with its number."""
     from core.learn.distributed.ranks import Group
-    from core.learn.job import read_spec, run
+    from core.learn.job import run
+    from core.learn.output import read_spec
     from core.learn.precision import choose_device
 
     spec = read_spec(spec_path)

@@ -37,6 +37,7 @@ from core.learn.evaluate import (
     mean_loss,
 )
 from core.learn.held_out_features import HeldOutFeatures, replace_images
+from core.learn.loop import NonFinite
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place_network
@@ -346,3 +347,16 @@ class Evaluator:
     def _held_out_of(self, task: EarlierTask) -> Dataset:
         assert task.held_out is not None
         return Dataset.read(task.held_out, self._ancestors.resolve_label_names(task.classes))
+
+
+def forecast_loss_rise(method: Method, ctx: Context) -> tuple[float | None, dict[int, float]]:
+    """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
+    the first task."""
+    predicted = None if ctx.first else method.forecast_loss_rise(ctx)
+    by_task = method.forecast_by_task(ctx).items()
+    if predicted is not None and not math.isfinite(predicted):
+        raise NonFinite(
+            f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
+            f"optimizer.clip"
+        )
+    return predicted, {task: value for task, value in by_task if math.isfinite(value)}

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from core.learn.output import Part
-from core.learn.state import TYPES, load_tensors
+from core.learn.state import TYPES, State, load_tensors
 from core.protocol.job_spec import LocalPart
-from core.protocol.manifest import PER_TASK, REST
+from core.protocol.manifest import PER_TASK, REST, TOTALS
 
 UNUSED_ROWS = 20
 """Maximum number of unused rows in a pack for each used one."""
@@ -59,6 +59,25 @@ def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
     return {
         int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()
     }
+
+
+def list_state_parts(
+    state: State, task: int, packs: Mapping[str, Mapping[int, Tensor]]
+) -> list[Part]:
+    """Return the parts of a method's state that a version stores, except for its totals.
+
+    Args:
+        task: number of the new task.
+        packs: the parent's packs by type and task.
+    """
+    parts: list[Part] = []
+    for kind, tensors in state.parts(without=(TOTALS,)).items():
+        # Parts of earlier tasks are stored with the versions that learned them.
+        if kind in PER_TASK:
+            parts += parts_of_task(kind, task, tensors)
+        else:
+            parts += parts_of(kind, tensors, packs[kind])
+    return parts
 
 
 def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:

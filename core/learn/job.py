@@ -11,16 +11,13 @@ every task that it can answer).
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn import image_packs, kept_answers, log_lines
@@ -33,11 +30,11 @@ from core.learn.control import Control, NoControl, PipeControl
 from core.learn.data_report import Looker, announce_findings
 from core.learn.dataset import DataError, Dataset
 from core.learn.distributed.ranks import ALONE, Ranks
-from core.learn.evaluator import Evaluator
+from core.learn.evaluator import Evaluator, forecast_loss_rise
 from core.learn.failures import classify_error
 from core.learn.held_out_features import HeldOutFeatures
 from core.learn.known_features import KnownFeatures
-from core.learn.loop import Callbacks, Loop, NonFinite, Stopped
+from core.learn.loop import Callbacks, Loop, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
@@ -49,13 +46,15 @@ from core.learn.output import (
     describe_environment,
     describe_network,
     read_snapshot,
+    read_spec,
+    write_beside,
     write_parts,
     write_snapshot,
 )
 from core.learn.precision import Inputs, open_device, place_network
 from core.learn.recipe import Recipe, StartingPoint
-from core.learn.snapshot import Snapshot, check_same_run
-from core.learn.state import TYPES, State, save_tensors
+from core.learn.snapshot import UNFIT, Snapshot, check_same_run
+from core.learn.state import TYPES, State
 from core.learn.validation import Best
 from core.protocol.figures import Figures, UpdateNorm
 from core.protocol.job_event import (
@@ -71,7 +70,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import PER_TASK, TOTALS, Validated
+from core.protocol.manifest import TOTALS, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -79,10 +78,6 @@ EvaluationHook = Callable[[Network, Method, Inputs], None]
 """Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
-# All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
-# the job.
-_UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
-"""Errors raised by reading a snapshot whose content does not fit this code."""
 
 
 def run(
@@ -190,7 +185,7 @@ class Job:
         # needs.
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
         # Also before `end_task`, which merges this task into the state that the forecast reads.
-        predicted, by_task = self._forecast_loss_rise(run)
+        predicted, by_task = forecast_loss_rise(run.method, run.ctx)
         self._emit_phase("consolidate")
         self._log(log_lines.describe_consolidation(run.loop))
         run.loop.consolidate()
@@ -301,7 +296,7 @@ class Job:
             if method.frozen_until_end_task:
                 self._inherit_state(method)
             run.loop.resume(Snapshot(tensors, document))
-        except _UNFIT as error:
+        except UNFIT as error:
             if isinstance(error, DataError) or classify_error(error) != "code":
                 raise
             # The run that begins instead gives its own warnings.
@@ -330,10 +325,10 @@ class Job:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_network("parent", without_classes=True)
-        self._start = _copy_parameters(network)
+        self._start = network.copy_parameters()
         network = method.build_network(network)
         # Parameters that the method added start here; it may have edited the others already.
-        self._start |= _copy_parameters(network, without=self._start)
+        self._start |= network.copy_parameters(without=self._start)
         # A generator of its own: new head rows do not depend on what else was drawn.
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(
@@ -358,18 +353,6 @@ class Job:
     def _build_method(self) -> Method:
         method_type = registry.get(self._recipe.method["name"])
         return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
-
-    def _forecast_loss_rise(self, run: _Run) -> tuple[float | None, dict[int, float]]:
-        """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None
-        for the first task."""
-        predicted = None if run.ctx.first else run.method.forecast_loss_rise(run.ctx)
-        by_task = run.method.forecast_by_task(run.ctx).items()
-        if predicted is not None and not math.isfinite(predicted):
-            raise NonFinite(
-                f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
-                f"optimizer.clip"
-            )
-        return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
     def _build_context(self, network: Network) -> Context:
         known_classes = network.classes_of(self._number if network.scenario == "task" else None)
@@ -443,12 +426,7 @@ class Job:
         parts: list[Part] = [
             (name, part_type(name), tensors) for name, tensors in network.copy_parts().items()
         ]
-        for kind, tensors in state.parts(without=(TOTALS,)).items():
-            # parts of earlier tasks are stored with the versions that learned them
-            if kind in PER_TASK:
-                parts += image_packs.parts_of_task(kind, self._number, tensors)
-            else:
-                parts += image_packs.parts_of(kind, tensors, self._packs[kind])
+        parts += image_packs.list_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
@@ -466,21 +444,10 @@ class Job:
             "result",
             parts,
             document,
-            lambda folder: self._write_beside(folder, state),
+            lambda folder: write_beside(
+                folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
+            ),
         )
-
-    def _write_beside(self, folder: Path, state: State) -> dict[str, object]:
-        """Write the files stored beside the version's parts: predictions, features and totals."""
-        listed: dict[str, object] = {
-            "answers": kept_answers.write_files(folder, self._evaluator.answers)
-        }
-        if self._features.new:
-            listed["held_out_features"] = self._features.write(folder)
-        if totals := state[TOTALS].to_tensors():
-            name = f"{TOTALS}.safetensors"
-            save_tensors(totals, folder / name)
-            listed[TOTALS] = name
-        return listed
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """Write the best validated state as parts, with the data for a manifest, while training
@@ -513,20 +480,6 @@ class Job:
 
     def _emit_phase(self, name: str) -> None:
         self._emit(PhaseEvent(phase=name))
-
-
-def _copy_parameters(network: Network, without: Collection[str] = ()) -> dict[str, Tensor]:
-    return {
-        # Copied and on the CPU: training changes the parameters in place.
-        name: p.detach().cpu().contiguous().clone()
-        for name, p in network.named_parameters()
-        if name not in without
-    }
-
-
-def read_spec(path: str) -> JobSpec:
-    """Read the spec from a file."""
-    return JobSpec.from_json(json.loads(Path(path).read_text()))
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:

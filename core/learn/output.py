@@ -16,14 +16,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from core.learn import kept_answers
+from core.learn.evaluate import Answers
+from core.learn.held_out_features import HeldOutFeatures
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.numerics import Numerics
 from core.learn.state import load_tensors, save_tensors, sync_to_disk
 from core.protocol.architecture import Head, NetworkDescription, Normalisation
 from core.protocol.document import Document
-from core.protocol.job_result import LearnedNetwork, ResultPart
-from core.protocol.manifest import Environment, MadeBy
+from core.protocol.job_result import LearnedNetwork, Measured, ResultPart
+from core.protocol.job_spec import JobSpec
+from core.protocol.manifest import TOTALS, Environment, MadeBy
 from core.protocol.snapshot import SnapshotDocument
 
 SNAPSHOT_JSON = "snapshot.json"
@@ -31,6 +35,11 @@ SNAPSHOT_TENSORS = "tensors.safetensors"
 
 Part = tuple[str, str, Mapping[str, Tensor]]
 """A part to write: name, type, tensors."""
+
+
+def read_spec(path: str) -> JobSpec:
+    """Read the spec of a job from a file."""
+    return JobSpec.from_json(json.loads(Path(path).read_text()))
 
 
 def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
@@ -157,3 +166,20 @@ def _write_json(path: Path, document: Document) -> None:
         json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_beside(
+    folder: Path,
+    predictions: Mapping[tuple[Measured, int], Answers],
+    features: HeldOutFeatures,
+    totals: Mapping[str, Tensor],
+) -> dict[str, object]:
+    """Write the files stored beside a version's parts: predictions, features and totals."""
+    listed: dict[str, object] = {"answers": kept_answers.write_files(folder, predictions)}
+    if features.new:
+        listed["held_out_features"] = features.write(folder)
+    if totals:
+        name = f"{TOTALS}.safetensors"
+        save_tensors(totals, folder / name)
+        listed[TOTALS] = name
+    return listed

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn.recipe import Recipe, Strict
 from core.protocol.snapshot import LoopState, SnapshotDocument
+
+# All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
+# the job.
+UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
+"""Errors raised by reading a snapshot whose content does not fit this code."""
 
 
 @dataclass

@@ -7,17 +7,17 @@ others and do not wait for a decision. All of them wait for the base of their mo
 (`Model.base_job`). A job without a place in the lineage waits for none of these.
 
 A worker takes only jobs that it can run: a job that needs a CUDA device, or was begun on one, waits
-for a worker with one (`fits_offer`). `core.work.turns` decides which owner is served, and which of
+for a worker with one (`core.work.eligible`). `core.work.turns` decides which owner is served, and which of
 the owner's jobs. All times come from the database's clock.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Select, and_, exists, select, update
+from sqlalchemy.orm import Session
 
 from core.db import job_log
-from core.db.jobs import change_state, is_unfinished
+from core.db.jobs import change_state
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Model, Owner, Task
@@ -29,22 +29,17 @@ from core.protocol.answers.event import StateData
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck
 from core.work import batch_lines, turns
+from core.work.eligible import ANY_DEVICE, Offer, fits_offer, is_eligible
 from core.work.fence import Claim, lock_claimed_job
 from core.work.kinds import KINDS, Done
 
 __all__ = [
-    "ANY_DEVICE",
     "Claim",
-    "Offer",
-    "awaits_base",
     "claim_job",
     "complete_stop",
     "fail",
     "finish",
-    "fits_offer",
-    "is_eligible",
     "lack_memory",
-    "line_stopped",
     "put_off",
     "reap_expired",
     "reap_worker",
@@ -68,13 +63,6 @@ _LEASED = sorted(str(state) for state in LEASED)
 _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
-class Offer(NamedTuple):
-    """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
-
-    device: str = "auto"
-    gpus: int = 1
-
-
 class _Claimant(NamedTuple):
     """A worker that claims a job: its name, the seconds of its leases, and its resources."""
 
@@ -83,70 +71,9 @@ class _Claimant(NamedTuple):
     offer: Offer
 
 
-ANY_DEVICE = Offer()
-
-
-def fits_offer(offer: Offer) -> ColumnElement[bool]:
-    """Return the condition on `Job` under which a worker with that offer can run it.
-
-    Every worker has a CPU.
-    """
-    if offer.device == "cpu":
-        # A snapshot made on a GPU resumes on a GPU: on a CPU it would lead to another version.
-        return and_(Job.device != "cuda", or_(Job.resume_on.is_(None), Job.resume_on == "cpu"))
-    return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
-
-
 def _run_on(job: Job, offer: Offer) -> str:
     """Return the device on which a worker runs a job that fits its offer."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
-
-
-def is_eligible(now: float) -> ColumnElement[bool]:
-    """Return the condition on `Job` under which a worker may claim it at `now`."""
-    competitor = aliased(Job)
-    earlier = or_(
-        and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
-        and_(competitor.again, ~Job.again),
-        # A job under way comes first whatever its place: the next one starts from its version.
-        competitor.state.in_(_LEASED),
-    )
-    its_turn = and_(
-        # first, since SQLite evaluates in this order and this costs less
-        or_(Job.again, ~line_stopped(Job.model_id)),
-        ~awaits_base(Job.model_id),
-        ~exists().where(
-            competitor.model_id == Job.model_id,
-            competitor.id != Job.id,
-            competitor.place.is_not(None),
-            is_unfinished(competitor.state),
-            earlier,
-        ),
-    )
-    return and_(
-        Job.state == str(State.QUEUED),
-        or_(Job.not_before.is_(None), Job.not_before <= now),
-        or_(Job.place.is_(None), its_turn),
-    )
-
-
-def line_stopped(model_id: Any) -> ColumnElement[bool]:
-    """Return the condition that a task of a model waits for a person, and later tasks wait for it.
-
-    Args:
-        model_id: a column.
-    """
-    return exists().where(Task.model_id == model_id, Task.stops)
-
-
-def awaits_base(model_id: Any) -> ColumnElement[bool]:
-    """Return the condition that a model has no version 0 yet.
-
-    Args:
-        model_id: a column.
-    """
-    waiting_model = aliased(Model)
-    return exists().where(waiting_model.id == model_id, waiting_model.base_job.is_not(None))
 
 
 def _held_sqlite(query: Select[Job]) -> Select[Job]:

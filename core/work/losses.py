@@ -7,11 +7,10 @@ that grew from another has that one's classes first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -19,26 +18,22 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import StoreCorrupt
 from core.flips import Mask, mcnemar_worse
-from core.ingest.answers import Place, RankedAnswers, open_answers, open_ranked_answers
+from core.ingest.answers import Place, open_answers, open_ranked_answers
 from core.line.checks import IMAGE_CHECKS
 from core.line.judgement import limits_of
 from core.power import SIGNIFICANT, find_visible
 from core.protocol.gate import GateOut
 from core.protocol.job_result import JobResult
-from core.protocol.losses import ClassLoss, DriftCount, LossCount, Losses, LostImage, TaskLoss
+from core.protocol.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.protocol.manifest import Manifest
 from core.store import Blobs
 from core.work.fence import Claim
+from core.work.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.work.result import ResultFolder
 
 LAST_VERSIONS = 20
 """Number of the last published versions among which the best one on each task is looked for."""
-MOST_CLASSES = 50
-MOST_PICTURES = 4
 _NO_EARLIER = "no earlier task has held-out images that both versions answer"
-_Rows = npt.NDArray[np.int32]
-_Key = tuple[int, int]
-"""A class: its row, and its task if each task has its own classes, else 0."""
 
 
 @dataclass(frozen=True)
@@ -71,124 +66,6 @@ class _Facts:
     parent: _Answering
     production: _Answering | None
     best: Mapping[int, _Answering]
-
-
-@dataclass
-class _Tally:
-    """Images that turned wrong or right, by class, with a few of those that turned wrong."""
-
-    counts: dict[_Key, list[int]] = field(default_factory=dict)
-    labels: dict[_Key, str] = field(default_factory=dict)
-    pictures: dict[_Key, list[LostImage]] = field(default_factory=dict)
-
-    def add_task(
-        self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask
-    ) -> None:
-        """Count images of a task by their true class.
-
-        Args:
-            part: held-out images of the task.
-            old, new: predictions that pictures show, int32 [N].
-            negative, positive: images that turned wrong and right, bool [N].
-            counted: images to count, bool [N].
-        """
-        right_before = (old == part.ranked.targets) & counted
-        masks = (counted, right_before, negative & counted, positive & counted)
-        size = len(part.names)
-        by_class = np.stack(
-            [np.bincount(part.ranked.targets[mask], minlength=size) for mask in masks], 1
-        )
-        for row in np.flatnonzero(by_class[:, 0]).tolist():
-            key = (part.apart, row)
-            before = self.counts.setdefault(key, [0, 0, 0, 0])
-            self.counts[key] = [a + b for a, b in zip(before, by_class[row].tolist(), strict=True)]
-            self.labels[key] = part.names[row]
-        for index in np.flatnonzero(negative & counted).tolist():
-            pictures = self.pictures.setdefault((part.apart, int(part.ranked.targets[index])), [])
-            if len(pictures) < MOST_PICTURES:
-                labels = (part.names[int(old[index])], part.names[int(new[index])])
-                label = part.names[int(part.ranked.targets[index])]
-                pictures.append(
-                    LostImage(
-                        task=part.task, index=index, label=label, before=labels[0], now=labels[1]
-                    )
-                )
-
-    def merge(self, other: "_Tally") -> None:
-        """Add the counts and pictures of another task."""
-        for key, counts in other.counts.items():
-            before = self.counts.get(key, [0, 0, 0, 0])
-            self.counts[key] = [a + b for a, b in zip(before, counts, strict=True)]
-        self.labels |= other.labels
-        for key, pictures in other.pictures.items():
-            self.pictures[key] = [*self.pictures.get(key, []), *pictures][:MOST_PICTURES]
-
-    def build_count(self, against: int | None, *, by_recall: bool = False) -> LossCount:
-        """Return the counts as they are stored.
-
-        Args:
-            against: number of the version compared with.
-            by_recall: list the class with the smallest recall first; otherwise the class with the
-                largest net loss.
-        """
-
-        def rank_class(key: _Key) -> tuple[float, str]:
-            images, before, negative, positive = self.counts[key]
-            rank = (
-                (before - negative + positive) / images if by_recall else float(positive - negative)
-            )
-            return rank, self.labels[key]
-
-        keys = sorted(self.counts, key=rank_class)
-        totals = [sum(counts[i] for counts in self.counts.values()) for i in range(4)]
-        return {
-            "against": against,
-            "images": totals[0],
-            "negative": totals[2],
-            "positive": totals[3],
-            "classes": [self._describe_class(key) for key in keys[:MOST_CLASSES]],
-            "pictures": self._pick_pictures(keys),
-            "missing": None,
-        }
-
-    def _describe_class(self, key: _Key) -> ClassLoss:
-        images, before, negative, positive = self.counts[key]
-        return {
-            "label": self.labels[key],
-            "task": key[0] or None,
-            "images": images,
-            "before": before,
-            "negative": negative,
-            "positive": positive,
-        }
-
-    def _pick_pictures(self, keys: list[_Key]) -> list[LostImage]:
-        """Return one picture of each of the first classes, then a second of each, and so on."""
-        of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
-        mixed = [
-            pictures[place]
-            for place in range(MOST_PICTURES)
-            for pictures in of_classes
-            if place < len(pictures)
-        ]
-        return mixed[:MOST_PICTURES]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A task's held-out images as the new version predicts them.
-
-    Attributes:
-        task: number of the task.
-        apart: the same number if each task has its own classes, else 0.
-        names: labels of the rows.
-        ranked: predicted and true rows.
-    """
-
-    task: int
-    apart: int
-    names: list[str]
-    ranked: RankedAnswers
 
 
 def count_losses(
@@ -294,8 +171,8 @@ class _Comparison:
             (file.version, file.task): result.folder / file.file for file in result.document.answers
         }
         self._heads = {head.task: head.classes for head in result.document.heads}
-        self._forgotten, self._confused, self._classes = _Tally(), _Tally(), _Tally()
-        self._drifts: dict[int, tuple[_Tally, TaskLoss]] = {}
+        self._forgotten, self._confused, self._classes = LossTally(), LossTally(), LossTally()
+        self._drifts: dict[int, tuple[LossTally, TaskLoss]] = {}
         self._is_ranked = True
 
     def count_all(self) -> Losses:
@@ -325,7 +202,7 @@ class _Comparison:
             ),  # type: ignore[typeddict-item]
         }
 
-    def _open_part(self, task: int) -> _Part | None:
+    def _open_part(self, task: int) -> PredictedPart | None:
         """Return the held-out images of a task as the new version predicts them, or None."""
         path = self._files.get(("new", task))
         if path is None:
@@ -336,7 +213,7 @@ class _Comparison:
             return None
         is_apart = self._facts.model.scenario == "task"
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
-        return _Part(task, task if is_apart else 0, names, ranked)
+        return PredictedPart(task, task if is_apart else 0, names, ranked)
 
     def _names_of(self, version: _Answering, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
@@ -345,7 +222,7 @@ class _Comparison:
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
-    def _rows_of(self, version: _Answering, part: _Part) -> tuple[_Rows, int] | None:
+    def _rows_of(self, version: _Answering, part: PredictedPart) -> tuple[Rows, int] | None:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.
         """
@@ -377,7 +254,7 @@ class _Comparison:
         except StoreCorrupt:
             return None
 
-    def _compare_with_production(self, part: _Part) -> None:
+    def _compare_with_production(self, part: PredictedPart) -> None:
         """Count the images of a task that turned wrong or right against production."""
         production = self._facts.production
         old_predictions = None if production is None else self._rows_of(production, part)
@@ -397,7 +274,7 @@ class _Comparison:
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
-    def _compare_with_best(self, part: _Part) -> None:
+    def _compare_with_best(self, part: PredictedPart) -> None:
         """Count a task's images that turned wrong or right against the best of the last
         versions.
         """
@@ -410,7 +287,7 @@ class _Comparison:
         best, targets = part.ranked.best_of(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
-        tally = _Tally()
+        tally = LossTally()
         tally.add_task(part, old, best, negative, positive, _all_of(part))
         counts = TaskLoss(
             task=part.task,
@@ -422,7 +299,7 @@ class _Comparison:
         self._drifts[part.task] = (tally, counts)
 
     def _describe_tally(
-        self, tally: _Tally, against: int | None, *, by_recall: bool = False
+        self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
             return _build_missing(None, "production is version 0, which was taught nothing")
@@ -448,7 +325,7 @@ class _Comparison:
             return mcnemar_worse(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
-        drifted = _Tally()
+        drifted = LossTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
@@ -487,7 +364,7 @@ class _Comparison:
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
-        new_tally, known_tally = _Tally(), _Tally()
+        new_tally, known_tally = LossTally(), LossTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.add_task(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
@@ -511,7 +388,7 @@ class _Comparison:
         )
 
 
-def _all_of(part: _Part) -> Mask:
+def _all_of(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

@@ -32,7 +32,7 @@ from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import deliveries, retention, uploads
-from core.work.claim import is_eligible
+from core.work.eligible import is_eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
 from core.work.validate import forget_archive

@@ -39,6 +39,7 @@ from core.requests.jobs import beside_the_line
 from core.settings import Settings
 from core.store.folder import FolderStore
 from core.work import claim as claims
+from core.work import eligible
 from core.work.kinds import Done
 from core.work.scrub import Scrubber
 from tests.migrations.databases import Row, read_rows, read_tables
@@ -125,7 +126,7 @@ def test_rows_that_older_code_does_not_know_go_on_the_way_back(older: Database) 
         _add_session(session, model)
         _add_predict_key(session, model)
     with older.read() as session:
-        assert session.scalars(select(Model.id).where(claims.awaits_base(Model.id))).all() == [
+        assert session.scalars(select(Model.id).where(eligible.awaits_base(Model.id))).all() == [
             "mdl_new"
         ]
         (row,) = session.scalars(select(Delivery))

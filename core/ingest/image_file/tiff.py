@@ -9,13 +9,13 @@ import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
 from .kinds import RAW
+from .tiff_directory import Directory, Tag
 from .unreadable import CUT, FORMATS, Unreadable
 
 if TYPE_CHECKING:
@@ -27,66 +27,13 @@ if TYPE_CHECKING:
 
 _BAND_BYTES = 4 << 20
 """Unpacked bytes that are worked on at once, where strips and tiles are smaller."""
-_MAX_VALUES = 1 << 20
-"""Of a tag, such as the places of strips: so many are tiles of 16 × 16 pixels in four planes of 50 megapixels."""
-_MAX_ENTRIES = 1 << 12
-"""Tags of a page; honest ones have some dozens."""
 _BYTES_PER_PIXEL = 8
 """Of the bound of unpacked bytes: 16 bits × 4 channels."""
-_SIZES = {
-    1: 1,
-    2: 1,
-    3: 2,
-    4: 4,
-    5: 8,
-    6: 1,
-    7: 1,
-    8: 2,
-    9: 4,
-    10: 8,
-    11: 4,
-    12: 8,
-    13: 4,
-    16: 8,
-    17: 8,
-    18: 8,
-}
-_CODES = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}
 
 
-class Tag(IntEnum):
-    """Tags that are read."""
-
-    WIDTH = 256
-    HEIGHT = 257
-    BITS = 258
-    PACKING = 259
-    PHOTOMETRIC = 262
-    FILL_ORDER = 266
-    OFFSETS = 273
-    ORIENTATION = 274
-    SAMPLES = 277
-    ROWS = 278
-    COUNTS = 279
-    PLANAR = 284
-    PREDICTOR = 317
-    COLOURS = 320
-    TILE_WIDTH = 322
-    TILE_HEIGHT = 323
-    TILE_OFFSETS = 324
-    TILE_COUNTS = 325
-    SUB_PAGES = 330
-    INKS = 332
-    EXTRA = 338
-    FORMAT = 339
-    YCBCR_SUBSAMPLING = 530
-    CFA_PATTERN = 33422
-    PROFILE = 34675
-    DNG = 50706
 
 
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
-_OF_SENSORS = (32803, 34892)
 _CHANNELS = {_WHITE_IS_ZERO: 1, _BLACK_IS_ZERO: 1, _RGB: 3, _PALETTE: 1, _CMYK: 4, _YCBCR: 3}
 _COLOUR_NAMES = {4: "a mask", 8: "CIELab", 9: "ICCLab", 10: "ITULab", 32844: "LogL", 32845: "LogLuv"}
 _PACK_NAMES = {
@@ -152,9 +99,9 @@ def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
         _Pixels(data, directory, max_pixels)
 
 
-def _checked(data: bytes, max_pixels: int) -> "_Directory":
+def _checked(data: bytes, max_pixels: int) -> "Directory":
     """The tags of a page whose kind may be read."""
-    directory = _Directory(data)
+    directory = Directory(data)
     if directory.is_raw:
         raise Unreadable(f"{RAW.partition('; ')[0]}, not a {FORMATS} image; export it as JPEG")
     width, height = directory.first_number(Tag.WIDTH, 0), directory.first_number(Tag.HEIGHT, 0)
@@ -172,7 +119,7 @@ def _kind(what: str) -> Unreadable:
     return Unreadable(f"a TIFF {what}, which is not read here; save it with 8 or 16 bits as PNG")
 
 
-def _by_pillow(data: bytes, directory: "_Directory", max_pixels: int) -> Page:
+def _by_pillow(data: bytes, directory: "Directory", max_pixels: int) -> Page:
     bits = directory.first_number(Tag.BITS, 1)
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=("TIFF",))
@@ -190,89 +137,12 @@ def _by_pillow(data: bytes, directory: "_Directory", max_pixels: int) -> Page:
     return Page(image, directory.has_more, profile if isinstance(profile, bytes) else None, 1, size)
 
 
-class _Directory:
-    """The tags of the first page."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.order = "<" if data[:2] == b"II" else ">"
-        self._big = self._unpack("H", 2) == 43
-        try:
-            at = self._unpack("Q", 8) if self._big else self._unpack("I", 4)
-            self._tags, following = self._read(at)
-        except struct.error as error:
-            raise Unreadable(CUT) from error
-        self.has_more = following not in (0, at)
-
-    @property
-    def is_raw(self) -> bool:
-        """True where the file holds what the sensor of a camera saw."""
-        if Tag.DNG in self._tags or Tag.CFA_PATTERN in self._tags or self._data[8:10] == b"CR":
-            return True
-        if self.first_number(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:
-            return True
-        for at in self.numbers(Tag.SUB_PAGES)[:16]:
-            try:
-                tags, _ = self._read(at)
-            except struct.error:
-                continue
-            kind, count, where = tags.get(Tag.PHOTOMETRIC, (3, 0, 0))
-            if count == 1 and kind == 3 and self._unpack("H", where) in _OF_SENSORS:
-                return True
-        return False
-
-    def numbers(self, tag: int) -> list[int]:
-        """Return the whole numbers of a tag; none where it is missing or of another type."""
-        kind, count, at = self._tags.get(tag, (0, 0, 0))
-        code = _CODES.get(kind)
-        if code is None or not count:
-            return []
-        if count > _MAX_VALUES or at + count * _SIZES[kind] > len(self._data):
-            raise Unreadable(CUT)
-        return list(struct.unpack_from(f"{self.order}{count}{code}", self._data, at))
-
-    def first_number(self, tag: int, default: int) -> int:
-        """Return the first number of a tag, or the default."""
-        found = self.numbers(tag)
-        return found[0] if found else default
-
-    def bytes(self, tag: int) -> bytes | None:
-        """Return the bytes of a tag; None where it is missing or cut off."""
-        kind, count, at = self._tags.get(tag, (0, 0, 0))
-        found = self._data[at : at + count]
-        return found if count and kind in (1, 7) and len(found) == count else None
-
-    def _read(self, at: int) -> tuple[dict[int, tuple[int, int, int]], int]:
-        """Read a page's tags: tag → type, number of values and their position; and the next page's."""
-        head, step, value = ("Q", 20, 8) if self._big else ("H", 12, 4)
-        count = self._unpack(head, at)
-        if count > _MAX_ENTRIES:
-            raise Unreadable(f"a TIFF of more than {_MAX_ENTRIES} tags")
-        at += struct.calcsize(head)
-        tags: dict[int, tuple[int, int, int]] = {}
-        for _ in range(count):
-            tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
-            number = self._unpack("Q" if self._big else "I", at + 4)
-            here = at + step - value
-            inside = number * _SIZES.get(kind, 1) <= value
-            tags.setdefault(
-                tag, (kind, number, here if inside else self._unpack("Q" if self._big else "I", here))
-            )
-            at += step
-        try:
-            following = self._unpack("Q" if self._big else "I", at)
-        except struct.error:
-            following = 0
-        return tags, following
-
-    def _unpack(self, code: str, at: int) -> int:
-        return int(struct.unpack_from(self.order + code, self._data, at)[0])
 
 
 class _Pixels:
     """Puts the pixels of a page together, band by band."""
 
-    def __init__(self, data: bytes, directory: _Directory, max_pixels: int) -> None:
+    def __init__(self, data: bytes, directory: Directory, max_pixels: int) -> None:
         self._data, self._order = data, directory.order
         self._width, self._height = directory.first_number(Tag.WIDTH, 0), directory.first_number(Tag.HEIGHT, 0)
         self._photometric = directory.first_number(Tag.PHOTOMETRIC, _BLACK_IS_ZERO)
@@ -292,7 +162,7 @@ class _Pixels:
             raise Unreadable("a TIFF whose palette is missing; save it as PNG")
         self._lay_out(directory, max_pixels)
 
-    def _refuse_kinds(self, directory: _Directory, bits: list[int]) -> None:
+    def _refuse_kinds(self, directory: Directory, bits: list[int]) -> None:
         channels = _CHANNELS.get(self._photometric)
         if channels is None:
             raise _kind(
@@ -322,7 +192,7 @@ class _Pixels:
         if self._predictor not in (1, 2) and not (self._predictor == 3 and self._format == _FLOAT):
             raise _kind(f"with the predictor {self._predictor}")
 
-    def _lay_out(self, directory: _Directory, max_pixels: int) -> None:
+    def _lay_out(self, directory: Directory, max_pixels: int) -> None:
         """Find strips or tiles; all are chunks of `_wide` × `_high` pixels here."""
         is_tiled = bool(directory.numbers(Tag.TILE_OFFSETS)) or bool(directory.numbers(Tag.TILE_WIDTH))
         if is_tiled:

@@ -15,13 +15,21 @@ from typing import Protocol
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
-from core.ingest.limits import MAX_NAME_BYTES, Limits
+from core.ingest.limits import Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, small_file
+from core.ingest.readers.tar_header import (
+    BLOCK,
+    decode_text,
+    is_tar_header,
+    parse_pax_header,
+    parse_pax_size,
+    parse_size,
+    read_entry_name,
+)
 from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
 
-BLOCK = 512
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
 """Bytes by which a gzip may exceed the ratio: tar pads every file with zeros."""
@@ -257,19 +265,6 @@ def _count_zeros(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def is_tar_header(block: bytes) -> bool:
-    """Return whether 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
-    digits = block[148:156].strip(b" \0")
-    if not digits or not digits.isdigit():
-        return False
-    try:
-        stored = int(digits, 8)
-    except ValueError:
-        return False
-    # The checksum's own field counts as eight blanks (POSIX.1-2017, ustar).
-    return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
-
-
 def _scan_tar(source: Source, limits: Limits) -> "_Scan":
     scan = _Scan(source, limits)
     scan.run()
@@ -300,7 +295,7 @@ class _Scan:
 
     def run(self) -> None:
         while (block := self._next_header()) is not None:
-            kind, size = block[156:157], _parse_size(block[124:136])
+            kind, size = block[156:157], parse_size(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._about_next(kind, size)
@@ -359,19 +354,19 @@ class _Scan:
         body = _read_exactly(self._source, size)
         self._source.skip(-size % BLOCK)
         if kind == b"L":
-            self._long_name = _decode_text(body.split(b"\0", 1)[0])
+            self._long_name = decode_text(body.split(b"\0", 1)[0])
         elif kind == b"x":
-            self._pax = _parse_pax_header(body)
-        elif kind == b"g" and _parse_pax_header(body).keys() & {"path", "size", "linkpath"}:
+            self._pax = parse_pax_header(body)
+        elif kind == b"g" and parse_pax_header(body).keys() & {"path", "size", "linkpath"}:
             raise ArchiveHostile(
                 "A global header of the tar names a path or a size for all entries."
             )
 
     def _read_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
-        raw = pax.get("path") or self._long_name or _header_name(block)
+        raw = pax.get("path") or self._long_name or read_entry_name(block)
         if "size" in pax:
-            size = _parse_pax_size(pax["size"], raw)
+            size = parse_pax_size(pax["size"], raw)
         # The bytes at a sparse file's offset are not its content alone.
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
@@ -434,70 +429,3 @@ def _read_exactly(source: Source, count: int) -> bytes:
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")
     return data
-
-
-def _header_name(block: bytes) -> str:
-    name = block[:100].split(b"\0", 1)[0]
-    # GNU's own format has other fields in the place of the prefix.
-    prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
-    return _decode_text(prefix + b"/" + name if prefix else name)
-
-
-def _decode_text(raw: bytes) -> str:
-    if len(raw) > MAX_NAME_BYTES:
-        raise ArchiveHostile(
-            f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes."
-        )
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        # Old tars have names in any encoding, and Latin-1 decodes all bytes.
-        return raw.decode("latin-1")
-
-
-def _parse_size(raw: bytes) -> int:
-    """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
-    if raw[0] & 0x80:
-        if raw[0] != 0x80:
-            raise ArchiveHostile("An entry of the tar declares a negative or absurd size.")
-        value = int.from_bytes(raw[1:], "big")
-    else:
-        digits = raw.strip(b" \0")
-        if digits and not (digits.isdigit() and b"8" not in digits and b"9" not in digits):
-            raise ArchiveInvalid("An entry of the tar declares a size that is not a number.")
-        value = int(digits or b"0", 8)
-    if value >= 1 << 62:
-        raise ArchiveHostile("An entry of the tar declares an absurd size.")
-    return value
-
-
-def _parse_pax_size(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ArchiveHostile(f"The entry {quote(name)} declares an absurd size.")
-    return int(text)
-
-
-def _parse_pax_header(body: bytes) -> dict[str, str]:
-    """Parse a pax extended header of a tar entry: key → value.
-
-    Its records are `LENGTH KEY=VALUE\\n`.
-
-    Only keys that are used or rejected here are included.
-    """
-    records: dict[str, str] = {}
-    at = 0
-    while at < len(body) and body[at] != 0:
-        # The header is limited to 64 KiB, so a length has few digits.
-        blank = body.find(b" ", at, at + 8)
-        digits = body[at:blank] if blank > 0 else b""
-        # A record's length counts its own digits, so a smaller one would not move on.
-        if not digits.isdigit() or not blank - at < int(digits) <= len(body) - at:
-            raise ArchiveInvalid("A pax header of the tar is damaged.")
-        record = body[blank + 1 : at + int(digits)]
-        key, equals, value = record.removesuffix(b"\n").partition(b"=")
-        if not equals:
-            raise ArchiveInvalid("A pax header of the tar is damaged.")
-        if key in (b"path", b"size", b"linkpath") or key.startswith(b"GNU.sparse"):
-            records[key.decode("ascii", "replace")] = _decode_text(value)
-        at += int(digits)
-    return records

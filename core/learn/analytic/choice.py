@@ -28,6 +28,36 @@ class Choice:
     error: float
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Retained examples that evaluate a classifier.
+
+    Attributes:
+        h: float64 [n, K], the features that sums are taken over.
+        labels: int64 [n].
+        choosing: bool [n], examples that choose λ and ρ.
+        excluded: bool [n, C], classes of other heads than the example's; None for a single head.
+    """
+
+    h: Tensor
+    labels: Tensor
+    choosing: Tensor
+    excluded: Tensor | None = None
+
+    def mask_scores(self, scores: Tensor) -> Tensor:
+        """Return scores [n, C] with those of other heads at −inf."""
+        return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
+
+
+def count_examples(bounds: tuple[int, int], classes: int) -> int:
+    """Return the number of examples to score against each of `classes`.
+
+    `bounds` is (examples at least, scores at most).
+    """
+    minimum, scores = bounds
+    return max(minimum, scores // classes)
+
+
 def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
     """Choose the head with the better balanced accuracy.
 

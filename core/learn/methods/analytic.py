@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.analytic import balance, choice, discriminant, ridge
+from core.learn.analytic.choice import LeftOut, count_examples
 from core.learn.analytic.linear import Linear, append_ones, draw_matrix, project_features
 from core.learn.analytic.offsets import fit_offsets
 from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
@@ -377,18 +378,18 @@ class Analytic(Method):
             )
         return chosen.head
 
-    def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> _Examples:
+    def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> LeftOut:
         """Select the examples that evaluate the heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
-            return _Examples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
+            return LeftOut(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
         # Without its only example a class has no mean, so no left-out score exists.
         rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
         order, classes = order_by_key(rows.keys), len(sums.counts)
-        judged = order[: _count_examples(JUDGED, classes)].sort().values
-        choosing = torch.isin(judged, order[: _count_examples(CHOSEN_BY, classes)])
+        judged = order[: count_examples(JUDGED, classes)].sort().values
+        choosing = torch.isin(judged, order[: count_examples(CHOSEN_BY, classes)])
         rows = rows.select(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
@@ -398,13 +399,13 @@ class Analytic(Method):
         labels = rows.classes.to(h.device)
         # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
-        return _Examples(h.double(), labels, choosing.to(h.device), excluded)
+        return LeftOut(h.double(), labels, choosing.to(h.device), excluded)
 
     def _drop_bias_column(self, sums: Sums) -> Sums:
         """Remove the column of ones, which only a ridge has."""
         return sums if self._is_projected else sums.without_last()
 
-    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
+    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
         plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.LeftOut(plain, h, examples.labels)
@@ -424,7 +425,7 @@ class Analytic(Method):
             linear, examples.mask_scores(scores), examples.labels, plain.counts
         )
 
-    def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
+    def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
         weighted = balance.balance_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
         left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
@@ -462,36 +463,6 @@ class Analytic(Method):
         return _Solved(
             Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
         )
-
-
-def _count_examples(bounds: tuple[int, int], classes: int) -> int:
-    """Return the number of examples to score against each of `classes`.
-
-    `bounds` is (examples at least, scores at most).
-    """
-    minimum, scores = bounds
-    return max(minimum, scores // classes)
-
-
-@dataclass(frozen=True)
-class _Examples:
-    """Retained examples that evaluate a classifier.
-
-    Attributes:
-        h: float64 [n, K], the features that sums are taken over.
-        labels: int64 [n].
-        choosing: bool [n], examples that choose λ and ρ.
-        excluded: bool [n, C], classes of other heads than the example's; None for a single head.
-    """
-
-    h: Tensor
-    labels: Tensor
-    choosing: Tensor
-    excluded: Tensor | None = None
-
-    def mask_scores(self, scores: Tensor) -> Tensor:
-        """Return scores [n, C] with those of other heads at −inf."""
-        return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ cannot change are stored once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -232,6 +232,15 @@ class Network(nn.Module):
         return {
             part: {name: contiguous_copy(state[name]) for name in names}
             for part, names in self.part_names().items()
+        }
+
+    def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
+        """Return the parameters by name, except for those named in `without`."""
+        return {
+            # Copied and on the CPU: training changes the parameters in place.
+            name: p.detach().cpu().contiguous().clone()
+            for name, p in self.named_parameters()
+            if name not in without
         }
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:

@@ -18,6 +18,7 @@ from core.line import judgement
 from core.line.coverage import Lost
 from core.requests import aliases
 from core.work import claim as claims
+from core.work import eligible
 from tests.core.work.line_machine import Line
 
 STEPS = int(os.environ.get("PERENNIAL_TEST_LINE_STEPS", "60"))
@@ -55,13 +56,16 @@ def by_place(now: float) -> Any:
     earlier = select(other.id).where(
         other.model_id == Job.model_id, other.place < Job.place, is_unfinished(other.state)
     )
-    return and_(Job.state == "queued", ~earlier.exists(), ~claims.line_stopped(Job.model_id))
+    return and_(Job.state == "queued", ~earlier.exists(), ~eligible.line_stopped(Job.model_id))
 
 
 PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
-    "a gate without coverage": ((judgement, "lost", lambda *_, **__: Lost()), 4),
-    "a rollback to a version that cannot answer": ((aliases, "taught", lambda _manifest: [0]), 3),
-    "a retry at the end of the line": ((claims, "eligible", by_place), 3),
+    "a gate without coverage": ((judgement, "find_lost_tasks", lambda *_, **__: Lost()), 4),
+    "a rollback to a version that cannot answer": (
+        (aliases, "list_taught_tasks", lambda _manifest: [0]),
+        3,
+    ),
+    "a retry at the end of the line": ((claims, "is_eligible", by_place), 3),
 }
 """What is replaced, and a seed of examples among which an early one finds it."""
 

@@ -11,7 +11,7 @@ from core.db.workers import Device
 from core.requests import job_answer
 from core.requests.jobs import set_resources
 from core.work import claim as claims
-from core.work.claim import Offer
+from core.work.eligible import Offer
 
 CPU, GPU, TWO = Offer("cpu", 0), Offer("cuda", 1), Offer("cuda", 2)
 

@@ -16,7 +16,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes
 from streams import Killed, Script
 
-from core.learn import job
+from core.learn import job, output
 from core.learn.distributed.ranks import Group
 
 
@@ -37,7 +37,7 @@ def child(request: dict, rank: int, port: int, events: Path) -> None:
 
         try:
             job.run(
-                job.read_spec(request["spec"]),
+                output.read_spec(request["spec"]),
                 emit if rank == 0 else id,
                 control,
                 ranks=Group(torch.device("cpu")),
