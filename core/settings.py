@@ -204,7 +204,7 @@ class Settings(BaseSettings):
     max_export_s: float = Field(600.0, gt=0)
     """Seconds that a job may take to make a download (format=onnx), over all its attempts."""
     max_exports: int = Field(1, ge=1)
-    """Such jobs at once, of all workers together; the other workers learn meanwhile."""
+    """Jobs that make a download at once, of all workers together; the others learn meanwhile."""
 
     hub: Literal["on", "off"] = "on"
     """`on` fetches pretrained weights from the Hugging Face Hub, `off` uses only stored ones."""

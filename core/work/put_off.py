@@ -2,7 +2,7 @@
 
 
 class PutOff(Exception):
-    """It is not this job's turn: it is released without a strike, for at least `seconds`."""
+    """Signal that it is not this job's turn: it is released without a strike, for at least `seconds`."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)

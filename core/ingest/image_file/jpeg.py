@@ -8,8 +8,8 @@ MAX_SCANS = 100
 """Scans of a JPEG (libtiff's own bound for those it holds): each passes over the whole image, and some 33 bytes
 are one. Progressive files have about ten."""
 MAX_COEFFICIENT_BYTES = 600 << 20
-"""Of a file in several scans, such as a progressive one, which its decoder holds whole: 200 megapixels with colours
-at half the resolution (4:2:0)."""
+"""Most bytes of coefficients of a file in several scans, such as a progressive one, which its decoder holds whole:
+200 megapixels with colours at half the resolution (4:2:0)."""
 END = b"\xff\xd9"
 _MAX_HEADER_STEPS, _MAX_STEPS = 1 << 14, 1 << 21
 """Bytes 0xFF that are looked at up to the first scan, and in the whole file."""

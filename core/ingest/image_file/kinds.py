@@ -66,7 +66,7 @@ _RIFF = {b"AVI ": _FILM, b"WAVE": "a sound"}
 
 
 def kind_of(data: bytes) -> str:
-    """One of the constants above, by the first HEAD_BYTES of a file.
+    """Return the kind of a file, one of the constants above, by its first HEAD_BYTES.
 
     Raises Unreadable: it is no image that is read here; with its name where that is known.
     """

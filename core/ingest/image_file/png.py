@@ -13,11 +13,11 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS = 1 << 17
 """Chunks that are walked: 16 million pixels of noise in pieces of 1 kB."""
 MAX_TEXT_BYTES = 1 << 20
-"""Of a profile or a text that may say how the image is turned, unpacked: the bound of Pillow."""
+"""Most bytes, unpacked, of a profile or a text that may say how the image is turned, unpacked: the bound of Pillow."""
 MAX_TURNS = 8
 """Texts that may say how the image is turned, and profiles; an honest file has one of each."""
 _FRAME_BYTES = 12
-"""Of a chunk beside its data: length, kind and checksum."""
+"""Bytes of a chunk beside its data: length, kind and checksum."""
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
 _PROFILE = b"iCCP"
 _TURNS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
@@ -25,7 +25,7 @@ _TURNS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 
 
 def without_texts(data: bytes) -> bytes:
-    """The same file without texts that say nothing of its pixels, and without profiles that are too long to be read.
+    """Return the file without texts that say nothing of its pixels, and without profiles that are too long to read.
 
     Raises Unreadable: there are more than MAX_CHUNKS chunks. A file that is cut off is its decoder's to refuse.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_PIXELS = 50_000_000
-"""Of an image that is decoded whole."""
+"""Most pixels of an image that is decoded whole."""
 MAX_RLE_BYTES = 8 << 20
 """Bytes of a BMP in run-length encoding, which Pillow unpacks in Python: a second for so many."""
 _PLUGINS = (AvifImagePlugin, BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BAND_BYTES = 4 << 20
 """Unpacked bytes that are worked on at once, where strips and tiles are smaller."""
 _BYTES_PER_PIXEL = 8
-"""Of the bound of unpacked bytes: 16 bits × 4 channels."""
+"""Bytes per pixel in the bound of unpacked bytes: 16 bits × 4 channels."""
 
 
 
@@ -196,7 +196,8 @@ class _Pixels:
         """Find strips or tiles; all are chunks of `_wide` × `_high` pixels here."""
         is_tiled = bool(directory.numbers(Tag.TILE_OFFSETS)) or bool(directory.numbers(Tag.TILE_WIDTH))
         if is_tiled:
-            self._wide, self._high = directory.first_number(Tag.TILE_WIDTH, 0), directory.first_number(Tag.TILE_HEIGHT, 0)
+            self._wide = directory.first_number(Tag.TILE_WIDTH, 0)
+            self._high = directory.first_number(Tag.TILE_HEIGHT, 0)
             self._offsets = directory.numbers(Tag.TILE_OFFSETS) or directory.numbers(Tag.OFFSETS)
             self._counts = directory.numbers(Tag.TILE_COUNTS) or directory.numbers(Tag.COUNTS)
         else:

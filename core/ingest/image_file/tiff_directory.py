@@ -6,9 +6,9 @@ from enum import IntEnum
 from .unreadable import CUT, Unreadable
 
 _MAX_VALUES = 1 << 20
-"""Of a tag, such as the places of strips: so many are tiles of 16 × 16 pixels in four planes of 50 megapixels."""
+"""Most values of a tag, such as the places of strips: tiles of 16 × 16 pixels in four planes of 50 megapixels."""
 _MAX_ENTRIES = 1 << 12
-"""Tags of a page; honest ones have some dozens."""
+"""Most tags of a page; honest ones have some dozens."""
 _SIZES = {
     1: 1,
     2: 1,
