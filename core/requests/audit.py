@@ -100,10 +100,9 @@ def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> N
 def _add_with_key(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
     """Add a row if its key is valid, in one statement; return False if it is not."""
     values = [literal(value, Audit.__table__.c[name].type) for name, value in row.items()]
-    added: Any = session.execute(
-        insert(Audit).from_select(list(row), select(*values).select_from(Key).where(is_valid))
-    )
-    return bool(added.rowcount)
+    with_key = select(*values).select_from(Key).where(is_valid)
+    added = insert(Audit).from_select(list(row), with_key).returning(Audit.id)
+    return session.execute(added).first() is not None
 
 
 def list_audit(

@@ -236,10 +236,9 @@ def _write_row(
     key = {"owner_id": actor.owner_id, "route": request.route, "key": request.key}
     new = insert.values(**key, **values)
     as_new = {name: new.excluded[name] for name in values}
-    result: Any = session.execute(
-        new.on_conflict_do_update(index_elements=list(key), set_=as_new, where=replaces)
-    )
-    return bool(result.rowcount)
+    upsert = new.on_conflict_do_update(index_elements=list(key), set_=as_new, where=replaces)
+    # By the returned row, since drivers do not report the number of inserted rows alike.
+    return session.execute(upsert.returning(Idempotency.key)).first() is not None
 
 
 def _find_live_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
