@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Float,
+    create_engine,
+    event,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -104,14 +113,21 @@ class Database:
             session.commit()
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
-        """Open a reading transaction, which is always rolled back."""
+    def read(self, *, one_statement: bool = False) -> Iterator[Session]:
+        """Open a reading transaction, which is always rolled back.
+
+        Args:
+            one_statement: the caller reads everything with one statement, which sees one state by
+                itself; SQLite is then spared a transaction.
+        """
         with Session(self.engine, expire_on_commit=False, autoflush=False) as session:
+            if one_statement and self.dialect == "sqlite":
+                session.connection(execution_options={"perennial_begin": None})
             yield session
 
     def now(self, session: Session) -> float:
         """Return seconds since 1970 by the database's clock."""
-        return float(session.execute(text(f"SELECT {CLOCK[self.dialect]}")).scalar_one())
+        return float(session.execute(select(clock_of(session))).scalar_one())
 
     def check(self) -> None:
         """Check that the database responds.
@@ -134,6 +150,11 @@ class Database:
     def close(self) -> None:
         """Close all pooled connections."""
         self.engine.dispose()
+
+
+def clock_of(session: Session) -> ColumnElement[float]:
+    """Return the SQL expression for seconds since 1970 by the database's clock."""
+    return literal_column(CLOCK[session.get_bind().dialect.name], Float)
 
 
 def is_outage(error: BaseException) -> bool:
@@ -205,4 +226,5 @@ def _configure_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Any) -> None:
         kind = connection.get_execution_options().get("perennial_begin", "DEFERRED")
-        connection.exec_driver_sql(f"BEGIN {kind}")
+        if kind is not None:
+            connection.exec_driver_sql(f"BEGIN {kind}")

@@ -1,8 +1,9 @@
 """Outlook of a batch that is submitted now: tasks its version will lack, and reasons to wait."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from core.db.states import TERMINAL, State
@@ -31,17 +32,30 @@ def build_outlook(session: Session, model: Model, head: Version | None) -> Outlo
     Args:
         head: version that the task starts from; None while the model waits for its base.
     """
-    tasks = [] if head is None else list_taught_tasks(head.manifest)
-    # One query for both uses, since every submission of a batch runs it.
-    query = select(Task).where(
-        Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops)
-    )
-    open_or_lacking = session.scalars(query.order_by(Task.number)).all()
-    passed_over = [task for task in open_or_lacking if task.standing in PASSED_OVER]
-    lacked = lacked_of(session, model, passed_over, tasks)
+    query = select(Task).where(Task.model_id == model.id, concerns_next_task())
+    return describe_outlook(session, model, head, session.scalars(query).all())
+
+
+def concerns_next_task() -> ColumnElement[bool]:
+    """Select the tasks that the next version may lack, and those that stop the lineage."""
+    return or_(Task.standing.in_(PASSED_OVER), Task.stops)
+
+
+def describe_outlook(
+    session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
+) -> Outlook:
+    """Return the outlook, as `build_outlook` does.
+
+    Args:
+        tasks: those of the model that `concerns_next_task` selects, and maybe others.
+    """
+    taught = [] if head is None else list_taught_tasks(head.manifest)
+    in_order = sorted(tasks, key=lambda task: task.number)
+    passed_over = [task for task in in_order if task.standing in PASSED_OVER]
+    lacked = lacked_of(session, model, passed_over, taught)
     missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
     notes = _of_base(session, model) if head is None else []
-    stop = next((task for task in open_or_lacking if task.stops), None)
+    stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
         notes.append(words.explain_wait(stop, line.held_version(session, stop), again))

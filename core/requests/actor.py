@@ -7,9 +7,19 @@ objects. An object of another owner is reported as missing (404), never as forbi
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, bindparam, literal_column, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    literal_column,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core import damage
@@ -119,6 +129,16 @@ class Transaction:
     now: float
 
 
+def is_valid_key(key_id: str, now: float) -> ColumnElement[bool]:
+    """Select the key of that id unless it was revoked or has expired.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
+    """
+    has_time = or_(Key.expires_at.is_(None), Key.expires_at > now)
+    return and_(Key.id == key_id, Key.revoked_at.is_(None), has_time)
+
+
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     """Refuse to commit a change if the key has been revoked or has expired since the request began.
 
@@ -132,18 +152,16 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     # Without authentication there is no key that could have ended.
     if actor.key_id is None:
         return
-    row = session.execute(
-        select(Key.revoked_at, Key.expires_at).where(Key.id == actor.key_id)
-    ).one_or_none()
-    if (
-        row is None
-        or row.revoked_at is not None
-        or (row.expires_at is not None and row.expires_at <= now)
-    ):
-        raise NotAuthenticated(
-            "The key was revoked or has expired while this request was under way: nothing of it "
-            "was done."
-        )
+    if session.scalar(select(Key.id).where(is_valid_key(actor.key_id, now))) is None:
+        raise make_ended_key_error()
+
+
+def make_ended_key_error() -> NotAuthenticated:
+    """Return the error for a key that ended while its request was under way."""
+    return NotAuthenticated(
+        "The key was revoked or has expired while this request was under way: nothing of it "
+        "was done."
+    )
 
 
 def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False) -> Model:
@@ -159,7 +177,19 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
         NotFound: there is no such model, it was deleted, or it belongs to another owner.
         NameAmbiguous: several other owners have a model of that name.
     """
-    query = select(Model).where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
+    query = select(Model)
+    return find_model_row(session, actor, model, query, lock=lock)[0]
+
+
+def find_model_row(
+    session: Session, actor: Actor, model: str, query: Select[Any], *, lock: bool = False
+) -> Row[Any]:
+    """Return the row of a query for the model of that id or name; see `find_model`.
+
+    Args:
+        query: selects `Model` first, and then whatever else is read of it with the same statement.
+    """
+    query = query.where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
     # No name has the form of an id (`core.ids.is_name`), so the form decides which of them it is.
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
@@ -174,10 +204,10 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
             .order_by(Model.owner_id != actor.owner_id, Model.id)
             .limit(2)
         )
-    rows = session.scalars(query.with_for_update() if lock else query).all()
+    rows = session.execute(query.with_for_update(of=Model) if lock else query).all()
     if not rows:
         raise NotFound(f"There is no model {model!r}.")
-    if len(rows) > 1 and rows[0].owner_id != actor.owner_id:
+    if len(rows) > 1 and rows[0][0].owner_id != actor.owner_id:
         raise _make_ambiguous_error(session, model)
     return rows[0]
 

@@ -10,7 +10,7 @@ rest. The learning code checks the family again, since the head may move before 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
 from core.db.states import UNFINISHED, State
@@ -45,6 +45,30 @@ class _Start:
     memory: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Predecessors:
+    """Rows that decide what a model's next task starts from.
+
+    Attributes:
+        head: see `core.line.line.start_of`.
+        job: the last job whose version the task will follow, see `last_job_of`; None without one.
+    """
+
+    head: Version | None
+    job: Job | None
+
+
+def last_job_of(model_id: str | ColumnElement[str]) -> Select[tuple[str]]:
+    """Return the query for the id of a model's last unfinished job that will leave a version."""
+    # Jobs without a place learn no task, and one that is being cancelled leaves no version.
+    states = sorted(UNFINISHED - {State.CANCELLING})
+    mine = Job.model_id == model_id, Job.place.is_not(None), Job.state.in_(states)
+    # Jobs that learn a task again run before all others, so they come last here.
+    newest = select(Job.id).where(*mine).order_by(Job.again, Job.task_number.desc()).limit(1)
+    # To models alone, since a query that reads the job has jobs of its own.
+    return newest.correlate(Model)
+
+
 def check_next_task(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
 ) -> list[str]:
@@ -54,11 +78,24 @@ def check_next_task(
         head: see `core.line.line.start_of`.
 
     Raises:
+        InvalidRecipe: see `check_recipe_after`.
+    """
+    last = select(Job).where(Job.id == last_job_of(model.id).scalar_subquery())
+    before = Predecessors(head, session.scalars(last).one_or_none())
+    return check_recipe_after(session, catalogue, model, before, recipe)
+
+
+def check_recipe_after(
+    session: Session, catalogue: Catalogue, model: Model, before: Predecessors, recipe: RecipeOut
+) -> list[str]:
+    """Return warnings about learning the model's next task with this resolved recipe.
+
+    Raises:
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
     method = recipe["method"]
-    start = _find_start(session, catalogue, model, head, method["name"])
+    start = _find_start(session, catalogue, before, method["name"])
     if start is None:
         return []
     hyper: Mapping[str, object] = method
@@ -111,25 +148,14 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
 
 
 def _find_start(
-    session: Session, catalogue: Catalogue, model: Model, head: Version | None, after: str
+    session: Session, catalogue: Catalogue, before: Predecessors, after: str
 ) -> _Start | None:
     """Return the starting point of the next task; None for version 0, which has nothing to keep.
 
     Args:
         after: name of the method that learns the task.
     """
-    last = session.scalars(
-        select(Job)
-        .where(
-            Job.model_id == model.id,
-            # Jobs without a place learn no task.
-            Job.place.is_not(None),
-            Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})),
-        )
-        # Jobs that learn a task again run before all others, so they come last here.
-        .order_by(Job.again, Job.task_number.desc())
-        .limit(1)
-    ).one_or_none()
+    head, last = before.head, before.job
     if last is not None:
         method = last.recipe["method"]
         # The job may be older than this release, which may have removed its method.

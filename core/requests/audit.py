@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, insert, literal, select, tuple_
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Audit, Key, Model, Owner
 from core.ids import is_id
 from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
-from core.requests.actor import Actor, find_model, require_valid_key
+from core.requests.actor import Actor, find_model, is_valid_key, make_ended_key_error
 from core.requests.pages import Page, decode_cursor, read_page
 from core.requests.times import format_rfc3339
 
@@ -76,24 +76,33 @@ def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> N
     Raises:
         NotAuthenticated: the key was revoked or has expired while the request was under way.
     """
-    if entry.action != LOG_OUT:  # a session can be ended after its key has ended
-        require_valid_key(session, actor, now)
     data = entry.data
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
     # A recipe patch alone may be four times as large, and a page of the trail has many rows.
     if size > MAX_DATA_BYTES:
         data = {"left_out": sorted(data)[:20], "bytes": size}
-    session.add(
-        Audit(
-            at=now,
-            owner_id=actor.owner_id,
-            actor=actor.key_id,
-            action=entry.action,
-            object=entry.object,
-            data=data,
-            model_id=entry.model,
-        )
-    )
+    row = {
+        "at": now,
+        "owner_id": actor.owner_id,
+        "actor": actor.key_id,
+        "action": entry.action,
+        "object": entry.object,
+        "data": data,
+        "model_id": entry.model,
+    }
+    # A session can be ended after its key has ended, and without authentication there is no key.
+    if entry.action == LOG_OUT or actor.key_id is None:
+        session.add(Audit(**row))
+    elif not _add_with_key(session, row, is_valid_key(actor.key_id, now)):
+        raise make_ended_key_error()
+
+
+def _add_with_key(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
+    """Add a row if its key is valid, in one statement; return False if it is not."""
+    values = [literal(value, Audit.__table__.c[name].type) for name, value in row.items()]
+    with_key = select(*values).select_from(Key).where(is_valid)
+    added = insert(Audit).from_select(list(row), with_key).returning(Audit.id)
+    return session.execute(added).first() is not None
 
 
 def list_audit(

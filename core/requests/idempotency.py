@@ -11,11 +11,11 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ColumnElement, case, delete, null, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.db.session import Database
+from core.db.session import Database, clock_of
 from core.db.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
@@ -113,9 +113,7 @@ def in_flight() -> IdempotencyInFlight:
     )
 
 
-def find_replay(
-    session: Session, actor: Actor, request: Request | None, now: float
-) -> Replay | None:
+def find_replay(session: Session, actor: Actor, request: Request | None) -> Replay | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -124,7 +122,7 @@ def find_replay(
     """
     if request is None:
         return None
-    row = _find_live_row(session, actor, request, now)
+    row = _find_live_row(session, actor, request)
     if row is None:
         return None
     if row.status is None:
@@ -145,26 +143,23 @@ def store_response(
     It does nothing for a request without a key.
 
     Raises:
-        IdempotencyInFlight: another request has taken over the row meanwhile.
+        IdempotencyInFlight: another request has the key: it took over a row that seemed abandoned,
+            or it came at the same moment and was first.
     """
     if request is None:
         return
-    row = session.get(
-        Idempotency,
-        (actor.owner_id, request.route, request.key),
-        populate_existing=True,
-        with_for_update=True,
-    )
-    if row is None:
-        row = Idempotency(owner_id=actor.owner_id, route=request.route, key=request.key)
-        session.add(row)
-    # Another request has taken over a row that seemed abandoned, and its response counts.
-    elif row.headers.get(_TOKEN) != request.token:
+    values = {
+        "fingerprint": request.fingerprint,
+        "content_sha256": request.content_sha256,
+        "status": response.status,
+        "headers": {**response.headers, _REQUEST: request.request},
+        "body": null() if response.body is None else response.body,
+        "created_at": now,
+    }
+    # A row without a token has a response already; it is not equal to any token.
+    is_own = Idempotency.headers[_TOKEN].as_string() == request.token
+    if not _write_row(session, actor, request, values, is_own):
         raise in_flight()
-    row.fingerprint, row.content_sha256 = request.fingerprint, request.content_sha256
-    row.status, row.body, row.created_at = response.status, response.body, now
-    row.headers = {**response.headers, _REQUEST: request.request}
-    session.flush()
 
 
 def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
@@ -173,31 +168,24 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
     Raises:
         IdempotencyInFlight: a request with this key is under way.
     """
-    try:
-        with db.write() as session:
-            now = db.now(session)
-            row = _find_live_row(session, actor, request, now)
-            if row is not None and row.status is not None:
-                return _build_replay(row)
-            if row is not None:
-                raise in_flight()
-            session.add(
-                Idempotency(
-                    owner_id=actor.owner_id,
-                    route=request.route,
-                    key=request.key,
-                    fingerprint="",
-                    content_sha256=None,
-                    status=None,
-                    headers={_TOKEN: request.token},
-                    body=None,
-                    created_at=now,
-                )
-            )
-    # Two first requests came at once, and the other one has committed its row.
-    except IntegrityError:
-        raise in_flight() from None
-    return None
+    with db.write() as session:
+        now = clock_of(session)
+        values = {
+            "fingerprint": "",
+            "content_sha256": None,
+            "status": None,
+            "headers": {_TOKEN: request.token},
+            "body": null(),
+            "created_at": now,
+        }
+        # One statement, since nearly every upload has a new key. Of two requests at once, the
+        # second waits here until the first has committed its row.
+        if _write_row(session, actor, request, values, _has_ended(now)):
+            return None
+        row = _find_live_row(session, actor, request)
+        if row is None or row.status is None:
+            raise in_flight()
+        return _build_replay(row)
 
 
 def renew(db: Database, actor: Actor, request: Request) -> None:
@@ -229,21 +217,40 @@ def _match_key(actor: Actor, request: Request) -> tuple[Any, ...]:
     )
 
 
-def _find_live_row(
-    session: Session, actor: Actor, request: Request, now: float
-) -> Idempotency | None:
+def _has_ended(now: ColumnElement[float]) -> ColumnElement[bool]:
+    """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
+    kept_s = case((Idempotency.status.is_(None), STALE_S), else_=Idempotency.KEPT_S)
+    return now - Idempotency.created_at > kept_s
+
+
+def _write_row(
+    session: Session,
+    actor: Actor,
+    request: Request,
+    values: dict[str, Any],
+    replaces: ColumnElement[bool],
+) -> bool:
+    """Write the row of the key, and return True; leave a row that is there and not `replaces`."""
+    is_postgresql = session.get_bind().dialect.name == "postgresql"
+    insert = (postgresql if is_postgresql else sqlite).insert(Idempotency)
+    key = {"owner_id": actor.owner_id, "route": request.route, "key": request.key}
+    new = insert.values(**key, **values)
+    as_new = {name: new.excluded[name] for name in values}
+    upsert = new.on_conflict_do_update(index_elements=list(key), set_=as_new, where=replaces)
+    # By the returned row, since drivers do not report the number of inserted rows alike.
+    return session.execute(upsert.returning(Idempotency.key)).first() is not None
+
+
+def _find_live_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
+    query = select(Idempotency, _has_ended(clock_of(session))).where(*_match_key(actor, request))
     # Locked, so that of two repetitions at once the second waits for the response of the first.
-    row = session.get(
-        Idempotency,
-        (actor.owner_id, request.route, request.key),
-        populate_existing=True,
-        with_for_update=True,
-    )
-    if row is None:
+    query = query.with_for_update().execution_options(populate_existing=True)
+    match = session.execute(query).one_or_none()
+    if match is None:
         return None
-    age = now - row.created_at
-    if age > (STALE_S if row.status is None else Idempotency.KEPT_S):
+    row, has_ended = match
+    if has_ended:
         session.execute(delete(Idempotency).where(*_match_key(actor, request)))
         # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.db import workers
@@ -251,27 +251,42 @@ class EncodedJobs:
         return body
 
 
-def build_job_response(session: Session, job: Job, model: Model | None = None) -> JobOut:
-    """Return one job with the facts beside it. model: the job's, if the caller has read it."""
+def build_job_response(
+    session: Session, job: Job, model: Model | None = None, *, may_be_stopped: bool = True
+) -> JobOut:
+    """Return one job with the facts beside it.
+
+    Args:
+        model: the job's, if the caller has read it.
+        may_be_stopped: False if the caller has read that no task stops the model.
+    """
     session.flush()
-    has_base = model is not None and model.base_job is None
-    return to_json(
-        job, find_asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id]
-    )
+    with_base = [] if model is None or model.base_job is not None else [job.model_id]
+    unstopped = [] if may_be_stopped else [job.model_id]
+    return to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
+
+
+def is_stopped(model_id: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return the condition that a task stops the model of that id."""
+    return exists().where(Task.model_id == model_id, Task.stops)
 
 
 def find_asides(
-    session: Session, jobs: Sequence[Job], with_base: Collection[str] = ()
+    session: Session,
+    jobs: Sequence[Job],
+    with_base: Collection[str] = (),
+    unstopped: Collection[str] = (),
 ) -> dict[str, Aside]:
     """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
         with_base: models that are known to have their base.
+        unstopped: models that are known to have no task that stops them.
     """
     made = [job.id for job in jobs if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in jobs if _waits_in_line(job)}
+    waiting = {job.model_id for job in jobs if _waits_in_line(job)} - set(unstopped)
     stops: dict[str, Stop] = {}
     if waiting:
         newest = (

@@ -98,7 +98,7 @@ def create(
             now = resources.db.now(session)
             # First: a repeated request must not find its own model's name taken.
             if repeat is not None:
-                replay = idempotency.find_replay(session, actor, repeat, now)
+                replay = idempotency.find_replay(session, actor, repeat)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             # For a clear refusal; of two requests at once, the unique index refuses one later.
@@ -113,10 +113,7 @@ def create(
                 location = {"Location": f"/v1/models/{model.id}"}
                 stored_response = idempotency.Response(201, location, response)
                 idempotency.store_response(session, actor, repeat, stored_response, now)
-    # a concurrent request was first, with the name or with the idempotency key
-    except IntegrityError as error:
-        if repeat is not None and "idempotency" in str(error.orig):
-            raise idempotency.in_flight() from None
+    except IntegrityError:  # a concurrent request was first with the name
         raise make_taken_error(requested.name) from None
     return response, False
 

@@ -7,7 +7,7 @@ helps at once. Published versions and exports count but are never refused: a ful
 cost anyone a version or a download.
 """
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from core.db import stored_bytes
@@ -62,13 +62,16 @@ def take_room(session: Session, owner_id: str, limit: int, size: int) -> None:
         )
 
 
-def require_turn(session: Session, owner_id: str, limit: int) -> None:
+def require_turn(open_jobs: int, limit: int) -> None:
     """Check that an owner has fewer than `limit` unfinished jobs.
+
+    Args:
+        open_jobs: number of the owner's unfinished jobs, see `count_open_jobs`.
 
     Raises:
         TooManyRequests: the owner has as many already.
     """
-    if _open_jobs(session, owner_id) >= limit:
+    if open_jobs >= limit:
         raise _no_turn(limit)
 
 
@@ -93,14 +96,15 @@ def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = 
             select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True)
         )
     # The job of this transaction is counted already, so as many as `limit` are allowed.
-    if _open_jobs(session, owner_id) > limit:
+    # A statement of its own: one that waits for the owner's row would not see the jobs that were
+    # committed meanwhile.
+    if (session.scalar(count_open_jobs(owner_id)) or 0) > limit:
         raise _no_turn(limit)
 
 
-def _open_jobs(session: Session, owner_id: str) -> int:
-    """Count the owner's unfinished jobs."""
-    mine = select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
-    return session.scalar(mine) or 0
+def count_open_jobs(owner_id: str | ColumnElement[str]) -> Select[tuple[int]]:
+    """Return the query that counts an owner's unfinished jobs."""
+    return select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
 
 
 def _no_turn(limit: int) -> TooManyRequests:

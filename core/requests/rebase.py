@@ -103,7 +103,7 @@ def begin(
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
             references.lock_shared(session)
             now = db.now(session)
-            replay = idempotency.find_replay(session, actor, repeat, now)
+            replay = idempotency.find_replay(session, actor, repeat)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
             order = _Order(Transaction(session, actor, now), resources, limits)
@@ -112,10 +112,7 @@ def begin(
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
             stored_response = idempotency.Response(201, location, response)
             idempotency.store_response(session, actor, repeat, stored_response, now)
-    # a concurrent request was first, with the name or with the idempotency key
-    except IntegrityError as error:
-        if repeat is not None and "idempotency" in str(error.orig):
-            raise idempotency.in_flight() from None
+    except IntegrityError:  # a concurrent request was first with the name
         raise make_taken_error(requested.name) from None
     return response, job_ids, False
 

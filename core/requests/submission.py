@@ -8,45 +8,62 @@ archive.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy import inspect as sql_inspect
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import archives, job_log, stored_bytes
 from core.db import jobs as job_rows
-from core.db.session import Database
+from core.db.session import Database, clock_of
 from core.db.tables import Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.ids import new_id
-from core.line import line
-from core.line.outlook import build_outlook
+from core.line.outlook import describe_outlook
 from core.line.standing import Standing
 from core.line.words import can_relearn
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import Accepted
 from core.protocol.catalogue import Catalogue
-from core.protocol.report import Repeats, Report
+from core.protocol.patch import RecipePatch
+from core.protocol.report import Report
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored_override
 from core.requests import batch_report, idempotency, jobs, quota, repeats, retries
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, find_model, find_model_row
 from core.requests.admission import ANY, Admission, Work
-from core.requests.applicability import check_next_task
+from core.requests.applicability import check_recipe_after
 from core.requests.archive_keeping import store_archive
 from core.requests.audit import Entry, record_action
-from core.requests.class_names import Compared, compare_names
+from core.requests.batch_plan import BatchInModel, Past, Plan, read_columns, read_past
+from core.requests.class_names import compare_names
 from core.requests.expected_job import find_expected_s
 from core.requests.job_answer import build_job_response as shown_job
+from core.requests.job_answer import is_stopped
 from core.requests.sent_batch import Answer, Batch, Done, archive_key, make_task
 from core.requests.task_answer import build_task_response as shown_task
 from core.requests.task_answer import to_json
 from core.requests.whole_uploads import Whole, delete_pieces, delete_upload_rows
 from core.store import Store
 
-Add = Callable[[Session, Model, float], Done[Answer]]
-"""Function that adds the rows of an accepted batch to a locked model at a time (seconds)."""
+
+@dataclass(frozen=True)
+class LockedModel:
+    """A model whose row is locked until the transaction ends.
+
+    Attributes:
+        now: seconds since 1970 by the database's clock.
+        is_stopped: True if a task stops the model.
+    """
+
+    model: Model
+    now: float
+    is_stopped: bool
+
+
+Add = Callable[[Session, LockedModel], Done[Answer]]
+"""Function that adds the rows of an accepted batch to a locked model."""
 
 
 def check_admission(
@@ -70,9 +87,10 @@ def check_admission(
         TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
         StorageFull, BodyTooLarge: see `core.requests.quota`.
     """
-    with db.read() as session:
-        row = find_model(session, actor, model)
-        quota.require_turn(session, row.owner_id, max_open_jobs)
+    open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
+    with db.read(one_statement=True) as session:
+        row, count = find_model_row(session, actor, model, select(Model, open_jobs))
+    quota.require_turn(count, max_open_jobs)
     quota.require_room(db, row.owner_id, max_bytes, length)
 
 
@@ -94,62 +112,6 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
     """
     with db.read() as session:
         return batch_report.known_classes(session, find_model(session, actor, model))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The recipe of a batch in its model, with warnings.
-
-    `missing` has a sentence for each task that its version lacks.
-    """
-
-    resolved: Resolved
-    missing: list[str]
-
-
-@dataclass(frozen=True)
-class BatchInModel:
-    """A batch in its model.
-
-    Attributes:
-        row: columns of the model from which the plan was made.
-        plan: recipe and warnings.
-        names: class names compared with the known ones.
-        expected_s: expected seconds of the job; None if unknown.
-        same: tasks with the same content.
-        repeats: task that would be the response; None if the batch would be learned.
-    """
-
-    row: dict[str, Any]
-    plan: Plan
-    names: Compared
-    expected_s: float | None
-    same: list[repeats.Same]
-    repeats: Repeats | None
-
-    @property
-    def resolved(self) -> Resolved:
-        """The resolved recipe, with its warnings."""
-        return self.plan.resolved
-
-    @property
-    def owner_id(self) -> str:
-        """Id of the model's owner."""
-        return str(self.row["owner_id"])
-
-    @property
-    def model_id(self) -> str:
-        """Id of the model; its name may belong to another model by now."""
-        return str(self.row["id"])
-
-
-@dataclass(frozen=True)
-class _Past:
-    """Number of images in the model's earlier batches, and the tasks with the same content."""
-
-    learned: int
-    held_out: int
-    same: list[repeats.Same]
 
 
 @dataclass(frozen=True)
@@ -235,55 +197,74 @@ class Submission:
             return response_of_known
         batch_in_model = planned or self.in_model()
 
-        def add_task(session: Session, model: Model, now: float) -> Done[Accepted]:
-            same = repeats.find_same(session, model, self.batch.sent)
-            repeated = self._respond_to_repeat(session, model, same, now)
-            if repeated is not None:
-                return repeated
-            # Planning takes ten statements, so it is repeated only if the model has changed
-            # meanwhile, as by another batch.
-            unchanged = _read_columns(model) == batch_in_model.row
-            plan = (
-                batch_in_model.plan
-                if unchanged
-                else self.make_plan(session, model, self._read_past(session, model))
-            )
-            resolved, directory = plan.resolved, self.batch.directory
-            policies = self.batch.duplicates_policy, self.batch.conflicts_policy
-            report = batch_report.build_report(directory, batch_in_model.names, *policies)
-            again = self._warn_of_repeats(same, batch_in_model.expected_s)
-            warnings = [
-                *resolved.warnings,
-                *batch_report.list_warnings(directory, batch_in_model.names),
-                *again,
-            ]
-            task = make_task(model, self.batch, task_id, report, warnings, now)
-            task.content_turn = repeats.next_turn(same, task.content_sha256)
-            job = jobs.new_job(model, task, override, resolved.recipe, now)
-            job.warnings = plan.missing
-            session.add(task)
-            # Before the job, which has a foreign key to the task.
-            session.flush()
-            session.add(job)
-            session.flush()
-            job_rows.record_creation(session, job, now, lines=job_log.lines_of_task(task))
-            data: AuditData = {
-                "model": model.id,
-                "number": task.number,
-                "sha256": self.batch.sha256,
-                "job": job.id,
-            }
-            record_action(
-                session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
-            )
-            response: Accepted = {
-                "task": to_json(model, task, job, Standing.QUEUED),
-                "job": shown_job(session, job, model),
-                "expected_s": batch_in_model.expected_s,
-            }
-            return Done(response, job.id)
-
+        add_task = partial(self._add_task, batch_in_model, override, task_id)
         return self.commit(batch_in_model, archive_key(task_id), add_task, self.upload)
+
+    def _add_task(
+        self,
+        there: BatchInModel,
+        override: RecipePatch,
+        task_id: str,
+        session: Session,
+        locked: LockedModel,
+    ) -> Done[Accepted]:
+        """Add the task and its job, or respond to a batch that repeats a task by now."""
+        model, now = locked.model, locked.now
+        unchanged = read_columns(model) == there.row
+        # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
+        # not changed, there is still none with the same content where there was none.
+        is_first = unchanged and not there.same
+        same = [] if is_first else repeats.find_same(session, model, self.batch.sent)
+        repeated = self._respond_to_repeat(session, model, same, now)
+        if repeated is not None:
+            return repeated
+        # Planned again only if the model has changed meanwhile, as by another batch.
+        plan = (
+            there.plan if unchanged else self.make_plan(session, self._read_past(session, model.id))
+        )
+        task = self._make_task(there, plan, same, task_id, locked)
+        job = jobs.new_job(model, task, override, plan.resolved.recipe, now)
+        job.warnings = plan.missing
+        session.add(task)
+        # Before the job, which has a foreign key to the task.
+        session.flush()
+        session.add(job)
+        session.flush()
+        job_rows.record_creation(session, job, now, lines=job_log.lines_of_task(task))
+        data: AuditData = {
+            "model": model.id,
+            "number": task.number,
+            "sha256": self.batch.sha256,
+            "job": job.id,
+        }
+        record_action(session, self.actor, Entry("task.submit", task.id, data, model=model.id), now)
+        response: Accepted = {
+            "task": to_json(model, task, job, Standing.QUEUED),
+            "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
+            "expected_s": there.expected_s,
+        }
+        return Done(response, job.id)
+
+    def _make_task(
+        self,
+        there: BatchInModel,
+        plan: Plan,
+        same: Sequence[repeats.Same],
+        task_id: str,
+        locked: LockedModel,
+    ) -> Task:
+        """Return the task of the batch with its report and warnings."""
+        batch, directory = self.batch, self.batch.directory
+        policies = batch.duplicates_policy, batch.conflicts_policy
+        report = batch_report.build_report(directory, there.names, *policies)
+        warnings = [
+            *plan.resolved.warnings,
+            *batch_report.list_warnings(directory, there.names),
+            *self._warn_of_repeats(same, there.expected_s),
+        ]
+        task = make_task(locked.model, batch, task_id, report, warnings, locked.now)
+        task.content_turn = repeats.next_turn(same, task.content_sha256)
+        return task
 
     def _answer_known(self) -> Done[Accepted] | None:
         """Respond to a batch that repeats a task, without its archive.
@@ -293,7 +274,7 @@ class Submission:
         db, spent = self.db, self.upload
         with db.write() as session:
             now = db.now(session)
-            replay = idempotency.find_replay(session, self.actor, self.repeat, now)
+            replay = idempotency.find_replay(session, self.actor, self.repeat)
             if replay is not None:
                 return _build_replay(replay)
             model = find_model(session, self.actor, self.model, lock=True)
@@ -395,15 +376,15 @@ class Submission:
         ):
             # Tests kill the process here: the archive is stored, and no row names it.
             hit_failpoint("submit-stored")
-            now = db.now(session)
-            replay = idempotency.find_replay(session, actor, self.repeat, now)
+            replay = idempotency.find_replay(session, actor, self.repeat)
             if replay is not None:
                 # No row names this copy of the archive, whose key is new with each request.
                 self.store.delete(key)
                 return _build_replay(replay)
             # By id, since the name may belong to another model by now.
-            model = find_model(session, actor, there.model_id, lock=True)
-            done = add(session, model, now)
+            locked = _lock_model(session, actor, there.model_id)
+            model, now = locked.model, locked.now
+            done = add(session, locked)
             if spent is not None:
                 delete_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
@@ -440,19 +421,19 @@ class Submission:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
         """
         with self.db.read() as session:
-            model = find_model(session, self.actor, self.model)
-            past = self._read_past(session, model)
+            past = self._read_past(session, self.model)
+            model = past.model
             answered = None if self.batch.again else repeats.answer_of(past.same)
             if answered is not None and not plans_known:
                 return None
-            plan = self.make_plan(session, model, past)
+            plan = self.make_plan(session, past)
             known_names = batch_report.known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = find_expected_s(
                 session, self.catalogue, model, plan.resolved.recipe, *images
             )
-            row = _read_columns(model)
+            row = read_columns(model)
             repeated_json = None
             if answered is not None:
                 repeated_json = repeats.to_json(answered, repeats.job_of(session, answered))
@@ -460,45 +441,31 @@ class Submission:
         names = compare_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def make_plan(self, session: Session, model: Model, past: _Past) -> Plan:
+    def _read_past(self, session: Session, model: str) -> Past:
+        return read_past(session, self.actor, model, self.batch.sent)
+
+    def make_plan(self, session: Session, past: Past) -> Plan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
             LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
         """
-        batch, catalogue = self.batch, self.catalogue
+        batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.check_classes(model, batch.directory)
         resolved = resolve(
             catalogue, model.scenario, model.recipe, batch.override, architecture=model.architecture
         )
         work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
         self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
-        head = line.start_of(session, model)
-        ahead = build_outlook(session, model, head)
+        ahead = describe_outlook(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
-            *check_next_task(session, catalogue, model, head, resolved.recipe),
+            *check_recipe_after(session, catalogue, model, past.before, resolved.recipe),
             *batch_report.one_class(session, model, batch.directory),
             *ahead.missing,
             *ahead.notes,
         ]
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
-
-    def _read_past(self, session: Session, model: Model) -> _Past:
-        """Read the images of earlier batches and the tasks with the same content, in one
-        statement.
-        """
-        mine = Task.model_id == model.id
-        sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-        has_same = repeats.is_same(model, self.batch.sent)
-        # An outer join, since the sums are needed even if no task has the same content.
-        rows = session.execute(
-            select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))
-        ).all()
-        same = [row[2] for row in rows if row[2] is not None]
-        # PostgreSQL returns a sum as a Decimal.
-        learned, held_out = int(rows[0][0] or 0), int(rows[0][1] or 0)
-        return _Past(learned, held_out, repeats.rank_tasks(session, model, self.batch.sent, same))
 
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
@@ -508,12 +475,14 @@ class Submission:
         return repeats.warn_of(same, again=again, size=size, expected_s=expected_s)
 
 
+def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
+    """Lock a model's row, and read with the same statement what adding a task needs besides."""
+    query = select(Model, clock_of(session), is_stopped(Model.id))
+    row = find_model_row(session, actor, model_id, query, lock=True)
+    return LockedModel(row[0], float(row[1]), bool(row[2]))
+
+
 def _build_replay(replay: idempotency.Replay) -> Done[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
     return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)
-
-
-def _read_columns(model: Model) -> dict[str, Any]:
-    """Return the columns of a model's row, to see if it has changed."""
-    return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import func, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.db import chunks, stored_bytes
@@ -131,36 +130,31 @@ def create(
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     quota.require_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
-    try:
-        with db.write() as session:
-            now = db.now(session)
-            replay = idempotency.find_replay(session, actor, repeat, now)
-            if replay is not None:
-                return cast(UploadOut, replay.body), True
-            row = Upload(
-                id=new_id("upl"),
-                owner_id=actor.owner_id,
-                length=announced.length,
-                offset=0,
-                fence=0,
-                details=announced.details,
-                sha256=announced.sha256,
-                expires_at=now + terms.hours * 3600,
-                created_at=now,
-            )
-            session.add(row)
-            session.flush()
-            record_action(
-                session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
-            )
-            response = build_response(row)
-            stored_response = idempotency.Response(
-                201, {"Location": f"/v1/uploads/{row.id}"}, response
-            )
-            idempotency.store_response(session, actor, repeat, stored_response, now)
-            _take_place(session, row, terms.max_open, now)
-    except IntegrityError:  # a concurrent request was first with the idempotency key
-        raise idempotency.in_flight() from None
+    with db.write() as session:
+        now = db.now(session)
+        replay = idempotency.find_replay(session, actor, repeat)
+        if replay is not None:
+            return cast(UploadOut, replay.body), True
+        row = Upload(
+            id=new_id("upl"),
+            owner_id=actor.owner_id,
+            length=announced.length,
+            offset=0,
+            fence=0,
+            details=announced.details,
+            sha256=announced.sha256,
+            expires_at=now + terms.hours * 3600,
+            created_at=now,
+        )
+        session.add(row)
+        session.flush()
+        record_action(
+            session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
+        )
+        response = build_response(row)
+        stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
+        _take_place(session, row, terms.max_open, now)
     return response, False
 
 

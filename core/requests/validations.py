@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 from core.db import job_log
 from core.db import jobs as job_rows
 from core.db.kinds import Kind
-from core.db.tables import Model
 from core.ids import new_id
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
@@ -18,7 +17,7 @@ from core.requests.audit import Entry, record_action
 from core.requests.job_answer import build_job_response
 from core.requests.jobs import beside_the_line
 from core.requests.sent_batch import Done, archive_key
-from core.requests.submission import Submission
+from core.requests.submission import LockedModel, Submission
 
 
 def begin(submission: Submission) -> Done[JobOut]:
@@ -28,7 +27,8 @@ def begin(submission: Submission) -> Done[JobOut]:
     override = stored_override(submission.catalogue, batch.override)
     key = archive_key(new_id("job"))
 
-    def add_job(session: Session, model: Model, now: float) -> Done[JobOut]:
+    def add_job(session: Session, locked: LockedModel) -> Done[JobOut]:
+        model, now = locked.model, locked.now
         job = beside_the_line(model, Kind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}

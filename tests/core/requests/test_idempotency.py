@@ -12,6 +12,8 @@ from core.requests import idempotency
 from core.requests.actor import Actor
 
 ROUTE = "POST /v1/things"
+# Rows are written by statements of each dialect.
+pytestmark = pytest.mark.both_databases
 
 
 def request(mark: str = "a", key: str = "k") -> idempotency.Request:
@@ -29,7 +31,7 @@ def replayed(
     database: Database, actor: Actor, asked: idempotency.Request
 ) -> idempotency.Replay | None:
     with database.write() as session:
-        return idempotency.find_replay(session, actor, asked, database.now(session))
+        return idempotency.find_replay(session, actor, asked)
 
 
 def age(database: Database, seconds: float) -> None:
@@ -57,6 +59,26 @@ def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) ->
     assert replayed(database, actor, request("b")) is None
 
 
+def test_a_stream_gets_the_stored_answer_until_it_is_forgotten(
+    database: Database, actor: Actor
+) -> None:
+    remember(database, actor, request())
+    found = idempotency.begin(database, actor, request())
+    assert found is not None and found.body == {"id": 1}
+    age(database, Idempotency.KEPT_S + 1)
+    assert idempotency.begin(database, actor, request()) is None
+    with pytest.raises(IdempotencyInFlight):
+        idempotency.begin(database, actor, request())
+
+
+def test_of_two_requests_at_once_the_second_cannot_store_its_answer(
+    database: Database, actor: Actor
+) -> None:
+    remember(database, actor, request())
+    with pytest.raises(IdempotencyInFlight):  # it had found no answer before
+        remember(database, actor, request())
+
+
 def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Actor) -> None:
     first = request()
     assert idempotency.begin(database, actor, first) is None
@@ -69,7 +91,6 @@ def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Acto
     assert idempotency.begin(database, actor, request()) is None
 
 
-@pytest.mark.both_databases
 def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) -> None:
     won: list[int] = []
     barrier = threading.Barrier(6)

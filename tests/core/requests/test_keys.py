@@ -66,6 +66,7 @@ def holder(database) -> Actor:
     return Actor("own_1", made["id"], "write")
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "ended", [{"revoked_at": 1.0}, {"expires_at": 1.0}], ids=["revoked", "expired"]
 )
