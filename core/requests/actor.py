@@ -7,7 +7,7 @@ objects. An object of another owner is reported as missing (404), never as forbi
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeVarTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -28,6 +28,7 @@ from core.db.tables import Key, Model, Owner
 from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
 from core.ids import is_id
 
+Others = TypeVarTuple("Others")
 Scope = Literal["scrape", "predict", "read", "write", "admin"]
 # Only admin also covers scrape, since the metrics are those of all owners.
 COVERS: dict[str, frozenset[str]] = {
@@ -182,8 +183,8 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
 
 
 def find_model_row(
-    session: Session, actor: Actor, model: str, query: Select[Any], *, lock: bool = False
-) -> Row[Any]:
+    session: Session, actor: Actor, model: str, query: Select[Model, *Others], *, lock: bool = False
+) -> Row[Model, *Others]:
     """Return the row of a query for the model of that id or name; see `find_model`.
 
     Args:

@@ -10,7 +10,7 @@ rest. The learning code checks the family again, since the head may move before 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import Select, SQLColumnExpression, select
 from sqlalchemy.orm import Session
 
 from core.db.states import UNFINISHED, State
@@ -58,7 +58,7 @@ class Predecessors:
     job: Job | None
 
 
-def last_job_of(model_id: str | ColumnElement[str]) -> Select[tuple[str]]:
+def last_job_of(model_id: str | SQLColumnExpression[str]) -> Select[str]:
     """Return the query for the id of a model's last unfinished job that will leave a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {State.CANCELLING})

@@ -107,8 +107,8 @@ def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) ->
     rows = session.execute(
         select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
     ).all()
-    tasks = [task for _, _, task, _ in rows if task is not None]
-    candidates = [task for _, _, task, matches in rows if task is not None and matches]
+    tasks = [task for *_, task, _ in rows if task is not None]
+    candidates = [task for *_, task, matches in rows if task is not None and matches]
     same = repeats.rank_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
     return Past(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)

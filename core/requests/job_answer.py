@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, SQLColumnExpression, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.db import workers
@@ -266,7 +266,7 @@ def build_job_response(
     return to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
 
 
-def is_stopped(model_id: ColumnElement[str]) -> ColumnElement[bool]:
+def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     """Return the condition that a task stops the model of that id."""
     return exists().where(Task.model_id == model_id, Task.stops)
 

@@ -7,7 +7,7 @@ helps at once. Published versions and exports count but are never refused: a ful
 cost anyone a version or a download.
 """
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import Session
 
 from core.db import stored_bytes
@@ -102,7 +102,7 @@ def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = 
         raise _no_turn(limit)
 
 
-def count_open_jobs(owner_id: str | ColumnElement[str]) -> Select[tuple[int]]:
+def count_open_jobs(owner_id: str | SQLColumnExpression[str]) -> Select[int]:
     """Return the query that counts an owner's unfinished jobs."""
     return select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
 
