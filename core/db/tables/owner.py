@@ -1,6 +1,6 @@
 """Owners, their keys, and sessions of people who logged in with a key."""
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import ForeignKey, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, Table
@@ -21,7 +21,7 @@ class Owner(Table):
     # time at which a worker last claimed one of the owner's jobs, see core.work.turns
     claimed_at: Mapped[float | None]
     # True if that job was claimed before an older one
-    overtook: Mapped[bool] = mapped_column(default=False)
+    overtook: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[float]
 
 

@@ -1,0 +1,174 @@
+"""The service of today starts on data of the last commit with the former migrations, and goes on.
+
+`tests/migrations/data/make_head_before.py` says what the data is. On SQLite the start itself brings
+it over; on PostgreSQL `perennial migrate` does so first. Each test that changes something has a
+model of its own.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import postgresql
+import pytest
+from sqlalchemy import Float, column, table, update
+
+from core.db.session import Database
+from core.db.tables import Table
+from tests.e2e import small
+from tests.migrations import databases
+from tests.rest import Rest
+from tools import service
+
+pytestmark = pytest.mark.slow
+SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_DEVICE": "cpu"}
+NO_TIMES = {"value", "best", "training_data_days", "requests_per_s"}
+"""Columns of real numbers that are not seconds since 1970."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
+)
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[service.Service]:
+    """The present service on the former data directory and database."""
+    dialect: str = request.param
+    data = tmp_path_factory.mktemp("former") / "data"
+    url = databases.restore_former(dialect, data)
+    databases.unpack_former(dialect, data)
+    _as_if_of_today(url)
+    settings = {**SETTINGS, "PERENNIAL_DATABASE_URL": url}
+    try:
+        if dialect == "postgresql":
+            environment = {**os.environ, **settings, "PERENNIAL_DATA_DIR": str(data)}
+            code = "from tools.commands import migrate; migrate()"
+            subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        with service.running(data, settings) as found:
+            yield found
+    finally:
+        if dialect == "postgresql":
+            postgresql.drop(url)
+
+
+@pytest.fixture(scope="module")
+def client(admin: Rest) -> Rest:
+    return admin
+
+
+def _as_if_of_today(url: str) -> None:
+    """Move all times, since much is swept, expires or is sent after some days."""
+    with closing(Database(url)) as db, db.write() as session:
+        events = Table.metadata.tables["events"]
+        newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
+        late = time.time() - newest
+        for one in Table.metadata.sorted_tables:
+            times = [c.name for c in one.columns if isinstance(c.type, Float)]
+            moved = {name: column(name) + late for name in times if name not in NO_TIMES}
+            if moved:
+                # A plain table: the rows are those of other code.
+                session.execute(update(table(one.name, *map(column, moved))).values(moved))
+
+
+def standings(client: Rest, model: str) -> list[str]:
+    return [task["standing"] for task in client.items(f"/v1/models/{model}/tasks")]
+
+
+def test_a_copy_of_the_database_lies_beside_it(running: service.Service) -> None:
+    assert len(list(running.data_dir.glob("before-0001_initial.*"))) == 1
+
+
+def test_everything_is_listed_as_it_was_left(client: Rest) -> None:
+    models = {model["name"]: model for model in client.items("/v1/models")}
+    assert models.keys() == {
+        "child", "digits", "digits-rebased", "failed", "held", "paused", "rolled",
+    }  # fmt: skip
+    digits = client.get("/v1/models/digits")
+    assert (digits["description"], digits["tags"]) == ("Of the till", ["shop", "till"])
+    assert digits["answers"] == {"precision": 0.9}
+    assert digits["aliases"] == {"canary": 1, "latest": 2, "production": 2}
+    assert client.get("/v1/models/digits/versions/2")["note"] == "the good one"
+    assert standings(client, "rolled") == ["learned", "rolled_back"]
+    assert standings(client, "held") == ["learned", "held", None]
+    assert standings(client, "failed") == ["learned", "failed"]
+    states = {job["state"] for job in client.items("/v1/jobs")}
+    assert states >= {"succeeded", "failed", "paused", "queued"}
+    (upload,) = client.items("/v1/uploads")
+    assert upload["offset"] == upload["length"] == len(small.WEEKS[3])
+
+
+def test_keys_webhooks_and_the_audit_trail_are_there(client: Rest) -> None:
+    keys = {key["name"]: key for key in client.items("/v1/keys")}
+    assert keys["gone"]["revoked_at"] and not keys["theirs"]["revoked_at"]
+    assert (keys["page"]["scope"], keys["page"]["alias"]) == ("predict", "production")
+    (webhook,) = client.items("/v1/webhooks")
+    deliveries = client.items(f"/v1/webhooks/{webhook['id']}/deliveries")
+    assert {"version.published", "job.failed", "webhook.test"} <= {
+        one["type"] for one in deliveries
+    }
+    actions = {row["action"] for row in client.items("/v1/audit")}
+    assert {"model.create", "alias.rollback", "key.revoke"} <= actions
+    assert client.items("/v1/usage?by=owner") and client.items("/v1/events")
+
+
+def test_metrics_results_and_comparisons_can_be_read(client: Rest) -> None:
+    metrics = client.get("/v1/models/digits/metrics")
+    assert [row["version"] for row in metrics["rows"]] == [0, 1, 2]
+    assert len(client.items("/v1/models/digits/versions/2/results")) == 2
+    compared = client.get("/v1/models/digits/compare?a=1&b=2")
+    assert {"a", "b"} <= compared.keys()
+    assert client.get("/v1/models/digits/rebase")["new"]["name"] == "digits-rebased"
+    assert client.get("/v1/models/digits/memory")["images"] > 0
+    assert client.items("/v1/models/digits/aliases/canary/history")
+
+
+def test_former_versions_are_downloaded_and_predict(client: Rest, tmp_path: Path) -> None:
+    folder = small.unpack_version(client, "digits", 2, tmp_path)
+    assert {"model.safetensors", "config.json", "README.md"} <= {p.name for p in folder.iterdir()}
+    image = {"image": small.take_first_image(small.WEEKS[0])}
+    answer = client.call("POST", "/v1/models/digits/versions/canary/predict", files=image).json()
+    assert set(answer["predictions"][0]["probabilities"]) == {"0", "1"}
+
+
+def test_a_model_learns_a_further_batch_from_the_former_upload(client: Rest) -> None:
+    (upload,) = client.items("/v1/uploads")
+    job = client.call("POST", "/v1/models/digits/tasks", json={"upload": upload["id"]}).json()
+    end = client.wait(job["job"]["id"])
+    assert (end.state, end.outcome, end.version) == ("succeeded", "published", 3)
+    version = client.get("/v1/models/digits/versions/production")
+    assert version["manifest"]["tasks"] == [1, 2, 3]
+    assert len(client.items("/v1/models/digits/versions/3/results")) == 3
+
+
+def test_a_paused_job_goes_on_from_its_snapshot(client: Rest) -> None:
+    job = client.get("/v1/models/paused/tasks/2")["job"]
+    client.call("POST", f"/v1/jobs/{job}/resume")
+    assert client.wait(job).outcome == "published"
+    logs = [event["data"]["message"] for event in client.items(f"/v1/jobs/{job}/events?type=log")]
+    assert any(message.startswith("Going on from a snapshot") for message in logs), logs
+
+
+def test_a_batch_that_waits_behind_a_held_version_is_learned(client: Rest) -> None:
+    client.call("PATCH", "/v1/models/held", json={"gate": {"min_acc": None}})
+    waits = client.get("/v1/models/held/tasks/3")["job"]
+    client.call("POST", "/v1/models/held/tasks/2/continue", json={"reason": "the next is better"})
+    assert client.wait(waits).state == "succeeded"
+    assert standings(client, "held")[1] == "skipped"
+
+
+def test_a_failed_job_is_tried_again(client: Rest) -> None:
+    job = client.get("/v1/models/failed/tasks/2")["job"]
+    client.call("POST", f"/v1/jobs/{job}/retry", json={"recipe": {}})
+    assert client.wait(job).outcome == "published"
+
+
+def test_a_rolled_back_model_follows_again(client: Rest) -> None:
+    moved = client.call("POST", "/v1/models/rolled/aliases/production/follow").json()
+    assert (moved["version"], moved["follows"]) == (1, True)
+    end = client.wait(client.submit("rolled", small.WEEKS[2]))
+    assert end.state == "succeeded"
