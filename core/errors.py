@@ -320,7 +320,7 @@ class CannotStart(Unavailable):
 
 
 class SchemaOutdated(Unavailable):
-    """A database schema older than the code; run `alembic upgrade head` first."""
+    """A database schema older than the code; run `perennial migrate` first."""
 
     code, title = "schema-outdated", "Database schema outdated"
 

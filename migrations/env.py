@@ -1,8 +1,9 @@
 """What Alembic runs for every command: which database, which tables, under which lock.
 
-Called from the command line it opens the database that the settings name and, after an upgrade,
-makes the store's folder or bucket. Called by `core.db.migrate` it uses the connection that it is
-given. One tree serves SQLite and PostgreSQL; the whole run is one transaction on both.
+Called from the command line it opens the database that the settings name, copies it before an
+upgrade, and makes the store's folder or bucket afterwards. Called by `core.db.migrate` it uses the
+connection that it is given. One tree serves SQLite and PostgreSQL; the whole run is one transaction
+on both.
 """
 
 import os
@@ -14,6 +15,7 @@ from sqlalchemy import Connection
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Table
+from core.errors import PerennialError
 from core.private import UMASK
 from core.settings import Settings
 from core.store import open_store
@@ -39,7 +41,13 @@ def _from_the_command_line() -> None:
     db = Database(settings.resolved_database_url)
     try:
         with migrate.begin_exclusive(db) as connection:
+            if _is_upgrade():
+                copy = migrate.prepare_upgrade(connection, settings.data_dir)
+                if copy is not None:
+                    print(migrate.COPIED.format(copy))
             _run(connection)
+    except PerennialError as error:
+        raise SystemExit(error.detail) from None
     finally:
         db.close()
     if _is_upgrade():

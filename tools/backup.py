@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import webhook_secret
 from core.db import soundness
+from core.db.copies import copy_sqlite
 from core.db.migrate import read_revision
 from core.db.session import Database
 from core.errors import StoreCorrupt
@@ -72,7 +73,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     for _ in range(ROUNDS):
         made_at = time.time()
         # Before the second pass over the objects: a later copy could name some that it has missed.
-        _copy_database(file, target / DATABASE)
+        copy_sqlite(file, target / DATABASE)
         copy_objects(source, copy)
         database = _open_database(target / DATABASE)
         try:
@@ -150,7 +151,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
             key.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, key)
     # Copied last, because without it there is no service to start.
-    _copy_database(source / DATABASE, file)
+    copy_sqlite(source / DATABASE, file)
     return contents
 
 
@@ -264,32 +265,6 @@ def _drop_unnamed(named_objects: Iterable[Named], store: Store) -> None:
     for info in list(store.list("")):
         if info.key not in keys:
             store.delete(info.key)
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    """Make a consistent copy by SQLite's own backup, even while others write.
-
-    The copy has no write-ahead log beside it.
-    """
-    # A write-ahead log of an older copy would be applied to the new file.
-    for name in (
-        target,
-        target.with_name(f"{target.name}-wal"),
-        target.with_name(f"{target.name}-shm"),
-    ):
-        name.unlink(missing_ok=True)
-    source_connection, target_connection = (
-        sqlite3.connect(source, timeout=30),
-        sqlite3.connect(target),
-    )
-    try:
-        # All pages in one step, which is one reading transaction.
-        source_connection.backup(target_connection)
-        target_connection.execute("PRAGMA journal_mode=DELETE")
-    finally:
-        source_connection.close()
-        target_connection.close()
-    target.chmod(0o600)
 
 
 def _open_database(file: Path) -> Database:

@@ -51,9 +51,14 @@ def worker() -> int:
 
 
 @click.command()
-def migrate() -> int:
-    """Update the tables and create the store's folder or bucket; `serve` does so automatically."""
-    from core.db.migrate import read_revision, upgrade
+@click.option("--no-backup", is_flag=True, help="Do not copy the database first.")
+def migrate(no_backup: bool) -> int:
+    """Update the tables and create the store's folder or bucket; `serve` does so automatically.
+
+    Before the tables change, the database is copied into the data directory. For PostgreSQL this
+    needs `pg_dump`.
+    """
+    from core.db.migrate import COPIED, read_revision, upgrade
     from core.db.session import Database
     from core.private import UMASK
     from core.settings import Settings
@@ -63,7 +68,9 @@ def migrate() -> int:
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
-        upgrade(db)
+        copy = upgrade(db, backups=None if no_backup else settings.data_dir)
+        if copy is not None:
+            click.echo(COPIED.format(copy))
         open_store(settings).prepare()
         click.echo(f"The tables are at revision {read_revision(db)}.")
     return 0

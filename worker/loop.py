@@ -131,7 +131,7 @@ class Worker:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
 
         Raises:
-            SchemaOutdated: `alembic upgrade head` is missing.
+            SchemaOutdated: `perennial migrate` is missing.
         """
         # Jobs under an outdated schema would fail half-way.
         require_current(self.db)

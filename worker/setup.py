@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import reserve
 from core.catalogue import load_catalogue
-from core.db.migrate import upgrade
+from core.db.migrate import COPIED, upgrade
 from core.db.session import Database
 from core.errors import PerennialError
 from core.logging import configure_logging
@@ -34,7 +34,9 @@ def prepare_service(settings: Settings) -> Prepared:
     try:
         # The imports take seconds, in which the schema and the store are prepared.
         with torch_checked(settings):
-            upgrade(db)
+            copy = upgrade(db, backups=settings.data_dir)
+            if copy is not None:
+                print(COPIED.format(copy), file=sys.stderr)
             open_store(settings).prepare()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
         # last, since it is shown only once

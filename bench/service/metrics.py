@@ -3,12 +3,11 @@
     python -m bench.service.metrics
         [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
-Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training)
-and brought up to date. A service answers four clients, which ask the same again: the whole matrix
-of the first, a window of the second. Then one client, whose answers must be computed again.
-Then versions are published by the worker's own code, in turn on a model with 10 versions and on the
-one with 1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that
-of older code, which has no windows: there the second is asked whole.
+Two models, of 100 versions and tasks and of 1,000, are written as rows (no training). A service
+answers four clients, which ask the same again: the whole matrix of the first, a window of the
+second. Then one client, whose answers must be computed again. Then versions are published by the
+worker's own code, in turn on a model with 10 versions and on the one with 1,000; each is measured
+on all tasks before it.
 """
 
 import argparse
@@ -28,13 +27,20 @@ import psutil
 import psycopg
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
 
 from bench.service import load
 from core.db import migrate
+from core.db.measurements import without_figures
 from core.db.session import Database
+from core.db.tables import Model, Version
+from core.protocol.figures import Figures
+from core.protocol.job_result import MeasuredCell
+from core.protocol.manifest import Manifest
 from core.settings import Settings
 from core.store import open_store
 from core.work import claim as claims
+from core.work.measured import Measurements, write_measured
 from core.work.publish import publish_result
 from tools import service
 
@@ -43,8 +49,6 @@ SECONDS = 8.0
 ANEW = 10
 PUBLISHED = 15
 LABELS = ("cat", "dog")
-SCHEMA = "0011"
-HAS_WINDOWS = migrate.find_head() > SCHEMA
 Json = dict[str, Any]
 
 
@@ -61,11 +65,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _database(given.database) as url:
         settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
-        migrate.upgrade(db, SCHEMA)
+        migrate.upgrade(db)
+        began = time.perf_counter()
         for size in sorted({*sizes, *ends}):
             fill(db, size)
-        began = time.perf_counter()
-        migrate.upgrade(db)
         if not url:
             with (
                 db.engine.connect() as connection
@@ -73,17 +76,16 @@ def main() -> None:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
             with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                # The migration leaves half a million dead rows, which autovacuum removes within
-                # minutes.
+                # Half a million rows are new, which autovacuum analyzes within minutes.
                 connection.exec_driver_sql("VACUUM ANALYZE")
         print(
-            f"load average {os.getloadavg()[0]:.1f}; schema brought up to date in "
+            f"load average {os.getloadavg()[0]:.1f}; rows written in "
             f"{time.perf_counter() - began:.1f} s"
         )
         with service.running(settings.data_dir, {"PERENNIAL_DATABASE_URL": url}) as running:
             for size in sizes:
                 _ask(running, size, "")
-                if HAS_WINDOWS and size > 100:
+                if size > 100:
                     _ask(running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}")
         if ends:
             _publish(db, settings, ends)
@@ -245,8 +247,6 @@ _JSON = {
         "warnings",
         "classes",
         "report",
-        "manifest",
-        "per_class",
     ),
     *("recipe_override", "progress"),
 }
@@ -280,27 +280,46 @@ def fill(db: Database, size: int) -> None:
         )
         _rows("tasks", session, [_task(size, n, "learned") for n in range(1, size + 1)])
         for number in range(size + 1):
-            manifest = {
-                "format": 1,
-                "version": number,
-                "scenario": "class",
-                "architecture": {"name": "small-cnn"},
-                "image": {"size": 32, "channels": 3},
-                "tasks": list(range(1, number + 1)),
-                **(_figures(range(1, number + 1)) if number else {}),
-            }
-            version = {
-                "id": f"ver_{size}_{number}", "model_id": model, "number": number,
-                "parent": number - 1 if number else None,
-                "task_number": number or None, "status": "published",
-                "gate": '{"passed": true, "checks": []}',
-                "warnings": "[]", "manifest": json.dumps(manifest), "bytes": 988_212, "bytes_new": 12_044,
-                "created_at": 0.0,
-            }  # fmt: skip
-            _rows("versions", session, [version])
-            before = [number + 1] if 0 < number < size else []
-            tasks = range(1, number + 1) if number else range(1, size + 1)
-            _rows("results", session, [_cell(model, number, task) for task in [*tasks, *before]])
+            _write_version(session, size, number)
+
+
+def _write_version(session: Session, size: int, number: int) -> None:
+    """A version as publishing writes it: measured on its tasks, and its base and its parent on the
+    newest one.
+    """
+    model = session.get_one(Model, model_id(size))
+    tasks = range(1, number + 1)
+    manifest = Manifest.from_json(
+        {
+            "format": 1,
+            "version": number,
+            "scenario": "class",
+            "architecture": {"name": "small-cnn"},
+            "image": {"size": 32, "channels": 3},
+            "tasks": list(tasks),
+            **(_figures(tasks) if number else {}),
+        }
+    )
+    version = Version(
+        id=f"ver_{size}_{number}",
+        model_id=model.id,
+        number=number,
+        parent=number - 1 if number else None,
+        task_number=number or None,
+        status="published",
+        gate={"passed": True, "checks": []},
+        manifest=without_figures(manifest),
+        bytes=988_212,
+        bytes_new=12_044,
+        created_at=0.0,
+    )
+    session.add(version)
+    session.flush()
+    if number:
+        cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
+        measured = [_cell(which, number, task) for which, task in cells]
+        figures = Figures(**manifest.get_given_fields())
+        write_measured(session, model, version, Measurements(measured, figures, {}), set())
 
 
 def model_id(size: int) -> str:
@@ -308,15 +327,10 @@ def model_id(size: int) -> str:
     return f"mdl_{size:0>26}"
 
 
-def _cell(model: str, version: int, task: int) -> Json:
-    of = {
-        "model_id": model,
-        "version": version,
-        "task": task,
-        "correct": 100 + (version * 7 + task) % 50,
-        "total": 150,
-    }
-    return {**of, "per_class": '{"cat": [60, 75], "dog": [55, 75]}'}
+def _cell(which: str, version: int, task: int) -> MeasuredCell:
+    correct = 100 + (version * 7 + task) % 50
+    per_class = {"cat": [60, 75], "dog": [55, 75]}
+    return MeasuredCell(version=which, task=task, correct=correct, total=150, per_class=per_class)
 
 
 def _task(size: int, number: int, standing: str | None) -> Json:

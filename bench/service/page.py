@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx2
 
 from bench.service.browser import logged_in
-from bench.service.metrics import SCHEMA, cpu_s, fill, model_id
+from bench.service.metrics import cpu_s, fill, model_id
 from core.db import migrate
 from core.db.session import Database
 from core.settings import Settings
@@ -44,9 +44,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
-        migrate.upgrade(db, SCHEMA)
-        fill(db, given.size)
         migrate.upgrade(db)
+        fill(db, given.size)
         db.close()
         with service.running(Path(folder)) as running:
             _ask(running, given.size, given.rounds)

@@ -1,9 +1,13 @@
 """Schema migrations: bring the schema up to date, or report that it is not.
 
-The embedded launcher calls `upgrade`. At scale, an operator runs `alembic upgrade head` once, and
+The embedded launcher calls `upgrade`. At scale, an operator runs `perennial migrate` once, and
 every process calls `require_current` before it serves. Two concurrent starts are safe: the second
 waits for the lock of the first and then finds nothing to do. Alembic is loaded only to migrate,
 because comparing two revisions does not need its 11 MB in every process.
+
+Before version 0.1.0 there were 35 migrations, 0001 to 0035. `0001_initial` makes the schema that
+they made. A database of the last one only gets the new name; an older one has to be upgraded by the
+last commit that had them.
 """
 
 import re
@@ -11,15 +15,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from sqlalchemy import Connection, inspect, text
 
+from core.db.copies import copy_before_upgrade
 from core.db.session import Database
 from core.errors import SchemaOutdated
 
 _LOCK = 0x7065_7265_6E6E  # an arbitrary constant of ours: "perenn"
 _FOLDER = Path(__file__).parents[2] / "migrations"
+INITIAL = "0001_initial"
+FORMER = tuple(f"{number:04}" for number in range(1, 36))
+"""Revisions before version 0.1.0; the newest one has the schema of `INITIAL`."""
+FORMER_COMMIT = "bbaca810"
+"""Last commit with the migrations of these revisions."""
+COPIED = "The database was copied to {} before its schema changed."
 _REVISION = re.compile(
     r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE
 )
@@ -53,12 +63,16 @@ def find_head() -> str:
 def read_revision(db: Database) -> str | None:
     """Return the revision of the database, or None for an empty one."""
     with db.engine.connect() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        revision = connection.execute(
-            text("SELECT version_num FROM alembic_version")
-        ).scalar_one_or_none()
-        return None if revision is None else str(revision)
+        return _read_revision(connection)
+
+
+def _read_revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision = connection.execute(
+        text("SELECT version_num FROM alembic_version")
+    ).scalar_one_or_none()
+    return None if revision is None else str(revision)
 
 
 @contextmanager
@@ -80,27 +94,48 @@ def begin_exclusive(db: Database) -> Iterator[Connection]:
             yield connection
 
 
-def upgrade(db: Database, revision: str = "head") -> None:
-    """Bring the schema up to `revision`; does nothing if it is already there."""
-    _run_alembic(db, "upgrade", revision)
+def upgrade(db: Database, *, backups: Path | None = None) -> Path | None:
+    """Bring the schema up to date; does nothing if it is already.
 
+    Args:
+        backups: folder for a copy of a database whose schema will change; None: make no copy.
 
-def downgrade(db: Database, revision: str) -> None:
-    """Bring the schema back to `revision` (`base` removes every table)."""
-    _run_alembic(db, "downgrade", revision)
+    Returns:
+        The copy, if one was made.
 
-
-def _run_alembic(db: Database, direction: Literal["upgrade", "downgrade"], revision: str) -> None:
+    Raises:
+        SchemaOutdated: this code cannot upgrade the schema, because it is too old or newer.
+        CannotStart: the copy failed, so nothing was changed.
+    """
     from alembic import command
     from alembic.config import Config
 
     with begin_exclusive(db) as connection:
+        copy = prepare_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.
         config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
         config.attributes["connection"] = connection
-        run = command.upgrade if direction == "upgrade" else command.downgrade
-        run(config, revision)
+        command.upgrade(config, "head")
+        return copy
+
+
+def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None:
+    """Check and copy a database before Alembic upgrades it, and rename a former revision.
+
+    The arguments, the result and the exceptions are those of `upgrade`. The connection has begun an
+    exclusive transaction, so that nothing is written between copy and upgrade.
+    """
+    revision = _read_revision(connection)
+    if revision in (None, find_head()):
+        return None
+    _require_known(revision)
+    name = f"before-{find_head()}"
+    copy = backups and copy_before_upgrade(connection.engine.url, backups, name)
+    if revision == FORMER[-1]:
+        # Nothing else differs, which `tests/migrations/test_former_data.py` shows.
+        connection.execute(text("UPDATE alembic_version SET version_num = :new"), {"new": INITIAL})
+    return copy
 
 
 def require_current(db: Database) -> None:
@@ -112,13 +147,29 @@ def require_current(db: Database) -> None:
     revision, needed = read_revision(db), find_head()
     if revision == needed:
         return
-    # A revision that this code does not know can only come from a later release.
-    if revision is None or revision in _read_revisions():
-        raise SchemaOutdated(
-            f"The database schema is {revision or 'empty'}, this code needs {needed}: "
-            "run `alembic upgrade head` first."
-        )
+    if revision is not None:
+        _require_known(revision)
     raise SchemaOutdated(
-        f"The database schema {revision} is newer than this code ({needed}): "
-        "run the release that made it, or a later one, and its `alembic upgrade head`."
+        f"The database schema is {revision or 'empty'}, this code needs {needed}: "
+        "run `perennial migrate` first."
     )
+
+
+def _require_known(revision: str | None) -> None:
+    """Check that this code can upgrade a schema.
+
+    Raises:
+        SchemaOutdated: the schema is too old, or of a newer release.
+    """
+    if revision in FORMER[:-1]:
+        raise SchemaOutdated(
+            f"The database schema {revision} is older than commit {FORMER_COMMIT}, and this code "
+            f"upgrades only the schema of that commit ({FORMER[-1]}) or a later one. Check out "
+            f"{FORMER_COMMIT}, run its `perennial migrate`, and then this one's."
+        )
+    # A revision that this code does not know can only come from a later release.
+    if revision != FORMER[-1] and revision not in _read_revisions():
+        raise SchemaOutdated(
+            f"The database schema {revision} is newer than this code ({find_head()}): "
+            "run the release that made it, or a later one, and its `perennial migrate`."
+        )

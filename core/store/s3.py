@@ -398,7 +398,7 @@ class S3Store:
     def _no_bucket(self) -> Unavailable:
         return Unavailable(
             f"The object store at {self.address.endpoint} has no bucket {self.address.bucket}:"
-            " run `alembic upgrade head`, which makes it."
+            " run `perennial migrate`, which makes it."
         )
 
 

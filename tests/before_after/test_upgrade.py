@@ -1,4 +1,4 @@
-"""A data directory from before the renovation is upgraded, answers as before, and goes on.
+"""A data directory whose files were stored before the renovation answers as before, and goes on.
 
 `tests/data/make_before_renovation.py` says what `before-renovation.tar.gz` holds and how it was
 made. What the models then learn is compared with the code of before by `record` and `compare`, on

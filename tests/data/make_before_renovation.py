@@ -8,7 +8,8 @@ about it.
 
 The archive holds `data` (database and store, without keys: the next start makes one; one job is
 paused, with its snapshot) and in `recorded` the answers of that code to `reading.read_all`, and its
-parts.
+parts. The database of the archive that is kept was later brought to schema 0035 by the migrations
+of bbaca810; its store is as it was.
 """
 
 import argparse

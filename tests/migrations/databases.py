@@ -1,36 +1,33 @@
-"""Make databases for tests of migrations, among them what older code wrote, and read their rows."""
+"""Make databases for tests of migrations, among them what the former code wrote, and read them."""
 
 import json
-import shutil
+import sqlite3
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import postgresql
-from sqlalchemy import JSON, MetaData, column, func, insert, inspect, select, text
+import psycopg
+from sqlalchemy import JSON, TextClause, column, inspect, select, text
 from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
 
-from core.db import migrate
 from core.db.session import Database
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
-"""A data directory as code of the revision `FIRST` left it; `tests/data/make_before_line.py` made
-it.
-"""
-FIRST = "0007"
-"""The revision of the archive."""
-Row = dict[str, Any]
-Rows = dict[str, list[Row]]
-Schema = dict[str, tuple[Any, Any]]
-
-
-def unpack(folder: Path) -> None:
-    """Put the archive's database into a folder."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extract("perennial.db", folder, filter="data")
+FORMER = Path(__file__).parent / "data" / "head_before_0.1.0"
+"""Start of the names of what `data/make_head_before.py` made."""
+PARTS = (
+    "columns",
+    "pk_constraint",
+    "foreign_keys",
+    "unique_constraints",
+    "check_constraints",
+    "indexes",
+)
+Rows = dict[str, list[dict[str, Any]]]
+Schema = dict[tuple[str, str], list[str]]
 
 
 def sqlite_url(folder: Path) -> str:
@@ -38,18 +35,34 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'perennial.db'}"
 
 
-def create(dialect: str, folder: Path, template: str | None = None) -> str:
-    """Make a database, empty or as a copy of another, and return its URL."""
-    if dialect == "postgresql":
-        return postgresql.create(*([] if template is None else [postgresql.name_of(template)]))
-    if template is not None:
-        shutil.copy(make_url(template).database or "", folder / "perennial.db")
-    return sqlite_url(folder)
+def create(dialect: str, folder: Path) -> str:
+    """Make an empty database and return its URL."""
+    return postgresql.create() if dialect == "postgresql" else sqlite_url(folder)
+
+
+def restore_former(dialect: str, folder: Path) -> str:
+    """Make a database with the rows and the schema of the former code, and return its URL."""
+    url, statements = create(dialect, folder), Path(f"{FORMER}.{dialect}.sql").read_text("utf-8")
+    if dialect == "sqlite":
+        folder.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(folder / "perennial.db")) as connection:
+            connection.executescript(statements)
+    else:
+        plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(plain) as postgresql_connection:
+            postgresql_connection.execute(statements.encode())
+    return url
+
+
+def unpack_former(dialect: str, folder: Path) -> None:
+    """Put the store and the keys of the former code into a data directory."""
+    with tarfile.open(f"{FORMER}.{dialect}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
 
 
 @contextmanager
 def open_database(url: str) -> Iterator[Database]:
-    """Open a database that `create` has made; close it afterwards, and drop it on PostgreSQL."""
+    """Open a database; close it afterwards, and drop it on PostgreSQL."""
     db = Database(url)
     try:
         yield db
@@ -59,22 +72,10 @@ def open_database(url: str) -> Iterator[Database]:
             postgresql.drop(url)
 
 
-def copy_rows(source: str, target: str) -> None:
-    """Fill an empty PostgreSQL database with the schema of `FIRST` and the rows of a SQLite one."""
-    old, db = Database(source), Database(target)
-    migrate.upgrade(db, FIRST)
-    schema = MetaData()
-    schema.reflect(db.engine)
-    with db.engine.begin() as connection:
-        rows, _ = read_tables(old)
-        for table in schema.sorted_tables:
-            if rows.get(table.name):
-                connection.execute(insert(table), rows[table.name])
-        newest = select(func.max(schema.tables["events"].c.id)).scalar_subquery()
-        # Copied ids do not move the sequence.
-        connection.execute(select(func.setval("events_id_seq", newest)))
-    db.close()
-    old.close()
+def set_revision(db: Database, revision: str) -> None:
+    """Give a database the revision of other code."""
+    with db.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :new"), {"new": revision})
 
 
 def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
@@ -83,42 +84,51 @@ def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in connection.execute(text(query))]
 
 
-def read_tables(db: Database) -> tuple[Rows, Schema]:
-    """Return the rows of all tables in the order of their keys, with JSON decoded; and columns and
-    indexes.
-    """
+def read_tables(db: Database) -> Rows:
+    """Return the rows of all tables in the order of their keys, with JSON decoded."""
     rows: Rows = {}
-    schema: Schema = {}
     with db.engine.connect() as connection:
         seen = inspect(connection)  # tables, which could be reflected, take three times as long
-        columns, indexes = seen.get_multi_columns(), seen.get_multi_indexes()
+        columns = seen.get_multi_columns()
         for (_, table), key in seen.get_multi_pk_constraint().items():
             if table == "alembic_version":
                 continue
-            types = {each["name"]: each["type"] for each in columns[None, table]}
+            # SQLite gives JSON as text.
             texts = [
-                name
-                for name, kind in types.items()
-                if isinstance(kind, JSON) and db.dialect == "sqlite"
+                each["name"]
+                for each in columns[None, table]
+                if isinstance(each["type"], JSON) and db.dialect == "sqlite"
             ]
             order = map(column, key["constrained_columns"])
             query = select(text("*")).select_from(of(table)).order_by(*order)
             rows[table] = [dict(row) for row in connection.execute(query).mappings()]
             for row in rows[table]:
-                row.update({name: decode_json(row[name]) for name in texts})
-            schema[table] = (
-                {
-                    each["name"]: (str(each["type"]), each["nullable"])
-                    for each in columns[None, table]
-                },
-                {
-                    str(index["name"]): (index["column_names"], bool(index["unique"]))
-                    for index in indexes[None, table]
-                },
-            )
-    return rows, schema
+                row.update({name: row[name] and json.loads(row[name]) for name in texts})
+    return rows
 
 
-def decode_json(value: Any) -> Any:
-    """Decode a value of a JSON column that a textual query found: SQLite gives text."""
-    return json.loads(value) if isinstance(value, str) else value
+def read_schema(db: Database) -> Schema:
+    """Return columns with types and defaults, keys, constraints and indexes of all tables.
+
+    Each is a text; their order is left out.
+    """
+    seen, schema = inspect(db.engine), {}
+    for part in PARTS:
+        for (_, table), found in getattr(seen, f"get_multi_{part}")().items():
+            if table != "alembic_version":
+                items = found if isinstance(found, list) else [found]
+                schema[table, part] = sorted(str(_describe(item)) for item in items)
+    if db.dialect == "sqlite":
+        # Whether deleted numbers are never given again, which the inspector does not see.
+        query = "SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name"
+        schema["", "autoincrement"] = [name for (name,) in read_rows(db, query)]
+    return schema
+
+
+def _describe(value: Any) -> Any:
+    """Return a value of the inspector so that equal ones are equal as texts."""
+    if isinstance(value, dict):
+        return {key: _describe(each) for key, each in sorted(value.items())}
+    if isinstance(value, list):
+        return [_describe(each) for each in value]
+    return str(value) if isinstance(value, TextClause) else repr(value)

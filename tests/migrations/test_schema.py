@@ -1,10 +1,9 @@
-"""The migrations: up, down, up again, on both databases; and what a process says to an old
-schema.
-"""
+"""The migrations on both databases, and what a process says to a schema that it does not fit."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import alembic.config
@@ -18,7 +17,8 @@ from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Table
 from core.errors import SchemaOutdated
-from tests.migrations.databases import read_rows
+from tests.migrations import databases
+from tests.migrations.databases import read_rows, read_schema, set_revision
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,22 +27,51 @@ def tables(db: Database) -> set[str]:
     return set(inspect(db.engine).get_table_names()) - {"alembic_version"}
 
 
-def test_up_makes_every_table_and_down_removes_it(empty: Database) -> None:
-    migrate.upgrade(empty)
-    assert tables(empty) == set(Table.metadata.tables)
-    migrate.downgrade(empty, "base")
-    assert tables(empty) == set()
-    migrate.upgrade(empty)
-    assert tables(empty) == set(Table.metadata.tables)
+def test_the_migrations_make_exactly_the_tables_of_the_code(
+    dialect: str, empty: Database, tmp_path: Path
+) -> None:
+    for _ in range(2):  # the second time changes nothing
+        migrate.upgrade(empty)
+        migrate.require_current(empty)
+    with databases.open_database(
+        databases.create(dialect, tmp_path / "of-the-code")
+    ) as of_the_code:
+        Table.metadata.create_all(of_the_code.engine)
+        assert tables(empty) == tables(of_the_code) == set(Table.metadata.tables)
+        assert read_schema(empty) == read_schema(of_the_code)
 
 
-@pytest.mark.both_databases  # types of columns differ between them
-def test_the_migrations_make_exactly_the_tables_of_the_code(database: Database) -> None:
-    migrate.upgrade(database)  # once more, which changes nothing
-    migrate.require_current(database)
-    with database.engine.connect() as connection:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE jobs ADD COLUMN more BIGINT",
+        "ALTER TABLE jobs ADD COLUMN more BIGINT DEFAULT 1 NOT NULL",
+        "DROP INDEX ix_jobs_anytime",
+        "DROP INDEX ix_tasks_train; CREATE INDEX ix_tasks_train ON tasks (model_id, n_train)",
+        "DROP TABLE scrub; CREATE TABLE scrub (id BIGINT PRIMARY KEY)",
+    ],
+)
+def test_the_comparison_sees_each_difference(empty: Database, change: str) -> None:
+    migrate.upgrade(empty)
+    before = read_schema(empty)
+    with empty.write() as session:
+        for statement in change.split("; "):
+            session.execute(text(statement))
+    assert read_schema(empty) != before
+
+
+def test_autogenerate_finds_nothing_to_add(empty: Database) -> None:
+    migrate.upgrade(empty)
+    with empty.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
+
+
+def test_each_revision_is_named_as_its_file() -> None:
+    """A bare number could be that of a revision before version 0.1.0."""
+    names = {path.stem for path in (ROOT / "migrations" / "versions").glob("*.py")}
+    assert migrate._read_revisions().keys() == names
+    assert not names & set(migrate.FORMER)
 
 
 def test_the_partial_unique_indexes_are_there(database: Database) -> None:
@@ -61,22 +90,27 @@ def test_the_partial_unique_indexes_are_there(database: Database) -> None:
 def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
     scripts = ScriptDirectory(str(ROOT / "migrations"))
     assert migrate.find_head() == scripts.get_current_head()
-    written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes
+    written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes it
     single = migrate._REVISION.findall(written)
     assert single == [("revision", "0002"), ("down_revision", "0001")]
 
 
 def test_an_empty_database_names_the_command(empty: Database) -> None:
-    with pytest.raises(SchemaOutdated, match="alembic upgrade head"):
+    with pytest.raises(SchemaOutdated, match="perennial migrate"):
         migrate.require_current(empty)
 
 
-def test_a_newer_schema_is_refused_too(empty: Database) -> None:
-    migrate.upgrade(empty, "0001")
-    with empty.write() as session:
-        session.execute(text("UPDATE alembic_version SET version_num = 'future'"))
-    with pytest.raises(SchemaOutdated, match="newer"):
-        migrate.require_current(empty)
+@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade])
+def test_a_newer_schema_is_refused_and_stays(
+    empty: Database, check: Callable[[Database], object]
+) -> None:
+    migrate.upgrade(empty)
+    set_revision(empty, "0002_of_a_later_release")
+    before = read_schema(empty)
+    with pytest.raises(SchemaOutdated, match=r"is newer than this code .*: run the release that"):
+        check(empty)
+    assert migrate.read_revision(empty) == "0002_of_a_later_release"
+    assert read_schema(empty) == before
 
 
 def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
@@ -118,12 +152,14 @@ def test_the_command_line_upgrades_and_makes_the_store(
     monkeypatch.setattr(
         "logging.config.fileConfig", lambda *_, **__: None
     )  # of the process of the tests
-    umask = os.umask(0o077)
+    umask, db = os.umask(0o077), Database(databases.sqlite_url(tmp_path / "data"))
     try:
         for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
             alembic.config.main(["-c", str(ROOT / "alembic.ini"), *command])
             if command[0] == "upgrade":
-                migrate.require_current(Database(f"sqlite:///{tmp_path / 'data' / 'perennial.db'}"))
+                migrate.require_current(db)
                 assert (tmp_path / "data" / "store").is_dir()
+        assert tables(db) == set()
     finally:
         os.umask(umask)
+        db.close()

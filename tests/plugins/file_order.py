@@ -19,7 +19,7 @@ LONGEST_FIRST = (
     "core/learn/test_conformance.py",
     "e2e/test_bases_and_cards.py",
     "e2e/test_openapi.py",
-    "migrations/test_older_rows.py",
+    "e2e/test_upgrade.py",
     "e2e/test_onnx.py",
     "e2e/test_methods.py",
     "e2e/test_compare.py",

@@ -127,7 +127,7 @@ def test_a_schema_that_is_missing_is_told_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "nobody"))
     assert housekeeping.main(["check"]) == 2
-    assert "alembic upgrade head" in capsys.readouterr().err
+    assert "perennial migrate" in capsys.readouterr().err
 
 
 def test_an_outage_is_told_in_one_sentence_and_is_no_difference(
@@ -185,7 +185,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     """Thrice there is something that the copied database names and the copy of the objects never
     saw.
     """
-    real: Callable[[Path, Path], None] = backup._copy_database
+    real: Callable[[Path, Path], None] = backup.copy_sqlite
     made: list[str] = []
 
     def between(source: Path, target: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         place.store.delete(Blobs.make_key(made[-1]))
 
     with monkeypatch.context() as patch:
-        patch.setattr(backup, "_copy_database", between)
+        patch.setattr(backup, "copy_sqlite", between)
         told = backup.create_backup(place.settings, tmp_path / "saved")
     assert len(made) == 3 and told["objects"] == 1
     backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")

@@ -1,6 +1,6 @@
 """Jobs, their place in the queue, and their events."""
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.documents import DocumentColumn
@@ -32,28 +32,32 @@ class Job(Table):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
-    kind: Mapped[str] = mapped_column(String(12), default=str(Kind.LEARN))  # see core.work.kinds
+    # see core.work.kinds
+    kind: Mapped[str] = mapped_column(
+        String(12), default=str(Kind.LEARN), server_default=str(Kind.LEARN)
+    )
     task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
     task_number: Mapped[int | None]
     # Rises with each job and retry of its model, so the newest job of a task has the highest; null
     # outside of the lineage.
     place: Mapped[int | None]
     # learns a task that was settled before, and so runs before all others
-    again: Mapped[bool] = mapped_column(default=False)
+    again: Mapped[bool] = mapped_column(default=False, server_default=false())
     state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change; used as the ETag
     recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
     recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submission or retry
-    # the model's gate at submission or retry; null in rows older than migration 0002
+    # the model's gate at submission or retry; null in the oldest rows
     gate: Mapped[GateOut | None] = mapped_column(JSON_COLUMN)
     # job whose version was held
     retry_of: Mapped[str | None] = mapped_column(String(40), index=True)
     attempt: Mapped[int] = mapped_column(default=0)  # number of starts
     strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
-    out_of_memory: Mapped[int] = mapped_column(default=0)  # attempts that ran out of memory
+    # attempts that ran out of memory
+    out_of_memory: Mapped[int] = mapped_column(default=0, server_default="0")
     # From the recipe's `resources`: any, cpu or cuda, and the minimum number of CUDA devices.
-    device: Mapped[str] = mapped_column(String(4), default="any")
-    gpus: Mapped[int] = mapped_column(default=1)
+    device: Mapped[str] = mapped_column(String(4), default="any", server_default="any")
+    gpus: Mapped[int] = mapped_column(default=1, server_default="1")
     # Kind of device on which its snapshot must be continued; null: any.
     resume_on: Mapped[str | None] = mapped_column(String(4))
     fence: Mapped[int | None]
@@ -68,7 +72,7 @@ class Job(Table):
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.protocol.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
     # tasks that its version will lack, and what to do
-    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list, server_default="[]")
     version: Mapped[int | None]
     # findings of a job that makes no version
     report: Mapped[BatchCheck | ExportReport | None] = mapped_column(JSON_COLUMN)

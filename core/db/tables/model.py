@@ -1,6 +1,6 @@
 """Models, the weights they may begin with, and the names of their versions."""
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, false, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
@@ -58,19 +58,21 @@ class Model(Table):
     answers: Mapped[AnswersSetting | None] = mapped_column(JSON_COLUMN)
     keep_training_data: Mapped[bool]
     # after a task's version is published
-    training_data_days: Mapped[float] = mapped_column(default=7.0)
+    training_data_days: Mapped[float] = mapped_column(default=7.0, server_default="7.0")
     held_out: Mapped[str] = mapped_column(String(8))  # keep or counts
     # Reaction of the lineage to a held version, a rejected batch, or a failed job: stop or
     # continue.
-    on_held: Mapped[str] = mapped_column(String(8), default="stop")
-    on_rejected: Mapped[str] = mapped_column(String(8), default="continue")
-    on_failed: Mapped[str] = mapped_column(String(8), default="continue")
+    on_held: Mapped[str] = mapped_column(String(8), default="stop", server_default="stop")
+    on_rejected: Mapped[str] = mapped_column(
+        String(8), default="continue", server_default="continue"
+    )
+    on_failed: Mapped[str] = mapped_column(String(8), default="continue", server_default="continue")
     # turns off the gate's check lost_tasks
-    allow_lost_classes: Mapped[bool] = mapped_column(default=False)
+    allow_lost_classes: Mapped[bool] = mapped_column(default=False, server_default=false())
     # version that the next task starts from, see core.line
-    head: Mapped[int] = mapped_column(default=0)
+    head: Mapped[int] = mapped_column(default=0, server_default="0")
     # if true, production points to the head
-    production_follows: Mapped[bool] = mapped_column(default=True)
+    production_follows: Mapped[bool] = mapped_column(default=True, server_default=true())
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     description: Mapped[str | None] = mapped_column(Text)
     tags: Mapped[list[str] | None] = mapped_column(JSON_COLUMN)  # null: none

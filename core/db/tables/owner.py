@@ -6,7 +6,7 @@ requests, and the audit trail.
 
 from typing import Any, ClassVar
 
-from sqlalchemy import ForeignKey, Index, String
+from sqlalchemy import ForeignKey, Index, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, SERIAL, Table
@@ -28,7 +28,7 @@ class Owner(Table):
     # time at which a worker last claimed one of the owner's jobs, see core.work.turns
     claimed_at: Mapped[float | None]
     # True if that job was claimed before an older one
-    overtook: Mapped[bool] = mapped_column(default=False)
+    overtook: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[float]
 
 

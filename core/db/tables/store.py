@@ -21,7 +21,8 @@ class Scrub(Table):
     """Progress of the scrub of all stored objects, see core.work.scrub: one row, under a lease."""
 
     __tablename__ = "scrub"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # always 1
+    # always 1; the sequence that PostgreSQL has for it is not used
+    id: Mapped[int] = mapped_column(primary_key=True)
     worker: Mapped[str | None] = mapped_column(String(120))
     fence: Mapped[int] = mapped_column(default=0)  # rises with every lease
     lease_until: Mapped[float] = mapped_column(default=0.0)

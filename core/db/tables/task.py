@@ -1,6 +1,6 @@
 """Tasks: one for each uploaded batch."""
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, Table, partial_index
@@ -50,7 +50,7 @@ class Task(Table):
     standing: Mapped[str | None] = mapped_column(String(12))
     standing_at: Mapped[float | None]
     # later jobs of the model wait until a person settles this task
-    stops: Mapped[bool] = mapped_column(default=False)
+    stops: Mapped[bool] = mapped_column(default=False, server_default=false())
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     created_at: Mapped[float]
     __table_args__ = (

@@ -24,7 +24,7 @@ class Version(Table):
     status: Mapped[str] = mapped_column(String(12))  # published, held
     gate: Mapped[Verdict] = mapped_column(JSON_COLUMN)
     # tasks that it was not taught, with the reason
-    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list, server_default="[]")
     manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
     bytes: Mapped[int]
     bytes_new: Mapped[int]

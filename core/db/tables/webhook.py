@@ -20,7 +20,7 @@ class Webhook(Table):
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
     url: Mapped[str] = mapped_column(Text)
     # format of payloads, see core.protocol.webhook
-    format: Mapped[str] = mapped_column(String(10), default="standard")
+    format: Mapped[str] = mapped_column(String(10), default="standard", server_default="standard")
     # types of events, see core.protocol.webhook
     events: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     # null: all models of the owner

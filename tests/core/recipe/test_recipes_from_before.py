@@ -2,12 +2,11 @@
 same today.
 
 The file was written by the code whose last commit is 678d427, when the API and the learning code
-each had a resolver; `jobs` are recipes of jobs in `before-line.tar.gz`, which is older still. A
-patch that is stored is first given the defaults of its time by migration 0014.
+each had a resolver; `jobs` are recipes of jobs that are older still. Patches of `resolved` name the
+defaults of their time that changed later, as a migration wrote them into stored patches.
 """
 
 import copy
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from core.errors import InvalidRecipe
 from core.learn.methods import registry
 from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
-from migrations.former_defaults import add_former_defaults
 from tests.learning_catalogue import catalogue
 
 Json = dict[str, Any]
@@ -39,7 +37,6 @@ NEW_FIELDS = {
     "shards": 1,
 }
 """The same for a recipe's own fields."""
-FORMER = importlib.import_module("migrations.versions.0014_former_defaults").FORMER
 CATALOGUE = catalogue()
 for later in LATER:
     del CATALOGUE["methods"][later]
@@ -73,11 +70,7 @@ def in_words_of_before(recipe: Json) -> Json:
 
 @pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
-    found = resolve(
-        CATALOGUE,
-        case["scenario"],
-        *(add_former_defaults(patch, FORMER) for patch in case["patches"]),
-    )
+    found = resolve(CATALOGUE, case["scenario"], *case["patches"])
     assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 
 

@@ -241,7 +241,7 @@ def test_wrong_keys_are_an_outage_that_names_the_reason(address: S3Address, s3: 
 
 def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
     store = open_store(s3.settings(tmp_path, bucket="never-made"))
-    with pytest.raises(Unavailable, match="alembic upgrade head"):
+    with pytest.raises(Unavailable, match="perennial migrate"):
         store.check()
     for call in (lambda: store.put_bytes("a/x", b"1"), lambda: store.read("a/x")):
         with pytest.raises(Unavailable, match="never-made"):
